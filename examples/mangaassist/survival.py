@@ -1,0 +1,257 @@
+"""Holds a conversation, kills its worker on the way, and keeps the evidence of what survived."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from mangaassist import interrupts
+from mangaassist.checks import Message, TokenCounter, digest, doubled, missing, problems, restored_exactly
+from mangaassist.dialogue import TURNS
+from mangaassist.services import Backend
+from mangaassist.worker_process import Event, WorkerError, WorkerProcess, WorkerSettings
+
+BUDGET = 4096
+
+Say = Callable[[str], None]
+Fate = dict[str, Any]  # what became of a message, as the conversation manager explains it
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One worker lost and replaced."""
+
+    how: str
+    exact: bool
+    messages: int
+    seconds: float
+
+
+@dataclass
+class Evidence:
+    """What was seen from outside the worker."""
+
+    turns: int = 0
+    tokens: list[int] = field(default_factory=list)
+    invalid_requests: list[str] = field(default_factory=list)
+    tools: dict[str, int] = field(default_factory=dict)
+    restarts: list[Restart] = field(default_factory=list)
+    lost: list[Message] = field(default_factory=list)
+    doubled: int = 0
+    log_messages: int = 0
+    log_tokens: int = 0
+    kept_messages: int = 0
+    kept_tokens: int = 0
+    hot_trips_before_answer: list[int] | None = None
+    hot_trips: int = 0
+    durable_requests: int = 0
+    fates: dict[str, Fate] = field(default_factory=dict)
+
+    @property
+    def restored_exactly(self) -> bool:
+        """Whether every restart brought back exactly what there had been."""
+        return bool(self.restarts) and all(restart.exact for restart in self.restarts)
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything the quick start promises was seen to be true."""
+        clean = not self.lost and not self.doubled and not self.invalid_requests
+        return clean and self.restored_exactly and max(self.tokens, default=0) <= BUDGET
+
+    def kept_by_kind(self) -> dict[str, tuple[int, int]]:
+        """Return how many messages of each kind (preference, tool result, ...) the model still sees, and of how many."""
+        counts: dict[str, tuple[int, int]] = {}
+        for fate in sorted(self.fates.values(), key=lambda fate: -fate["score"]):
+            kept, of = counts.get(fate["act"], (0, 0))
+            counts[fate["act"]] = kept + (fate["fate"] != "dropped"), of + 1
+        return counts
+
+    def round_trips_per_turn(self) -> float | None:
+        """Return the median of the hot tier's round trips until the answer: 0 without a network, None if nobody could count."""
+        if self.hot_trips_before_answer is None:
+            return None
+        return median(self.hot_trips_before_answer or [0])
+
+
+class Conversation:
+    """One conversation through as many workers as it takes."""
+
+    def __init__(self, settings: WorkerSettings, backend: Backend, counter: TokenCounter, say: Say) -> None:
+        self.evidence = Evidence(hot_trips_before_answer=None if backend.networked and not backend.valkey else [])
+        self._settings = settings
+        self._backend = backend
+        self._counter = counter
+        self._say = say
+        self._acknowledged: list[Message] = []  # every message of every acknowledged turn
+        self._live: list[Message] = []  # agent.messages after the last acknowledged turn
+        self._in_flight: list[Message] | None = None
+        self._durable_seen = self._hot_seen = 0
+        self._worker: WorkerProcess | None = None
+
+    def start(self) -> int:
+        """Start the first worker; return how many messages it found."""
+        self._live = self._start_worker()["messages"]
+        return len(self._live)
+
+    def ask(self, text: str) -> str:
+        """Hold one turn and return the answer; from then on it counts as acknowledged."""
+        before = self._hot_commands()
+        done = self._turn(text, hold_before_call=0)
+        if done["digest"] != digest(done["messages"]):
+            raise WorkerError("the messages were changed on their way through the pipe")
+        self._acknowledge(done)
+        if self.evidence.hot_trips_before_answer is not None:
+            self.evidence.hot_trips_before_answer.append(self._hot_commands() - before)
+        return str(done["text"])
+
+    def cut(self, text: str, *, before_call: int) -> bool:
+        """Begin a turn and kill the worker before model call ``before_call``; return False if the turn ended earlier.
+
+        A turn that ended earlier was held whole and counts as acknowledged.
+        """
+        self._settle()
+        event = self._turn(text, hold_before_call=before_call)
+        if event["event"] == "done":
+            self._acknowledge(event)
+            return False
+        self._in_flight = event["messages"]
+        self._kill("in the middle of a turn, after a tool call" if before_call > 1 else "in the middle of a turn")
+        return True
+
+    def kill(self) -> None:
+        """Kill the worker between two turns and start another one."""
+        self._settle()
+        self._kill("between two turns")
+
+    def reopen(self) -> None:
+        """Close the worker in good order, lose the hot tier if there is a server for it, and start another worker."""
+        self._settle()
+        self._note_durable(self._running.close())
+        self._note_hot()
+        how = "closed in good order"
+        if self._backend.valkey:
+            self._backend.valkey.empty()
+            how += ", hot tier emptied: restored from DynamoDB alone"
+        self._say(f"worker {how}")
+        self._restart(how)
+
+    def check_log(self) -> None:
+        """Compare the log of the current worker with everything that was acknowledged."""
+        self._settle()
+        self._running.send("history")
+        event = self._running.wait_for("history")
+        log, evidence = event["messages"], self.evidence
+        evidence.lost = missing(self._acknowledged, log)
+        evidence.doubled = doubled(log)
+        evidence.log_messages, evidence.log_tokens = len(log), self._counter.count(log)
+        evidence.kept_messages, evidence.kept_tokens = len(self._live), self._counter.count(self._live)
+
+    def close(self) -> None:
+        """Close the current worker in good order."""
+        self._note_durable(self._running.close())
+
+    def abort(self) -> None:
+        """Leave no process behind, whatever happened."""
+        if self._worker:
+            self._worker.kill()
+
+    def _kill(self, how: str) -> None:
+        self._running.kill()
+        self._note_hot()
+        self._say(f"SIGKILL to worker {self._running.pid} {how}")
+        self._restart(f"killed {how}")
+
+    def _turn(self, text: str, hold_before_call: int) -> Event:
+        self._running.send("turn", text=text, hold_before_call=hold_before_call)
+        for event in self._running.events():
+            if event["event"] == "request":
+                self._check_request(event["messages"])
+            elif event["event"] == "tool":
+                self.evidence.tools[event["name"]] = self.evidence.tools.get(event["name"], 0) + 1
+            else:
+                return event
+        raise WorkerError("the worker stopped in the middle of a turn")
+
+    def _acknowledge(self, done: Event) -> None:
+        self._live = done["messages"]
+        self._acknowledged += done["added"]
+        self.evidence.turns += 1
+        self._note_durable(done)
+
+    def _settle(self) -> None:
+        """Wait until the memory says that every acknowledged message is saved; what it calls unsaved may be lost by a kill.
+
+        Ask what it kept and dropped, too: a killed worker cannot tell any more what it had dropped.
+        """
+        self._running.send("settle")
+        settled = self._running.wait_for("settled")
+        self.evidence.fates.update({fate["tracking_id"]: fate for fate in settled["fates"]})
+        if not settled["saved"]:
+            raise WorkerError("the stores did not take everything within 10 seconds")
+
+    def _check_request(self, messages: Sequence[Message]) -> None:
+        self.evidence.tokens.append(self._counter.count(messages))
+        number = len(self.evidence.tokens)
+        self.evidence.invalid_requests += [f"request {number}: {problem}" for problem in problems(messages)]
+
+    def _restart(self, how: str) -> None:
+        begun = time.monotonic()
+        restored = self._start_worker()["messages"]
+        seconds = time.monotonic() - begun
+        exact = restored_exactly(restored, self._live, self._in_flight)
+        self.evidence.restarts.append(Restart(how, exact, len(restored), round(seconds, 2)))
+        self._live, self._in_flight = restored, None
+        word = "exactly" if exact else "NOT exactly"
+        self._say(f"worker {self._running.pid} restored {len(restored)} messages {word}, digest {digest(restored)}")
+
+    @property
+    def _running(self) -> WorkerProcess:
+        if self._worker is None:
+            raise WorkerError("the conversation has not been started")
+        return self._worker
+
+    def _start_worker(self) -> Event:
+        with interrupts.held():
+            self._worker = WorkerProcess(self._settings)
+        ready = self._worker.wait_for("ready")
+        self._durable_seen, self._hot_seen = ready["durable_requests"], self._hot_commands()  # a restore is not a turn
+        return ready
+
+    def _note_durable(self, event: Event) -> None:
+        self.evidence.durable_requests += event["durable_requests"] - self._durable_seen
+        self._durable_seen = event["durable_requests"]
+
+    def _hot_commands(self) -> int:
+        return self._backend.valkey.commands() if self._backend.valkey else 0
+
+    def _note_hot(self) -> None:
+        self.evidence.hot_trips += self._hot_commands() - self._hot_seen
+
+
+def kill_points(turns: int) -> tuple[int, int]:
+    """Return the turn to cut in the middle (the first with a tool from a third on) and the turn to kill after (two thirds)."""
+    cut = next((n for n in range(max(1, turns // 3), turns + 1) if TURNS[n - 1].steps), max(1, turns // 3))
+    return cut, max(cut, 2 * turns // 3)
+
+
+def hold(conversation: Conversation, turns: int, *, cut_before_call: int, on_turn: Callable[[int], None]) -> Evidence:
+    """Hold the scripted conversation with one kill inside a turn and one between two turns; return the evidence."""
+    cut_at, kill_after = kill_points(turns)
+    cut = False
+    for number, text in enumerate((turn.user for turn in TURNS[:turns]), 1):
+        if number >= cut_at and not cut:
+            cut = conversation.cut(text, before_call=cut_before_call)
+            if cut:
+                conversation.ask(text)  # the customer got no answer, and asks again
+        else:
+            conversation.ask(text)
+        on_turn(number)
+        if number == kill_after:
+            conversation.kill()
+    conversation.reopen()
+    conversation.check_log()
+    conversation.close()
+    return conversation.evidence

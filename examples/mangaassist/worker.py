@@ -1,0 +1,197 @@
+"""The worker process: it owns the agent, and answers turns over its standard input and output, one JSON object a line.
+
+``quickstart.py`` starts it, kills it with SIGKILL, and starts another one that must know everything the first one knew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from mcp import StdioServerParameters, stdio_client
+from strands import Agent
+from strands.hooks import AfterToolCallEvent, BeforeModelCallEvent, HookOrder, MessageAddedEvent
+from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
+from strands.tools.mcp import MCPClient
+from strands.types.exceptions import MaxTokensReachedException
+from strands_tools import calculator, current_time
+
+from mangaassist.checks import digest
+from mangaassist.model import open_model
+from strands_manga_memory import MangaMemory
+
+if TYPE_CHECKING:
+    from strands.tools.mcp.mcp_types import MCPTransport
+
+USER_ID, AGENT_ID = "aoi", "librarian"
+CATALOGUE_SERVER = Path(__file__).with_name("catalogue_server.py")
+SYSTEM_PROMPT = (
+    "You are MangaAssist, the librarian of a manga shop. Answer in the language of the customer, Japanese or English. "
+    "Look titles, stock and orders up with your tools; never invent them."
+)
+
+
+def build_agent(model: str, memory_kwargs: dict[str, Any]) -> Agent:
+    """Return the shop's agent. Passing ``MangaMemory.agent_kwargs`` on is all that an application does to get a memory."""
+    server = StdioServerParameters(command=sys.executable, args=[str(CATALOGUE_SERVER)], cwd=os.getcwd())
+    catalogue = MCPClient(lambda: cast("MCPTransport", stdio_client(server)))
+    return Agent(
+        model=open_model(model),
+        tools=[catalogue, calculator, current_time],
+        system_prompt=SYSTEM_PROMPT,
+        callback_handler=None,
+        **memory_kwargs,
+    )
+
+
+class Pipe:
+    """JSON lines to and from the parent. Whatever else prints to standard output goes to standard error instead."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._lock = threading.Lock()
+        os.dup2(2, 1)
+
+    def send(self, event: str, **data: Any) -> None:
+        """Send one event."""
+        line = json.dumps({"event": event, **data}, ensure_ascii=False, default=str)
+        with self._lock:
+            self._out.write(line + "\n")
+            self._out.flush()
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """Yield the parent's requests until it closes the pipe, or is gone."""
+        for line in sys.stdin:
+            yield json.loads(line)
+
+
+class Observer:
+    """Tells the parent what the agent does: messages added, tools called, and every request as the model receives it."""
+
+    def __init__(self, agent: Agent, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._model_calls = 0
+        self._hold_before_call = 0
+        self.added: dict[str, Any] = {}
+        agent.add_hook(self._on_message, MessageAddedEvent)
+        agent.add_hook(self._on_tool, AfterToolCallEvent)
+        agent.add_hook(self._on_model_call, BeforeModelCallEvent, order=HookOrder.SDK_LAST)
+        agent.add_middleware(InvokeModelStage, self._on_request)
+
+    def begin_turn(self, hold_before_call: int) -> None:
+        """Start a turn; stop it for good before model call ``hold_before_call`` (0: never), so that it can be killed there."""
+        self.added.clear()
+        self._model_calls, self._hold_before_call = 0, hold_before_call
+
+    def _on_message(self, event: MessageAddedEvent) -> None:
+        self.added[event.message["tracking_id"]] = event.message
+
+    def _on_tool(self, event: AfterToolCallEvent) -> None:
+        self._pipe.send("tool", name=event.tool_use["name"], status=event.result["status"])
+
+    async def _on_model_call(self, event: BeforeModelCallEvent) -> None:
+        self._model_calls += 1
+        if self._model_calls == self._hold_before_call:
+            self._pipe.send("held", messages=event.agent.messages)
+            await asyncio.Event().wait()
+
+    async def _on_request(
+        self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, TypedEvent]
+    ) -> AsyncGenerator[TypedEvent, None]:
+        sent = [{"role": message["role"], "content": message["content"]} for message in context.messages]
+        self._pipe.send("request", messages=sent)
+        async for event in next_fn(context):
+            yield event
+
+
+class RequestCounter:
+    """Counts this process's requests to DynamoDB at its HTTP sockets, through Python's audit events."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        sys.addaudithook(self._on_event)
+
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "http.client.send" and bytes(arguments[1][:12]) == b"POST / HTTP/":
+            self.count += 1
+
+
+def serve(agent: Agent, memory_kwargs: dict[str, Any], pipe: Pipe, requests: RequestCounter) -> None:
+    """Answer the parent's requests until it asks to close, or is gone."""
+    session, manager = memory_kwargs["session_manager"], memory_kwargs["conversation_manager"]
+    observer = Observer(agent, pipe)
+    pipe.send("ready", messages=agent.messages, digest=digest(agent.messages), durable_requests=requests.count)
+    for request in pipe.requests():
+        match request["op"]:
+            case "turn":
+                observer.begin_turn(request["hold_before_call"])
+                answer = _answer(agent, request["text"])
+                pipe.send(
+                    "done",
+                    text=answer,
+                    messages=agent.messages,
+                    digest=digest(agent.messages),
+                    added=list(observer.added.values()),
+                    durable_requests=requests.count,
+                )
+            case "settle":
+                pipe.send("settled", saved=_wait_until_saved(session), fates=[asdict(fate) for fate in manager.explain(agent)])
+            case "history":
+                pipe.send("history", messages=list(session.history(AGENT_ID)))
+            case "close":
+                break
+
+
+def _answer(agent: Agent, text: str) -> str:
+    try:
+        return str(agent(text)).strip()
+    except MaxTokensReachedException:
+        return "(the model's answer was cut at its token limit)"
+
+
+def _wait_until_saved(session: Any, seconds: float = 10.0) -> bool:
+    """Wait until no message is unsaved: a tier that is slow or away delays the save, never the answer."""
+    deadline = time.monotonic() + seconds
+    while session.stats(AGENT_ID)["unsaved_messages"]:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def main() -> int:
+    """Open the memory, build the agent, serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hot", default=None)
+    parser.add_argument("--durable", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--session", required=True)
+    arguments = parser.parse_args()
+    pipe, requests = Pipe(), RequestCounter()
+    try:
+        memory = MangaMemory.open(hot=arguments.hot, durable=arguments.durable)
+        parts = memory.agent_kwargs(user_id=USER_ID, session_id=arguments.session, agent_id=AGENT_ID)
+        agent = build_agent(arguments.model, parts)
+        serve(agent, parts, pipe, requests)
+        agent.cleanup()
+        memory.close()
+        pipe.send("closed", durable_requests=requests.count)
+    except Exception as error:
+        traceback.print_exc()
+        pipe.send("failed", error=f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The parent's side of a worker process: start it, talk to it, kill it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+EXAMPLES = Path(__file__).parents[1]
+
+
+class WorkerError(Exception):
+    """A worker failed, stopped, or did not answer in time."""
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """How to start a worker: stores, model, session, a folder to work in, and how long one answer may take, in seconds."""
+
+    hot: str | None
+    durable: str
+    model: str
+    session: str
+    folder: Path
+    environment: Mapping[str, str]
+    timeout: float = 120.0
+
+
+class WorkerProcess:
+    """One running worker. It gets a process session of its own, so that Ctrl-C in the terminal reaches only the parent."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        command = [sys.executable, "-m", "mangaassist.worker", f"--durable={settings.durable}", f"--model={settings.model}"]
+        command += [f"--session={settings.session}", *([f"--hot={settings.hot}"] if settings.hot else [])]
+        self._timeout = settings.timeout
+        self._log = settings.folder / "worker.log"
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                cwd=settings.folder,
+                env={**os.environ, **settings.environment, "PYTHONPATH": _python_path()},
+                start_new_session=True,
+            )
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def send(self, op: str, **data: Any) -> None:
+        """Send one request."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"op": op, **data}, ensure_ascii=False) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise WorkerError(f"the worker is gone:\n{self._last_log_lines()}") from error
+
+    def events(self) -> Iterator[Event]:
+        """Yield what the worker says.
+
+        Raises:
+            WorkerError: It reports a failure, ends, or is silent for longer than the timeout.
+        """
+        while True:
+            try:
+                event = self._events.get(timeout=self._timeout)
+            except queue.Empty:
+                raise WorkerError(f"no answer for {self._timeout:.0f} seconds:\n{self._last_log_lines()}") from None
+            if event is None:
+                raise WorkerError(f"the worker ended by itself:\n{self._last_log_lines()}")
+            if event["event"] == "failed":
+                raise WorkerError(event["error"])
+            yield event
+
+    def wait_for(self, *names: str) -> Event:
+        """Return the next event with one of these names, and drop those before it."""
+        return next(event for event in self.events() if event["event"] in names)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL: nothing in it gets a chance to save anything."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> Event:
+        """Ask the worker to close its memory and end; return its last event."""
+        self.send("close")
+        closed = self.wait_for("closed")
+        self._process.wait(self._timeout)
+        return closed
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.endswith("\n"):  # a killed worker may leave half a line
+                    self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def _last_log_lines(self, count: int = 15) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-count:])
+
+
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH", "")]))

@@ -1,0 +1,153 @@
+"""See the memory layer work: a long shop conversation, its worker killed on the way, and nothing lost.
+
+    uv run examples/quickstart.py                        # SQLite in a temporary folder, scripted model: no keys, no servers
+    uv run examples/quickstart.py --backend services     # a real Valkey and a DynamoDB emulator, started from their wheels
+    uv run examples/quickstart.py --interactive          # talk to the assistant yourself; /kill kills its process
+
+What an application has to write is in ``mangaassist/worker.py``: ``MangaMemory.open`` and ``build_agent``. Everything else
+here starts, kills and checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mangaassist import dialogue, extras, interrupts
+
+if TYPE_CHECKING:
+    from mangaassist.services import Backend
+    from mangaassist.survival import Conversation
+    from rich.console import Console
+
+LOCAL_TURNS = 6  # the local model takes several seconds an answer
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the checked command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("embedded", "services"), default="embedded", help="where to keep it")
+    parser.add_argument("--hot", metavar="URL", help="your own hot tier, such as redis://localhost:6379/0")
+    parser.add_argument("--durable", metavar="URL", help="your own durable tier, such as dynamodb://table?region=us-east-1")
+    parser.add_argument("--model", default="scripted", metavar="scripted|local|bedrock[:ID]", help="who plays the assistant")
+    parser.add_argument("--turns", type=int, metavar="N", help=f"turns to hold, 1 to {len(dialogue.TURNS)} (default: all)")
+    parser.add_argument("--session", default=uuid.uuid4().hex, metavar="ID", help="session to go on with (default: a new one)")
+    parser.add_argument("--interactive", action="store_true", help="talk to the assistant in the terminal")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
+    arguments = parser.parse_args()
+    if arguments.model.partition(":")[0] not in ("scripted", "local", "bedrock"):
+        parser.error(f"--model {arguments.model}: choose scripted, local, bedrock or bedrock:<model id>")
+    if arguments.turns is None:
+        arguments.turns = LOCAL_TURNS if arguments.model == "local" else len(dialogue.TURNS)
+    if not 1 <= arguments.turns <= len(dialogue.TURNS):
+        parser.error(f"--turns {arguments.turns}: the dialogue has 1 to {len(dialogue.TURNS)} turns")
+    if arguments.interactive and arguments.json:
+        parser.error("--interactive and --json do not go together")
+    if arguments.backend == "services" and (arguments.hot or arguments.durable):
+        parser.error("--backend services brings its own stores; leave --hot and --durable out")
+    return arguments
+
+
+def main() -> int:
+    """Run the quick start; return 0 if everything it promises was seen to be true, 1 if not."""
+    arguments = parse_arguments()
+    extras.check(services=arguments.backend == "services", model=arguments.model)
+    from rich.console import Console
+
+    console = Console(stderr=arguments.json, highlight=False)
+    interrupts.install()
+    try:
+        return run(arguments, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything that was started is stopped")
+        return 130
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Open the stores, hold the conversation, print what came of it."""
+    from mangaassist import report
+    from mangaassist.checks import TokenCounter
+    from mangaassist.model import LOCAL_NOTE, calls_tools
+    from mangaassist.survival import Conversation
+    from mangaassist.worker_process import WorkerError, WorkerSettings
+
+    if arguments.model == "local":
+        console.print(LOCAL_NOTE)
+    counter = TokenCounter()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mangaassist-")))
+        backend = _open_backend(arguments, folder, stack)
+        timeout = 60.0 if arguments.model == "scripted" else 600.0
+        settings = WorkerSettings(
+            hot=backend.hot,
+            durable=backend.durable,
+            model=arguments.model,
+            session=arguments.session,
+            folder=folder,
+            environment=backend.environment,
+            timeout=timeout,
+        )
+        try:
+            conversation = Conversation(settings, backend, counter, console.print)
+            stack.callback(conversation.abort)
+            found = conversation.start()
+            if found:
+                console.print(f"going on with a session of {found} messages")
+            if arguments.interactive:
+                return _chat(conversation, console)
+            evidence = _hold(conversation, arguments.turns, console, cut_before_call=2 if calls_tools(arguments.model) else 1)
+        except WorkerError as error:
+            console.print("the worker failed:", str(error), markup=False)
+            return 1
+    result = report.as_dict(evidence, backend=backend.name, model=arguments.model, token_unit=counter.unit)
+    report.print_table(console, evidence, result)
+    if arguments.json:
+        report.print_json(result)
+    return 0 if evidence.passed else 1
+
+
+def _open_backend(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> Backend:
+    from mangaassist import services
+
+    if arguments.backend == "services":
+        return stack.enter_context(services.services(folder))
+    if arguments.hot or arguments.durable:
+        return services.Backend("own", arguments.hot, arguments.durable or services.sqlite_url(folder))
+    return services.embedded(folder)
+
+
+def _hold(conversation: Conversation, turns: int, console: Console, *, cut_before_call: int) -> Any:
+    from mangaassist.survival import hold
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("turn"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("turn", total=turns)
+        return hold(
+            conversation, turns, cut_before_call=cut_before_call, on_turn=lambda number: progress.update(bar, completed=number)
+        )
+
+
+def _chat(conversation: Conversation, console: Console) -> int:
+    console.print("Talk to MangaAssist. /kill kills its process, which then goes on in a new one; /quit ends.")
+    while True:
+        try:
+            text = console.input("[bold]you>[/bold] ").strip()
+        except EOFError:
+            text = "/quit"
+        if text == "/quit":
+            conversation.close()
+            return 0
+        if text == "/kill":
+            conversation.kill()
+        elif text:
+            console.print(f"[bold]manga>[/bold] {conversation.ask(text)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The memory layer for Strands agents: what the model sees now, what survives a restart.
+
+The names below are loaded when they are first used, so importing the package imports no driver.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strands_manga_memory.conversation import (
+        BudgetPlan,
+        ImportanceScorer,
+        ImportanceWeightedConversationManager,
+        TokenCounter,
+        budget_plan,
+    )
+    from strands_manga_memory.exceptions import (
+        ConflictError,
+        ContextBudgetError,
+        CorruptRecordError,
+        MangaMemoryError,
+        StoreError,
+        StoreUnavailableError,
+    )
+    from strands_manga_memory.facade import MangaMemory
+    from strands_manga_memory.scope import ConversationScope
+    from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
+    from strands_manga_memory.stores import (
+        SESSIONS,
+        USER_MEMORY,
+        Codec,
+        DynamoDBTable,
+        HotStore,
+        InMemoryHotStore,
+        RedisHotStore,
+        SQLiteTable,
+        Table,
+        open_hot_store,
+        open_table,
+    )
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "conversation": (
+        "BudgetPlan",
+        "ImportanceScorer",
+        "ImportanceWeightedConversationManager",
+        "TokenCounter",
+        "budget_plan",
+    ),
+    "exceptions": (
+        "ConflictError",
+        "ContextBudgetError",
+        "CorruptRecordError",
+        "MangaMemoryError",
+        "StoreError",
+        "StoreUnavailableError",
+    ),
+    "facade": ("MangaMemory",),
+    "scope": ("ConversationScope",),
+    "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
+    "stores": (
+        "Codec",
+        "DynamoDBTable",
+        "HotStore",
+        "InMemoryHotStore",
+        "RedisHotStore",
+        "SESSIONS",
+        "SQLiteTable",
+        "Table",
+        "USER_MEMORY",
+        "open_hot_store",
+        "open_table",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "SESSIONS",
+    "USER_MEMORY",
+    "BudgetPlan",
+    "Codec",
+    "ConflictError",
+    "ContextBudgetError",
+    "ConversationScope",
+    "CorruptRecordError",
+    "DynamoDBTable",
+    "HotStore",
+    "ImportanceScorer",
+    "ImportanceWeightedConversationManager",
+    "InMemoryHotStore",
+    "MangaMemory",
+    "MangaMemoryError",
+    "RedisHotStore",
+    "SQLiteTable",
+    "SessionStats",
+    "SessionSweeper",
+    "StoreError",
+    "StoreUnavailableError",
+    "Table",
+    "TieredSessionManager",
+    "TokenCounter",
+    "TtlPolicy",
+    "budget_plan",
+    "open_hot_store",
+    "open_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name from its module when it is first used."""
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the names there are, loaded or not."""
+    return sorted([*globals(), *__all__])

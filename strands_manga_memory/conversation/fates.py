@@ -1,0 +1,72 @@
+"""What became of each message, and why."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.notes import Note
+from strands_manga_memory.conversation.scoring import message_act
+
+REMEMBERED_DROPS = 1_000
+
+
+@dataclass(frozen=True)
+class MessageFate:
+    """What became of one message, and why.
+
+    Attributes:
+        tracking_id: Its id; None if it has none yet.
+        role: ``"user"`` or ``"assistant"``.
+        act: What it does: a dialogue act, ``"tool_use"`` or ``"tool_result"``.
+        score: Its importance, 0 to 1.
+        tokens: Its size.
+        fate: ``"kept"``, ``"dropped"`` or ``"shortened"``.
+        why: The reason, in words.
+    """
+
+    tracking_id: str | None
+    role: str
+    act: str
+    score: float
+    tokens: int
+    fate: str
+    why: str
+
+
+class Fates:
+    """Remembers the last 1,000 messages that were dropped, without their text, and in which order messages were spoken."""
+
+    def __init__(self) -> None:
+        self._dropped: deque[MessageFate] = deque(maxlen=REMEMBERED_DROPS)
+        self._numbers = itertools.count()
+        self._order: dict[str | None, int] = {}
+
+    def see(self, messages: Iterable[Message]) -> None:
+        """Take note of the order of messages."""
+        for message in messages:
+            id_ = message.get("tracking_id")
+            if id_ not in self._order:
+                self._order[id_] = next(self._numbers)
+
+    def drop(self, message: Message, note: Note, why: str) -> None:
+        """Remember that a message was dropped."""
+        self._dropped.append(fate_of(message, note, "dropped", why))
+
+    def in_order(self, present: Iterable[MessageFate]) -> list[MessageFate]:
+        """Return the dropped and the ``present`` messages in the order they were spoken."""
+        return sorted([*self._dropped, *present], key=lambda fate: self._order.get(fate.tracking_id, len(self._order)))
+
+    def forget_all_but(self, messages: Iterable[Message]) -> None:
+        """Drop the order of messages that are neither among these nor remembered as dropped."""
+        ids = {message.get("tracking_id") for message in messages} | {fate.tracking_id for fate in self._dropped}
+        self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
+
+
+def fate_of(message: Message, note: Note, fate: str, why: str) -> MessageFate:
+    """Return the record of one message."""
+    return MessageFate(message.get("tracking_id"), message["role"], message_act(message), note.score, note.tokens, fate, why)

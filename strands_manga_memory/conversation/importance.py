@@ -1,0 +1,344 @@
+"""ImportanceWeightedConversationManager: keeps a history within a budget of tokens at every model call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from strands.agent.conversation_manager import ConversationManager
+from strands.agent.conversation_manager.conversation_manager import ProactiveCompressionConfig
+from strands.hooks import (
+    AfterModelCallEvent,
+    AgentInitializedEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    HookOrder,
+    HookRegistry,
+    MessageAddedEvent,
+)
+from strands.middleware import InvokeModelContext, InvokeModelStage
+from strands.types.content import Message
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.conversation.calibration import Calibration
+from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, MessageFate, fate_of
+from strands_manga_memory.conversation.layout import Layout, MessageLog, identify
+from strands_manga_memory.conversation.notes import Notes
+from strands_manga_memory.conversation.requests import Requests, with_added, without_added
+from strands_manga_memory.conversation.scoring import ImportanceScorer, RuleScorer
+from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
+from strands_manga_memory.conversation.shortening import is_shortened
+from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
+from strands_manga_memory.conversation.turns import is_turn_start, mended, turns
+from strands_manga_memory.exceptions import CorruptRecordError
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+_LARGE_TEXT = 50_000
+
+
+class ImportanceWeightedConversationManager(ConversationManager):
+    """Keeps what matters of the conversation within ``max_tokens`` at every model call, in the middle of a turn too.
+
+    The first turn, the current turn and pinned messages (``metadata.custom.pinned``, as Strands' ``pin_message`` sets it)
+    always stay. What else there is stays by importance (mission row A4), the newest first, in whole exchanges, so that the
+    history is valid for every provider. If what must stay is too large, it is shortened, head and tail kept; pinned messages
+    never are: if they alone are over the budget, that is logged once, and a real overflow of the model's window raises.
+
+    One manager serves one agent. With a session manager that logs messages (``FileSessionManager``) it restores its own exact
+    window; one that restores the window itself sets ``persist_layout`` to False before it restores.
+
+    Args:
+        max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports.
+        scorer: Says what a message is worth; default: rules in English and Japanese.
+        counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
+        max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
+        on_evict: Called with the messages that left the history, whenever some did, perhaps in a thread. Its errors are logged.
+        proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
+
+    Raises:
+        ValueError: ``max_tokens`` or ``max_turns`` is not a positive whole number, or ``scorer``, ``counter`` or ``on_evict``
+            is not of its kind. From the agent's constructor: the manager already serves another agent.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int = 4_096,
+        *,
+        scorer: ImportanceScorer | None = None,
+        counter: TokenCounter | None = None,
+        max_turns: int | None = None,
+        on_evict: Callable[[list[Message]], None] | None = None,
+        proactive_compression: bool | ProactiveCompressionConfig | None = None,
+    ) -> None:
+        super().__init__(proactive_compression=proactive_compression)
+        self.max_tokens = _positive("max_tokens", max_tokens)
+        self.max_turns = None if max_turns is None else _positive("max_turns", max_turns)
+        self.scorer = _with_method("scorer", scorer if scorer is not None else RuleScorer(), "score")
+        self.counter = _with_method("counter", counter if counter is not None else default_counter(), "count")
+        if on_evict is not None and not callable(on_evict):
+            raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
+        self.on_evict = on_evict
+        self.persist_layout = True
+        self._agent: weakref.ref[Agent] | None = None
+        self._initialized = False
+        self._notes = Notes(self.counter, self.scorer, self._history)
+        self._fates = Fates()
+        self._first_turn: frozenset[str] = frozenset()
+        self._warned_over_budget = False
+        self._calibration = Calibration(exact=getattr(self.counter, "exact", True))
+        self._requests = Requests(self.counter, self._calibration)
+        self._log = MessageLog()
+        self._restored = Layout()
+
+    # --- Hooks --------------------------------------------------------------------------------------------------------------
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register what keeps the budget at every model call, and what restores the window."""
+        super().register_hooks(registry, **kwargs)
+        registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
+        registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
+        registry.add_callback(MessageAddedEvent, self._message_is_added, order=HookOrder.SDK_FIRST)
+        registry.add_callback(MessageAddedEvent, self._message_was_added, order=HookOrder.SDK_LAST)
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
+        registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
+        registry.add_callback(AfterModelCallEvent, self._after_model_call)
+
+    def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
+        """Before the session is restored: take the agent, and give its messages ids before they are logged."""
+        if self._agent is not None:
+            raise ValueError(
+                "this ImportanceWeightedConversationManager already serves an agent; give each agent its own: "
+                "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
+            )
+        self._agent = weakref.ref(event.agent)
+        _ensure_ids(event.agent.messages)
+
+    def _start(self, event: AgentInitializedEvent[Agent]) -> None:
+        """After the session was restored: bring back the exact window, and stand last before the model."""
+        agent = event.agent
+        if self.persist_layout:
+            identify(agent.messages, self._restored.skip)
+            self._log = MessageLog(self._restored.skip)
+            self._log.add_restored(agent.messages)
+            window = self._restored.replay(agent.messages)
+            if window is not None:
+                agent.messages[:] = window
+        self._initialized = True
+        agent.add_middleware(InvokeModelStage.Input, self._before_request)
+
+    def _message_is_added(self, event: MessageAddedEvent[Agent]) -> None:
+        if self.persist_layout:
+            self._log.adding(event.message)
+
+    def _message_was_added(self, event: MessageAddedEvent[Agent]) -> None:
+        self._log.added()
+
+    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        await self._keep_budget_off_loop(event.agent, event.messages or [])
+
+    async def _before_model_call(self, event: BeforeModelCallEvent) -> None:
+        await self._keep_budget_off_loop(event.agent, [])
+
+    def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
+        """Mend and trim what this one call sends: it may hold more than the history, continuations come after the hooks."""
+        try:
+            messages, added = without_added(context)
+            history = mended(messages)
+            if self._is_over(history):
+                history = list(self._choose(history, self._budget).kept.values())
+            self._requests.sending(context, self._notes.total(history), added)
+            return context if history is messages else context.replace(messages=with_added(history, added))
+        except Exception:
+            logger.warning("the history could not be trimmed for this call | sending it as it is", exc_info=True)
+            return context
+
+    def _after_model_call(self, event: AfterModelCallEvent) -> None:
+        self._requests.answered(event)
+
+    # --- The contract of a conversation manager -----------------------------------------------------------------------------
+
+    def apply_management(self, agent: Agent, **kwargs: Any) -> None:
+        """Bring the history within the budget; errors are logged, never raised."""
+        self._log.settle()
+        self._keep_budget(agent, [])
+
+    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
+        """Make the history smaller because the model's context window is full, or filling up.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            e: The overflow. With it the history is at least halved, and halved again by each further overflow. Without it a
+                quarter goes, of what need not stay.
+            **kwargs: For extensions of the contract.
+
+        Raises:
+            ContextWindowOverflowException: ``e`` is given, and no half of the history can be freed: what is pinned is too
+                large, or the history is not what fills the window. The history is left as it was.
+        """
+        before = self._notes.total(agent.messages)
+        if e is None:
+            goal = min(self._budget, before * 3 // 4)
+            choice = self._choose(agent.messages, goal, may_shorten=before > self._budget)
+        else:
+            goal = min(self._budget, before // 2)
+            choice = self._choose(agent.messages, goal)
+            if choice.tokens > goal or not choice.kept:
+                raise ContextWindowOverflowException(
+                    f"the context window is full and the history cannot be halved: {before} tokens, {choice.tokens} must stay"
+                ) from e
+        self._commit(agent, choice, len(agent.messages))
+        logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", before, choice.tokens)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a session keeps: small, and the same until something really changes."""
+        state = super().get_state()
+        if self._calibration.settled != 1.0:
+            state["ratio"] = self._calibration.settled
+        if self.persist_layout and self._initialized:
+            layout = self._log.layout(self._history(), lambda message: self._notes(message).tokens)
+            state["removed_message_count"] = self.removed_message_count = layout.skip
+            if (window := layout.to_state()) is not None:
+                state["layout"] = window
+        return state
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        """Take back what :meth:`get_state` returned; the window itself is restored at the end of the agent's construction.
+
+        Raises:
+            ValueError: The state is that of another conversation manager.
+            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+        """
+        skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
+        if state.get("__name__") == type(self).__name__ and not (isinstance(skip, int) and isinstance(ratio, int | float)):
+            raise CorruptRecordError("the state of the conversation manager is malformed", record="conversation manager state")
+        super().restore_from_session(state)
+        layout = Layout.from_state(state.get("layout"), self.removed_message_count)
+        if not self._initialized:  # later, from a snapshot, the messages are exact and the log is still the same
+            self._restored = layout
+        self._calibration.restore(ratio)
+        return None
+
+    # --- What users ask -----------------------------------------------------------------------------------------------------
+
+    def explain(self, agent: Agent) -> list[MessageFate]:
+        """Return what became of each message, of the history and of the last 1,000 dropped ones, in the order of speech."""
+        messages = list(agent.messages)
+        self._fates.see(messages)
+        why = self._choose(messages, self._budget).why
+        return self._fates.in_order(
+            fate_of(message, self._notes(message), "shortened" if is_shortened(message) else "kept", why[at])
+            for at, message in enumerate(messages)
+        )
+
+    def usage(self, agent: Agent) -> dict[str, int]:
+        """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
+        tokens = self._calibration.reported(self._notes.total(agent.messages))
+        return {"tokens": tokens, "budget": self.max_tokens, "left": self.max_tokens - tokens}
+
+    # --- Keeping the budget -------------------------------------------------------------------------------------------------
+
+    @property
+    def _budget(self) -> int:
+        return self._calibration.budget(self.max_tokens)
+
+    def _history(self) -> list[Message]:
+        agent = self._agent() if self._agent is not None else None
+        return agent.messages if agent is not None else []
+
+    async def _keep_budget_off_loop(self, agent: Agent, coming: list[Message]) -> None:
+        """Keep the budget; large texts not counted before are left to a thread, some megabytes take a good part of a second."""
+        if any(_is_large(message) and message not in self._notes for message in (*agent.messages, *coming)):
+            await asyncio.to_thread(self._keep_budget, agent, coming)
+        else:
+            self._keep_budget(agent, coming)
+
+    def _keep_budget(self, agent: Agent, coming: list[Message]) -> None:
+        """Drop and shorten messages of the agent until they are, with those that are ``coming``, within the budget."""
+        try:
+            _ensure_ids(agent.messages)
+            messages = [*agent.messages, *coming]
+            if self._is_over(messages):
+                self._commit(agent, self._choose(messages, self._budget), len(agent.messages))
+            if len(self._notes) > 2 * len(agent.messages) + 128:
+                for memory in (self._notes, self._log, self._fates):
+                    memory.forget_all_but(agent.messages)
+        except Exception:
+            logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
+
+    def _is_over(self, messages: Sequence[Message]) -> bool:
+        if self._notes.total(messages) > self._budget:
+            return True
+        return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
+
+    def _choose(self, messages: Sequence[Message], budget: int, *, may_shorten: bool = True) -> Choice:
+        self._fix_first_turn(messages)
+        notes = [self._notes(message) for message in messages]
+        return choose(
+            [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)],
+            Limits(budget, self.max_turns, may_shorten=may_shorten),
+            first_turn=self._first_turn,
+            count=self.counter.count,
+        )
+
+    def _commit(self, agent: Agent, choice: Choice, length: int) -> None:
+        """Make the choice the agent's history, in one step; messages from position ``length`` on are not in it yet."""
+        before = agent.messages[:]
+        gone = [at for at in range(length) if at not in choice.kept]
+        if choice.tokens > self._budget and not self._warned_over_budget:
+            self._warned_over_budget = True
+            logger.warning(
+                "tokens=<%d>, budget=<%d> | what must stay (pinned messages, reasoning, waiting tool calls) is over the budget",
+                choice.tokens,
+                self._budget,
+            )
+        if not gone and not choice.shortened:
+            return
+        agent.messages[:] = [message for at, message in choice.kept.items() if at < length]
+        self._fates.see(before)
+        for at in gone[-REMEMBERED_DROPS:]:
+            self._fates.drop(before[at], self._notes(before[at]), choice.why[at])
+        if gone and self.on_evict is not None:
+            try:
+                self.on_evict([before[at] for at in gone])
+            except Exception:
+                logger.warning("on_evict failed | the messages have left the history", exc_info=True)
+
+    def _fix_first_turn(self, messages: Sequence[Message]) -> None:
+        """Remember the extent of the first turn once it is over, by id: told anew from a trimmed history it might grow."""
+        if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
+            found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
+            first = found[0] if len(found) > 1 else ()
+            self._first_turn = frozenset(id_ for at in first if (id_ := messages[at].get("tracking_id")))
+
+
+def _ensure_ids(messages: list[Message]) -> None:
+    for message in messages:
+        if not message.get("tracking_id"):
+            message["tracking_id"] = str(uuid.uuid4())
+
+
+def _is_large(message: Message) -> bool:
+    """Whether a message has texts that take long to count."""
+    texts = [cast("Any", block) for block in message["content"]]
+    texts += [item for block in message["content"] if "toolResult" in block for item in block["toolResult"]["content"]]
+    return any(len(block.get("text") or "") > _LARGE_TEXT or "json" in block for block in texts)
+
+
+def _positive(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+    return value
+
+
+def _with_method(name: str, value: Any, method: str) -> Any:
+    if not callable(getattr(value, method, None)):
+        raise ValueError(f"{name} must have a method {method}(message), got {value!r}")
+    return value

@@ -1,0 +1,116 @@
+"""What a message is worth keeping: from 0, nothing, to 1, above all else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Protocol
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.turns import tool_result_ids, tool_use_ids
+from strands_manga_memory.language import dialogue_act
+
+
+class ImportanceScorer(Protocol):
+    """Says what a message is worth. It is asked once for each content of a message, so it may be slow, but not wait for I/O."""
+
+    def score(self, message: Message, context: Sequence[Message] = ()) -> float:
+        """Return the worth of ``message``, 0 to 1; ``context`` is the history it is part of."""
+        ...
+
+
+class Band(IntEnum):
+    """What happens to a message when the budget is short."""
+
+    LOW = 0
+    """First out."""
+
+    MIDDLE = 1
+    """Kept if within the budget."""
+
+    HIGH = 2
+    """Kept as long as anything else can go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bands:
+    """Where the bands begin (mission row A4).
+
+    Raises:
+        ValueError: They are not in the order 0 <= ``middle`` <= ``high`` <= 1.
+    """
+
+    high: float = 0.8
+    middle: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.middle <= self.high <= 1:
+            raise ValueError(f"bands must satisfy 0 <= middle <= high <= 1, got middle={self.middle!r} high={self.high!r}")
+
+    def of(self, score: float) -> Band:
+        """Return the band of a score."""
+        return Band.HIGH if score >= self.high else Band.MIDDLE if score >= self.middle else Band.LOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceWeights:
+    """The scores of the kinds of message (mission row A4).
+
+    Raises:
+        ValueError: A score is not between 0 and 1.
+    """
+
+    preference: float = 0.9
+    correction: float = 0.85
+    recommendation: float = 0.6
+    unmatched: float = 0.5
+    tool_use: float = 0.4
+    tool_result: float = 0.4
+    acknowledgement: float = 0.2
+    greeting: float = 0.1
+    farewell: float = 0.1
+
+    def __post_init__(self) -> None:
+        for weight in fields(self):
+            value = getattr(self, weight.name)
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise ValueError(f"{weight.name} must be between 0 and 1, got {value!r}")
+
+
+class RuleScorer:
+    """Scores a message by what it does in the conversation, by rules and without a model; under 50 microseconds a message.
+
+    Args:
+        weights: The score of each kind of message.
+    """
+
+    def __init__(self, weights: ImportanceWeights | None = None) -> None:
+        self.weights = weights or ImportanceWeights()
+
+    def score(self, message: Message, context: Sequence[Message] = ()) -> float:
+        """Return the score of ``message``'s act."""
+        return float(getattr(self.weights, message_act(message)))
+
+
+def message_act(message: Message) -> str:
+    """Return what a message does: ``"tool_use"``, ``"tool_result"`` or the value of a ``DialogueAct``."""
+    if tool_result_ids(message):
+        return "tool_result"
+    if tool_use_ids(message):
+        return "tool_use"
+    return dialogue_act(message_text(message), message["role"]).value
+
+
+def message_text(message: Message) -> str:
+    """Return the texts of a message, guarded and cited ones too, one a line; without tool calls, results and reasoning."""
+    texts = []
+    for block in message["content"]:
+        if "text" in block:
+            texts.append(block["text"])
+        elif "guardContent" in block:
+            texts.append(block["guardContent"]["text"]["text"])
+        elif "citationsContent" in block:
+            texts += [item["text"] for item in block["citationsContent"].get("content", []) if "text" in item]
+    return "\n".join(texts)

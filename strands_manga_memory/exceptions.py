@@ -1,0 +1,48 @@
+"""The whole error tree of the package.
+
+::
+
+    MangaMemoryError
+    ├── StoreError                  also a strands SessionException, so existing handlers keep working
+    │   ├── StoreUnavailableError   timeout, connection, throttling: the call may be tried again
+    │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
+    │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
+    └── ContextBudgetError          what must stay in the history is larger than its budget
+
+Bad arguments are plain ``ValueError`` or ``TypeError``, raised by the constructor that received them.
+"""
+
+from __future__ import annotations
+
+from strands.types.exceptions import SessionException
+
+
+class MangaMemoryError(Exception):
+    """Base of every error this package raises on its own account."""
+
+
+class StoreError(MangaMemoryError, SessionException):
+    """Something went wrong between the package and a store."""
+
+
+class StoreUnavailableError(StoreError):
+    """A store did not answer in time, refused the connection, or throttled the request; trying again may help."""
+
+
+class ConflictError(StoreError):
+    """A record was changed by someone else and the two changes cannot be merged."""
+
+
+class CorruptRecordError(StoreError):
+    """A stored record cannot be trusted: its checksum fails, it is malformed, or a newer version wrote it.
+
+    The record is left as it is. ``record`` names it.
+    """
+
+    def __init__(self, message: str, *, record: str = "") -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class ContextBudgetError(MangaMemoryError):
+    """The messages that must stay in the history are larger than the budget."""

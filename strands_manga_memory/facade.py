@@ -1,0 +1,151 @@
+"""MangaMemory: opens the stores and hands out what an Agent takes."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores.writer import shared_writer
+
+DEFAULT_DURABLE_URL = "sqlite:///.manga_memory/sessions.sqlite3"
+"""Where conversations are kept when nothing is said: a file below the working directory."""
+
+DEFAULT_HOT_URL = "memory://"
+"""The hot tier when nothing is said: this process."""
+
+History = Literal["importance"]
+
+
+class MangaMemory:
+    """The stores of a process, and the Agent keyword arguments that go with them.
+
+    Every part also works alone; see ``TieredSessionManager`` and ``ImportanceWeightedConversationManager``.
+
+    Args:
+        hot: The hot tier.
+        durable: The durable tier.
+        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``save_on`` or ``flush_every``.
+    """
+
+    def __init__(self, *, hot: HotStore, durable: Table, settings: Mapping[str, Any] | None = None) -> None:
+        self.hot = hot
+        self.durable = durable
+        self._settings = dict(settings or {})
+        self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
+        self._prefetched: dict[ConversationScope, TieredSessionManager] = {}
+
+    @classmethod
+    def open(
+        cls,
+        hot: str | HotStore | None = None,
+        durable: str | Table | None = None,
+        *,
+        create_tables: bool = True,
+        **settings: Any,
+    ) -> MangaMemory:
+        """Open the stores.
+
+        Args:
+            hot: URL or store of the hot tier; default ``memory://``, this process.
+            durable: URL or table of the durable tier; default a SQLite file below the working directory.
+            create_tables: Create the durable tier's table, with its TTL setting, if it is missing. Default True.
+            settings: Further keyword arguments of every ``TieredSessionManager``.
+
+        Raises:
+            ValueError: A URL is not understood.
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        hot_store = open_hot_store(hot) if isinstance(hot, str) else hot
+        table = open_table(durable) if isinstance(durable, str) else durable
+        memory = cls(
+            hot=hot_store or open_hot_store(DEFAULT_HOT_URL),
+            durable=table or open_table(DEFAULT_DURABLE_URL),
+            settings=settings,
+        )
+        if create_tables:
+            memory.durable.create_if_missing()
+        return memory
+
+    @classmethod
+    def from_env(cls, **settings: Any) -> MangaMemory:
+        """Open the stores that ``MANGA_MEMORY_HOT_URL`` and ``MANGA_MEMORY_DURABLE_URL`` name; the defaults where unset."""
+        return cls.open(os.environ.get("MANGA_MEMORY_HOT_URL"), os.environ.get("MANGA_MEMORY_DURABLE_URL"), **settings)
+
+    def agent_kwargs(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        agent_id: str = "default",
+        tenant: str | None = None,
+        session: bool = True,
+        history: History = "importance",
+        max_tokens: int = 4096,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
+
+        Args:
+            user_id: The user.
+            session_id: The session, unique within the user.
+            agent_id: The agent, unique within the session.
+            tenant: The tenant; None is a tenant of its own.
+            session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
+            history: How the history is kept within ``max_tokens``: ``importance``.
+            max_tokens: Tokens of history at every model call.
+            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
+
+        Raises:
+            ValueError: An id or a setting is not allowed.
+        """
+        if history not in get_args(History):
+            raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
+        scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
+        arguments: dict[str, Any] = {
+            "agent_id": agent_id,
+            "conversation_manager": ImportanceWeightedConversationManager(max_tokens),
+        }
+        if session:
+            prefetched = None if settings else self._prefetched.pop(scope, None)
+            arguments["session_manager"] = prefetched or self._manager(scope, settings)
+        return arguments
+
+    async def prefetch(self, scope: ConversationScope) -> None:
+        """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
+        manager = self._manager(scope, {})
+        await manager.prefetch(scope.agent_id)
+        self._prefetched[scope] = manager
+
+    def _manager(self, scope: ConversationScope, settings: Mapping[str, Any]) -> TieredSessionManager:
+        manager = TieredSessionManager(scope, hot=self.hot, durable=self.durable, **{**self._settings, **settings})
+        self._managers.add(manager)
+        return manager
+
+    def stats(self) -> dict[str, Any]:
+        """Return whether the tiers answer, and how much background work waits."""
+        hot = self.hot if self.hot.survives_process else None
+        writer = shared_writer(hot, self.durable)
+        return {
+            "hot": "up" if writer.hot_health.is_up else "down",
+            "durable": "up" if writer.durable_health.is_up else "down",
+            "backlog": writer.backlog,
+            "sessions": len(self._managers),
+        }
+
+    def close(self) -> None:
+        """Flush every session that was opened here and give back the stores' connections.
+
+        Raises:
+            StoreUnavailableError: A tier did not take everything.
+        """
+        for manager in list(self._managers):
+            manager.close()
+        self._prefetched.clear()
+        self.hot.close()
+        self.durable.close()

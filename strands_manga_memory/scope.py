@@ -1,0 +1,89 @@
+"""ConversationScope: who talks to which agent, and the storage ids that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+MAX_ID_CHARACTERS = 1024
+"""Longest id that is accepted, in characters."""
+
+MAX_ENCODED_BYTES = 200
+"""An encoded id longer than this becomes a readable prefix and a SHA-256."""
+
+_PREFIX_BYTES = 96
+
+
+def checked_id(name: str, value: object) -> str:
+    """Return ``value`` if it can be an id.
+
+    Args:
+        name: What the id is called in the error message.
+        value: A non-empty string of at most 1,024 characters, not only white space, without lone surrogates.
+
+    Raises:
+        ValueError: It is anything else. The message names the id, its value and what is allowed.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a string, got {type(value).__name__}: {value!r}")
+    if not value.strip():
+        raise ValueError(f"{name} must not be empty, got {value!r}")
+    if len(value) > MAX_ID_CHARACTERS:
+        raise ValueError(f"{name} must have at most {MAX_ID_CHARACTERS} characters, got {len(value)}: {value[:40]!r}...")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must be valid Unicode, got {value!r}") from error
+    return value
+
+
+def encoded_id(value: str) -> str:
+    """Return ``value`` percent-encoded, so that it holds only letters, digits and ``_.-~%``.
+
+    An encoding over 200 bytes becomes its first 96 bytes, ``!`` and the SHA-256 of the original. ``!`` appears in no other
+    encoding, so two ids never share an encoding short of a SHA-256 collision, which readers detect by comparing the original.
+    """
+    encoded = quote(value, safe="")
+    if len(encoded) <= MAX_ENCODED_BYTES:
+        return encoded
+    return f"{encoded[:_PREFIX_BYTES]}!{hashlib.sha256(value.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class ConversationScope:
+    """One user's conversation with one agent.
+
+    Args:
+        user_id: The user, unique within the tenant.
+        session_id: The session, unique within the user.
+        agent_id: The agent, unique within the session. Defaults to Strands' own ``"default"``.
+        tenant: The tenant; None is a tenant of its own.
+
+    Raises:
+        ValueError: An id is empty, longer than 1,024 characters, or no string.
+    """
+
+    user_id: str
+    session_id: str
+    agent_id: str = "default"
+    tenant: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        checked_id("user_id", self.user_id)
+        checked_id("session_id", self.session_id)
+        checked_id("agent_id", self.agent_id)
+        if self.tenant is not None:
+            checked_id("tenant", self.tenant)
+
+    @property
+    def storage_session_id(self) -> str:
+        """The id under which every store keeps this session: escaped, and different for every (tenant, user, session)."""
+        tenant = "" if self.tenant is None else encoded_id(self.tenant)
+        return f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}"
+
+    @property
+    def storage_user_id(self) -> str:
+        """The id under which every store keeps this user: escaped, and different for every (tenant, user)."""
+        tenant = "" if self.tenant is None else encoded_id(self.tenant)
+        return f"{tenant}:{encoded_id(self.user_id)}"

@@ -1,0 +1,483 @@
+"""Conversation: one conversation between memory and its tiers: opened, saved every turn, flushed, merged, deleted."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal
+
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreError, StoreUnavailableError
+from strands_manga_memory.session.durable_tier import DurableTier
+from strands_manga_memory.session.hot_tier import HotTier
+from strands_manga_memory.session.model import Model
+from strands_manga_memory.session.opening import read_tiers
+from strands_manga_memory.session.records import Draft, Head, Kind, Place, Stored
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.window import Logged, mended, parse_runs
+from strands_manga_memory.stores.codec import load
+from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.hot import DELETED, WriteStatus
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 12
+
+
+class Conversation:
+    """One conversation, its model, and what is known of its tiers.
+
+    ``model`` is guarded by ``lock``, which is never held during I/O. All I/O after ``open`` runs on the writer, in order.
+    """
+
+    def __init__(self, place: Place, tiers: Tiers, *, base: Mapping[str, Any], keeps_window: bool = True) -> None:
+        self.place = place
+        self._tiers = tiers
+        self.lock = threading.RLock()
+        self.model = Model(base=base, now=tiers.clock(), keeps_window=keeps_window)
+        self._base = dict(base)
+        self._hot = None
+        if tiers.hot is not None:
+            self._hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=tiers.durable is None)
+        self._durable = None
+        if tiers.durable is not None:
+            ttl = tiers.ttl
+            self._durable = DurableTier(
+                tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
+            )
+        self._confirmed: Draft | None = None
+        # Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed at once, or
+        # the loss of the hot tier would go unnoticed.
+        self._durable_knows = False
+        self.closing = False
+        self.error: StoreError | None = None
+        self.asked_at: float | None = None
+        self.possible_loss = False
+        self.deleted = False
+        self.dropped = 0
+
+    # Opening
+
+    def open(self, *, inspect: bool = False) -> list[Message] | None:
+        """Read the conversation from both tiers and take over the later copy; return its messages, or None if it is new.
+
+        Args:
+            inspect: Only look: its time to live is not touched, and nothing is written.
+
+        Raises:
+            StoreUnavailableError: What is stored cannot be read.
+            CorruptRecordError: What is stored cannot be trusted.
+        """
+        touch = self._tiers.ttl.refreshed_by_reads and not inspect
+        opened = read_tiers(self.place, self._tiers, self._hot, self._durable, touch=touch)
+        hot, durable, chosen = opened.hot, opened.durable, opened.latest
+        self.possible_loss = opened.possible_loss
+        if chosen is None:
+            return None
+        self._check_ids(chosen)
+        from_durable = chosen is durable
+        if chosen.state == DELETED or self._is_over(chosen, hot, durable):
+            self._start_over(chosen, durable)
+            return None
+        if from_durable and self._durable is not None:
+            self._read_window(chosen)
+        self.possible_loss = self.possible_loss or (from_durable and chosen.ahead)
+        with self.lock:
+            self.model.adopt(chosen, pending=self._durable is not None and not from_durable)
+            self._durable_knows = durable is not None and durable.ahead
+        if not (self._tiers.resume_cold or inspect) and (from_durable or chosen.expired):
+            self._start_afresh(chosen)
+            return None
+        with self.lock:
+            interrupted = load(self.model.fields.get("state.interrupts", b"{}")).get("activated", False)
+            cut = self.model.cut_ids()
+            self.model.head.open = {}
+            return mended(self.model.messages(), cut=cut, keep_trailing_tool_use=bool(interrupted))
+
+    def _check_ids(self, stored: Stored) -> None:
+        if stored.base and any(stored.base.get(name) != value for name, value in self._base.items()):
+            name = self.place.conversation
+            raise CorruptRecordError(f"record={name!r} belongs to other ids than those asked for", record=name)
+
+    def _is_over(self, chosen: Stored, hot: Stored | None, durable: Stored | None) -> bool:
+        if self._durable is None:
+            return chosen.expired
+        return (durable is None or durable.expired) and (hot is None or hot.expired)
+
+    def _start_over(self, ended: Stored, durable: Stored | None) -> None:
+        """Begin a new incarnation after one that is deleted or over."""
+        next_seq = max(ended.head.next, durable.head.next if durable else 1)
+        with self.lock:
+            self.model.restart(epoch=ended.epoch + 1, next_seq=next_seq, now=self._tiers.clock())
+            if self._hot is not None:
+                self._hot.start_over()
+
+    def _start_afresh(self, old: Stored) -> None:
+        """Begin a new incarnation although the old one could go on, once the durable tier has all of it."""
+        if self.model.pending:
+            self._flush_as_stored(old)
+        self._start_over(old, None)
+
+    def _flush_as_stored(self, stored: Stored) -> None:
+        """Flush what the hot tier has, just as it is.
+
+        Raises:
+            ConflictError: The durable tier's copy went another way.
+        """
+        hot, durable = self._hot, self._durable
+        if hot is None or durable is None:
+            return
+        with self.lock:
+            self.model.adopt(stored, pending=True)
+            self.model.recent = hot.read_log(sorted(self.model.pending))
+            draft = dataclasses.replace(self.model.as_stored(), epoch=stored.epoch)
+        there = durable.load(window=False)
+        if there is not None and (there.epoch > stored.epoch or self._covers(there, draft)):
+            return
+        status, _ = durable.write(draft, ahead=False)
+        if status is not WriteStatus.OK:
+            raise ConflictError("the durable tier's copy was changed by someone else meanwhile")
+
+    def _read_window(self, stored: Stored) -> None:
+        durable = self._durable
+        assert durable is not None  # noqa: S101 - for the type checker; the caller has looked
+        window = self._tiers.writer.submit((self.place, "durable"), lambda: durable.complete(stored))
+        beyond = self._tiers.writer.submit((self.place, "log"), lambda: durable.log.beyond(stored.head.next))
+        window.result()
+        *garbage, after = beyond.result()
+        if garbage:
+            stored.head.next, stored.head.garbage = after, ",".join(map(str, garbage))
+            self.possible_loss = True
+
+    # Saving: on the writer
+
+    def request(self, *, flush: bool = False) -> Future[None]:
+        """Save on the writer what is new, and flush if it is time or ``flush``; the future ends when the first tier has it."""
+        self.asked_at = None
+        return self._tiers.writer.submit(self.place, lambda: self._commit(flush=flush))
+
+    def request_flush(self) -> Future[None]:
+        """Save and flush; the future ends when every tier has everything."""
+
+        def work() -> None:
+            self._commit(flush=False)
+            if self._durable is not None:
+                self._flush()
+
+        return self._tiers.writer.submit(self.place, work)
+
+    def request_soon(self, delay: float) -> None:
+        """Save after ``delay`` seconds what is new by then."""
+        self._tiers.writer.later((self.place, "soon"), delay, self.request)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something that no tier has confirmed."""
+        with self.lock:
+            return self.model.is_dirty
+
+    @property
+    def waits_for(self) -> Literal["hot", "durable", "nothing"]:
+        """The tier whose answer a turn waits for: none while that tier is known to be down."""
+        if self._hot is not None:
+            return "hot" if self._tiers.hot_health.is_up else "nothing"
+        return "durable" if self._tiers.durable_health.is_up else "nothing"
+
+    def overdue(self, deadline: float) -> bool:
+        """Whether the tier that a turn waits for was asked more than ``deadline`` seconds ago, or is known to be down."""
+        asked_at = self.asked_at
+        return self.waits_for == "nothing" or (asked_at is not None and time.monotonic() - asked_at >= deadline)
+
+    def _commit(self, *, flush: bool) -> None:
+        if self.error is not None:
+            raise self.error
+        if self._hot is None:
+            if self.is_dirty or flush:
+                self._commit_durable()
+            return
+        hot_error: StoreUnavailableError | None = None
+        if self.is_dirty:
+            if self._tiers.hot_health.may_try():
+                try:
+                    self._guarded(self._save_hot, self._tiers.hot_health)
+                except StoreUnavailableError as error:
+                    hot_error = error
+            else:
+                hot_error = StoreUnavailableError("the hot tier is down; it is tried again soon")
+                self._retry(self._tiers.hot_health)
+        if self._durable is not None and (flush or hot_error or self._flush_is_due()):
+            self._tiers.writer.submit(self.place, self._flush_quietly)
+        if hot_error is not None:
+            raise hot_error
+
+    def _commit_durable(self) -> None:
+        self.asked_at = time.monotonic()
+        if not self._tiers.durable_health.may_try():
+            self._retry(self._tiers.durable_health)
+            raise StoreUnavailableError("the durable tier is down; it is tried again soon")
+        self._guarded(self._flush_once, self._tiers.durable_health)
+
+    def _flush_is_due(self) -> bool:
+        head = self.model.head
+        turns = head.turns - head.flushed_turns
+        return (
+            not self._durable_knows or bool(self.model.revised) or (turns >= self._tiers.flush_every and not self.model.in_turn)
+        )
+
+    def _flush(self) -> None:
+        clean = not (self.model.is_dirty or self.model.pending)
+        if clean and self._durable_knows and not (self.closing and self._hot is not None):
+            return
+        self._guarded(self._flush_once, self._tiers.durable_health)
+
+    def _flush_quietly(self) -> None:
+        if not self._tiers.durable_health.may_try():
+            self._retry(self._tiers.durable_health)
+            return
+        try:
+            self._guarded(self._flush_once, self._tiers.durable_health)
+        except StoreError as error:
+            logger.warning("error=<%s> | flush failed, it is tried again", type(error).__name__)
+
+    def _guarded(self, work: Callable[[], None], health: TierHealth) -> None:
+        try:
+            work()
+        except StoreUnavailableError:
+            health.failed()
+            self._retry(health)
+            raise
+        except (ConflictError, CorruptRecordError) as error:
+            self.error = error
+            raise
+        health.succeeded()
+
+    def _retry(self, health: TierHealth) -> None:
+        self._tiers.writer.later((self.place, "retry"), health.wait + 0.01, lambda: self.request(flush=True))
+
+    def _ttl(self) -> float:
+        policy, head = self._tiers.ttl, self.model.head
+        seconds = policy.ttl(head.turns)
+        return max(1.0, head.created + seconds - self._tiers.clock()) if policy.mode == "fixed" else seconds
+
+    def _draft(self) -> Draft:
+        with self.lock:
+            return self.model.draft(now=self._tiers.clock(), ttl=self._ttl(), durable=self._durable is not None)
+
+    def _save_hot(self) -> None:
+        hot = self._hot
+        assert hot is not None  # noqa: S101
+        for _ in range(_TRIES):
+            draft = self._draft()
+            self.asked_at = time.monotonic()
+            result = hot.write(draft)
+            if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
+                with self.lock:
+                    self.model.saved(draft, keep=self._durable is not None)
+                    self._confirmed = draft
+                return
+            stored = hot.load(touch=False)
+            if stored is None and self._durable is not None:
+                # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
+                stored = self._durable.load()
+                hot.forget()
+            self._reconcile(stored)
+        raise ConflictError("the hot tier's copy keeps changing; the save was given up")
+
+    def _reconcile(self, stored: Stored | None) -> None:
+        """Bring the model in line with what a tier turned out to have."""
+        with self.lock:
+            model = self.model
+            if stored is None:
+                return
+            if stored.state == DELETED or stored.head.since > model.epoch:
+                if stored.epoch >= model.epoch:
+                    self._drop(stored)
+                return
+            if stored.is_part_of(model.writers):
+                model.version = max(model.version, stored.version) if stored.epoch == model.epoch else model.version
+                model.epoch = max(model.epoch, stored.epoch + (stored.state != "active"))
+                model.touched = True
+                return
+            if self._tiers.on_conflict == "raise":
+                raise ConflictError("someone else saved the conversation; pass on_conflict='merge' to merge the two")
+            model.rebase(stored)
+            logger.debug("epoch=<%d>, version=<%d> | merged with what someone else had saved", stored.epoch, stored.version)
+
+    def _drop(self, stored: Stored) -> None:
+        """The conversation was deleted meanwhile: nothing of it may come back, so what was not saved goes too."""
+        model, unsaved = self.model, self.model.unsaved
+        self.dropped += unsaved
+        logger.warning("dropped=<%d> | the conversation was deleted, unsaved messages are dropped", unsaved)
+        is_tombstone = stored.state == DELETED
+        model.restart(epoch=stored.epoch + is_tombstone, next_seq=stored.head.next, now=self._tiers.clock())
+        if not is_tombstone:
+            model.adopt(stored, pending=self._durable is not None)
+        self.deleted = True
+        self._confirmed = None
+
+    def _flush_once(self) -> None:
+        durable = self._durable
+        assert durable is not None  # noqa: S101
+        if durable.expect is None:
+            durable.enlist(self._base)
+        for _ in range(_TRIES):
+            hot_is_up = self._hot is not None and self._tiers.hot_health.is_up
+            if hot_is_up and self._confirmed is None:
+                self._save_hot()
+            # While the hot tier is up it decides what the next message's number is, so only what it confirmed is flushed.
+            draft = self._confirmed if hot_is_up and self._confirmed else self._draft()
+            self._fetch_pending(draft)
+            with self.lock:
+                lacking = {slot.seq: slot for slot in self.model.recent if slot.seq in self.model.pending}
+                known = {slot.seq for slot in draft.pending}
+                wanted = set(parse_runs(draft.head.pending, record="head"))
+                added = tuple(slot for seq, slot in sorted(lacking.items()) if seq in wanted and seq not in known)
+                full = tuple(sorted((*draft.pending, *added), key=lambda slot: slot.seq))
+                draft = dataclasses.replace(draft, pending=tuple(slot for slot in full if slot.seq in self.model.pending))
+                revised = list(self.model.revised)
+            ahead = self._hot is not None and self._hot_survives and not self.closing
+            status, head = durable.write(draft, ahead=ahead)
+            if status is WriteStatus.OK:
+                self._after_flush(durable, draft, head, revised)
+                return
+            self._settle(durable, draft)
+        raise ConflictError("the durable tier's copy keeps changing; the flush was given up")
+
+    @property
+    def _hot_survives(self) -> bool:
+        return self._tiers.hot is not None and self._tiers.hot.survives_process
+
+    def _after_flush(self, durable: DurableTier, draft: Draft, head: Head, revised: list[Logged]) -> None:
+        if revised:
+            durable.log.rewrite(revised)
+        garbage = [int(first) for first in draft.head.garbage.split(",") if first]
+        if garbage:
+            durable.log.discard(garbage)
+        with self.lock:
+            self.model.flushed(draft, head)
+            self.model.revised = [slot for slot in self.model.revised if slot not in revised]
+            self._durable_knows = not self.closing
+            if self._hot is None:
+                self.model.saved(draft, keep=True)
+                self._confirmed = draft
+
+    def _settle(self, durable: DurableTier, draft: Draft) -> None:
+        """After a refused flush: find out why, and make the next try succeed."""
+        collision, durable.collision = durable.collision, None
+        added = [segment.first for segment in durable.added]
+        stored = durable.load()
+        if stored is not None and stored.state != DELETED and stored.is_part_of(draft.writers) and collision is not None:
+            *_, beyond = durable.log.beyond(collision)
+            with self.lock:
+                self.model.resequence(garbage=[collision], beyond=beyond)
+        elif stored is not None and self._covers(stored, draft):
+            with self.lock:
+                self.model.flushed(draft, stored.head)
+                self._confirmed = None if self._hot is None else self._confirmed
+        self._reconcile(stored)
+        if self.deleted:
+            durable.log.discard(added)
+        elif self._hot is not None and self._tiers.hot_health.is_up and self.is_dirty:
+            self._save_hot()
+
+    @staticmethod
+    def _covers(stored: Stored, draft: Draft) -> bool:
+        return all(stored.writers.get(writer, 0) >= number for writer, number in draft.writers.items())
+
+    def _fetch_pending(self, draft: Draft) -> None:
+        """Read from the hot tier what other processes left there for the durable one."""
+        known = {slot.seq for slot in draft.pending} | {slot.seq for slot in self.model.recent}
+        wanted = [seq for seq in parse_runs(draft.head.pending, record="head") if seq not in known]
+        if wanted and self._hot is not None and self._tiers.hot_health.is_up:
+            found = self._hot.read_log(wanted)
+            with self.lock:
+                self.model.recent += found
+
+    # Other operations: called from any thread
+
+    def merged(self, live: Sequence[Message]) -> list[Message]:
+        """Return the window after a merge, with turns of other writers that are not finished closed."""
+        messages = self.model.messages(live)
+        return mended(messages, cut=self.model.cut_ids())
+
+    @staticmethod
+    def members(tiers: Tiers, session: str) -> Iterator[tuple[Kind, str]]:
+        """Yield kind and id of the conversations that the durable tier has of a session."""
+        if tiers.durable is None:
+            return
+        for row in tiers.durable.query(session, attributes=["member"]):
+            if str(row["sk"]).endswith("#HEAD") and row.get("member"):
+                yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
+
+    def refresh(self) -> None:
+        """Read the hot (else the durable) tier and merge what someone else saved there; runs on the writer."""
+        stored = self._hot.load(touch=self._tiers.ttl.refreshed_by_reads) if self._hot else None
+        if stored is None and self._durable is not None:
+            stored = self._durable.load()
+        if stored is not None and not stored.is_part_of(self.model.writers):
+            self._reconcile(stored)
+
+    def renew_after_fork(self) -> None:
+        """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
+        self.lock = threading.RLock()
+        with self.lock:
+            self.model.new_writer()
+            self.model.forget_unsaved()
+
+    def history(self, *, after: int = 0) -> Iterator[Logged]:
+        """Yield the log in order: what the durable tier has, then what only the hot one or this process has."""
+        with self.lock:
+            head, pending = self.model.head, sorted(self.model.pending)
+            mine = {slot.seq: slot for slot in [*self.model.slots, *self.model.recent] if isinstance(slot, Logged) and slot.seq}
+            first = max(after + 1, head.first)
+        if self._durable is None:
+            yield from self._hot_history(first, head.next)
+            return
+        garbage = [int(number) for number in head.garbage.split(",") if number]
+        loose = {seq: mine[seq] for seq in pending if seq in mine and seq >= first}
+        missing = [seq for seq in pending if seq not in mine and seq >= first]
+        if missing and self._hot is not None:
+            loose |= {slot.seq: slot for slot in self._hot.read_log(missing)}
+        waiting = sorted(loose)
+        for slot in self._durable.log.history(first=first, last=head.next - 1, garbage=garbage):
+            while waiting and waiting[0] <= slot.seq:
+                seq = waiting.pop(0)
+                if seq != slot.seq:
+                    yield loose[seq]
+            yield slot
+        yield from (loose[seq] for seq in waiting)
+
+    def _hot_history(self, first: int, end: int) -> Iterator[Logged]:
+        assert self._hot is not None  # noqa: S101
+        for start in range(first, end, 500):
+            yield from self._hot.read_log(range(start, min(end, start + 500)))
+
+    def flush_claimed(self) -> None:
+        """Flush what the hot tier has of a conversation that a sweeper claimed, just as it is.
+
+        Raises:
+            ConflictError: The durable tier's copy went another way; the next turn of the conversation will merge the two.
+        """
+        stored = self._hot.load(touch=False) if self._hot is not None else None
+        if stored is not None and stored.state != DELETED:
+            self._flush_as_stored(stored)
+
+    def bury(self) -> None:
+        """Leave a tombstone in both tiers and delete everything else; runs on the writer."""
+        epoch = self.model.epoch + 1
+        next_seq = 1
+        if self._durable is not None:
+            epoch = self._durable.bury(epoch=epoch)
+        if self._hot is not None:
+            ttl = self._tiers.ttl.session + self._tiers.ttl.grace
+            epoch = self._hot.bury(epoch=epoch, ttl=ttl)
+        if self._durable is not None and (stored := self._durable.load(window=False)):
+            next_seq = stored.head.next
+        with self.lock:
+            self.model.restart(epoch=epoch + 1, next_seq=next_seq, now=self._tiers.clock())
+            self._confirmed, self.deleted, self.error = None, True, None

@@ -1,0 +1,216 @@
+"""DurableTier: one conversation in a Table: log segments first, the conditional put of the head last."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.hot_tier import body_of_record
+from strands_manga_memory.session.log import SegmentLog
+from strands_manga_memory.session.records import (
+    Draft,
+    Head,
+    Place,
+    Segment,
+    Stored,
+    directory_key,
+    needed_segments,
+    pack,
+    parse_writers,
+    segments_text,
+    unpack,
+    writers_text,
+)
+from strands_manga_memory.session.split import put_split, whole_values
+from strands_manga_memory.session.window import Body, Slot, parse_runs, window_text
+from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.hot import ACTIVE, DELETED, WriteStatus, body_field
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
+
+_OWN_PARTS = {"base", "clear", "head"}
+
+_SEQ_STEP_AFTER_DELETE = 1_000_000
+"""Numbers that a new incarnation leaves free, so that a late write of the deleted one never takes one of its own."""
+
+
+class DurableTier:
+    """One conversation in a Table, and what this process knows to be there.
+
+    Nothing counts until a head that names it is committed, so a crash before that leaves only garbage.
+
+    Args:
+        table: The table.
+        place: Where the conversation is kept.
+        codec: Seals and unseals values.
+        clock: Seconds since 1970.
+        session_ttl: Seconds after the last write at which the session ends.
+        grace: Seconds that the head stays beyond that.
+    """
+
+    def __init__(
+        self, table: Table, place: Place, codec: Codec, *, clock: Callable[[], float], session_ttl: float, grace: float
+    ) -> None:
+        self._table = table
+        self._place = place
+        self._codec = codec
+        self._clock = clock
+        self._session_ttl = session_ttl
+        self._grace = grace
+        self._name = "/".join(place.head_key)
+        self.log = SegmentLog(table, place, codec)
+        self.forget()
+
+    def forget(self) -> None:
+        """Take nothing for granted."""
+        self._item: Item | None = None
+        self.segments: list[Segment] = []
+        self._unread: tuple[str, Mapping[str, bytes]] = ("", {})
+        self.collision: int | None = None
+        self.added: list[Segment] = []
+
+    @property
+    def expect(self) -> tuple[int, int] | None:
+        """Epoch and version that are stored as far as this process knows."""
+        return None if self._item is None else (self._item["epoch"], self._item["version"])
+
+    def load(self, *, window: bool = True) -> Stored | None:
+        """Return the conversation, or None; remember what is there.
+
+        Args:
+            window: Read the messages of the window too, in one more round trip; else ``complete`` does it later.
+        """
+        self.forget()
+        item = self._table.get(*self._place.head_key)
+        if item is None:
+            return None
+        for attribute in ("epoch", "version"):
+            if type(item.get(attribute)) is not int:
+                raise self._damaged(f"{attribute} is {item.get(attribute)!r}")
+        parts = unpack(self._codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
+        if not parts.keys() >= _OWN_PARTS:
+            raise self._damaged("it is incomplete")
+        clear, head = load(parts["clear"]), Head.from_dict(load(parts["head"]), record=self._name)
+        if clear["place"] != [item["epoch"], item["version"], item.get("state")]:
+            raise self._damaged("its digest does not match")
+        self._item = {name: value for name, value in item.items() if name != "data"}
+        if item["state"] == DELETED:
+            return Stored(epoch=item["epoch"], version=item["version"], head=head, state=DELETED)
+        self.segments = Segment.parse(head.segments, record=self._name)
+        stored = Stored(
+            epoch=item["epoch"],
+            version=item["version"],
+            writers=parse_writers(clear["writers"], record=self._name),
+            base=load(parts["base"]),
+            head=head,
+            # Fields of a later version are kept and written back.
+            fields={name: data for name, data in parts.items() if name not in _OWN_PARTS and not name.startswith("x")},
+            state=item["state"],
+            expired=clear["ends"] <= self._clock(),
+            ahead=clear["ahead"],
+        )
+        self._unread = (clear["window"], parts)
+        return self.complete(stored) if window else stored
+
+    def complete(self, stored: Stored) -> Stored:
+        """Read the messages of the window of what ``load`` just returned."""
+        stored.slots = self._slots(*self._unread)
+        return stored
+
+    def _slots(self, window: str, parts: Mapping[str, bytes]) -> list[Slot]:
+        references = parse_runs(window, record=self._name)
+        logged = self.log.read(self.segments) if any(reference > 0 for reference in references) else {}
+        slots: list[Slot] = []
+        for reference in references:
+            field = body_field(-reference)
+            if reference > 0 and reference in logged:
+                slots.append(logged[reference])
+            elif reference < 0 and field in parts:
+                slots.append(body_of_record(parts[field], -reference))
+            else:
+                raise self._damaged(f"message {reference} is missing")
+        return slots
+
+    def _damaged(self, what: str) -> CorruptRecordError:
+        return CorruptRecordError(f"record={self._name!r} is damaged: {what}", record=self._name)
+
+    def enlist(self, ids: Mapping[str, Any]) -> None:
+        """Enter the session into its user's directory, so that the user's sessions are found without a scan."""
+        key = directory_key(self._place.session, ids)
+        if key is not None:
+            self._table.put({"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}})
+
+    def write(self, draft: Draft, *, ahead: bool) -> tuple[WriteStatus, Head]:
+        """Put the log segments that are missing, then commit the head if its epoch and version are as expected.
+
+        Args:
+            draft: What to store.
+            ahead: Whether the hot tier will go on without the durable tier after this.
+
+        Returns:
+            What became of it, and the head as committed.
+        """
+        missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.segments)]
+        if missing:
+            added = self.log.put(missing)
+            if isinstance(added, int):
+                self.collision = added
+                return WriteStatus.CONFLICT, draft.head
+            self.segments += added
+            self.added += added
+        head = dataclasses.replace(
+            draft.head,
+            pending="",
+            flushed_turns=draft.head.turns,
+            segments=segments_text(needed_segments(draft.slots, self.segments)),
+        )
+        now = self._clock()
+        clear = {
+            "place": [draft.epoch, draft.version, ACTIVE],
+            "writers": writers_text(draft.writers),
+            "window": window_text(draft.slots),
+            "ends": now + self._session_ttl,
+            "ahead": ahead,
+        }
+        bodies = {body_field(slot.number): slot.record for slot in draft.slots if isinstance(slot, Body)}
+        parts = {"base": dump(dict(draft.base)), "clear": dump(clear), "head": dump(head.to_dict())}
+        if not self._put_head(
+            draft.epoch, draft.version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}
+        ):
+            return WriteStatus.CONFLICT, draft.head
+        self.segments, self.added = Segment.parse(head.segments, record=self._name), []
+        return WriteStatus.OK, head
+
+    def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:
+        attributes: dict[str, Any] = {
+            "epoch": epoch,
+            "version": version,
+            "state": state,
+            "member": member,
+            self._table.schema.ttl: math.ceil(self._clock() + self._session_ttl + self._grace),
+        }
+        data = self._codec.seal(pack(parts), self._name)
+        when = ABSENT if self.expect is None else Condition(equals=dict(zip(("epoch", "version"), self.expect, strict=True)))
+        key = self._place.head_key
+        item = put_split(self._table, key, data, attributes=attributes, when=when, before=self._item)
+        self._item = item or self._item
+        return item is not None
+
+    def bury(self, *, epoch: int) -> int:
+        """Replace the head by a tombstone, then delete everything else of the conversation; return the tombstone's epoch."""
+        while True:
+            self._item = self._table.get(*self._place.head_key)
+            epoch = max(epoch, self.expect[0] + 1 if self.expect else 1)
+            beyond = self.log.beyond(1)[-1] + _SEQ_STEP_AFTER_DELETE
+            head = Head(created=self._clock(), active=self._clock(), next=beyond, first=beyond, since=epoch)
+            parts = {"base": dump({}), "clear": dump({"place": [epoch, 0, DELETED]}), "head": dump(head.to_dict())}
+            if self._put_head(epoch, 0, DELETED, None, parts):
+                break
+        first, last = self._place.everything
+        rows = self._table.query(self._place.session, first=first, last=last, attributes=[])
+        keys = [(self._place.session, str(row["sk"])) for row in rows]
+        self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key])
+        self.segments = []
+        return epoch

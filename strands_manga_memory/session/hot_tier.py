@@ -1,0 +1,207 @@
+"""HotTier: one conversation in a HotStore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.records import (
+    Draft,
+    Head,
+    Place,
+    Stored,
+    digest,
+    parse_writers,
+    writers_text,
+)
+from strands_manga_memory.session.window import Body, Logged, Slot, fingerprint, parse_runs, window_text
+from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.hot import (
+    DELETED,
+    WINDOW_FIELD,
+    HotRecord,
+    HotStore,
+    HotWrite,
+    WriteResult,
+    WriteStatus,
+    body_field,
+    message_field,
+)
+
+STATE_FIELDS = ("meta", "state.agent", "state.interrupts", "state.manager", "state.model", "state.multi")
+"""Names of the fields that hold a conversation's states; each is written only when it changed."""
+
+_FIELDS = ("base", "head", WINDOW_FIELD, *STATE_FIELDS)
+
+
+class HotTier:
+    """One conversation in a HotStore, and what this process knows to be there.
+
+    Args:
+        store: The store.
+        place: Where the conversation is kept.
+        codec: Seals and unseals values.
+        keeps_log: Whether messages outside the window stay, because no durable tier has them.
+    """
+
+    def __init__(self, store: HotStore, place: Place, codec: Codec, *, keeps_log: bool) -> None:
+        self._store = store
+        self._name = place.conversation
+        self._codec = codec
+        self._keeps_log = keeps_log
+        self.expect: tuple[int, int] | None = None
+        self._digests: dict[str, int] = {}
+        self._messages: dict[int, int] = {}
+        self._bodies: set[int] = set()
+        self._replace = False
+
+    def forget(self) -> None:
+        """Take nothing for granted: the next write brings everything."""
+        self.expect = None
+        self._digests, self._messages, self._bodies = {}, {}, set()
+        self._replace = False
+
+    def start_over(self) -> None:
+        """Let the next write remove everything that is there."""
+        expect = self.expect
+        self.forget()
+        self.expect, self._replace = expect, True
+
+    def load(self, *, touch: bool) -> Stored | None:
+        """Return the conversation, or None; remember what is there."""
+        record = self._store.load(self._name, _FIELDS, touch=touch)
+        self.forget()
+        if record is None:
+            return None
+        if record.state == DELETED:
+            return Stored(epoch=record.epoch, version=record.version, state=DELETED, head=Head(created=0, active=0))
+        self.expect = (record.epoch, record.version)
+        return self._opened(record)
+
+    def _opened(self, record: HotRecord) -> Stored:
+        name = f"{self._name}#head"
+        if "head" not in record.fields or "base" not in record.fields:
+            raise CorruptRecordError(f"record={name!r} is damaged: it is missing", record=name)
+        opened = {
+            field: self._codec.unseal(data, f"{self._name}#{field}")
+            for field, data in record.fields.items()
+            if field != WINDOW_FIELD
+        }
+        head_data = load(opened["head"])
+        window = record.fields.get(WINDOW_FIELD, b"").decode("ascii", "replace")
+        head = Head.from_dict(head_data, record=name)
+        if head_data.get("digest") != digest(record.epoch, record.version, record.writers, window):
+            raise CorruptRecordError(f"record={name!r} is damaged: its digest does not match", record=name)
+        slots: list[Slot] = []
+        for reference in parse_runs(window, record=f"{self._name}#{WINDOW_FIELD}"):
+            field = message_field(reference) if reference > 0 else body_field(-reference)
+            if field not in opened:
+                place = f"{self._name}#{field}"
+                raise CorruptRecordError(f"record={place!r} is damaged: it is missing", record=place)
+            slots.append(logged_of(opened[field], reference) if reference > 0 else body_of_record(opened[field], -reference))
+        for slot in slots:
+            if isinstance(slot, Logged):
+                self._messages[slot.seq] = slot.revision
+            else:
+                self._bodies.add(slot.number)
+        for seq in parse_runs(head.pending, record=name):
+            self._messages.setdefault(seq, 0)
+        states = {field: opened[field] for field in STATE_FIELDS if field in opened}
+        self._digests = {field: hash(data) for field, data in {**states, "base": opened["base"]}.items()}
+        return Stored(
+            epoch=record.epoch,
+            version=record.version,
+            writers=parse_writers(record.writers, record=name),
+            base=load(opened["base"]),
+            head=head,
+            slots=slots,
+            fields=states,
+            state=record.state,
+            expired=record.expires_in < 0,
+        )
+
+    def read_log(self, seqs: Iterable[int]) -> list[Logged]:
+        """Return those messages of the log that the hot tier has."""
+        fields = {message_field(seq): seq for seq in seqs}
+        found = self._store.read(self._name, list(fields))
+        return [
+            logged_of(self._codec.unseal(found[field], f"{self._name}#{field}"), seq)
+            for field, seq in fields.items()
+            if field in found
+        ]
+
+    def write(self, draft: Draft) -> WriteResult:
+        """Compare and write what changed since the last write, in one round trip."""
+        writers, window = writers_text(draft.writers), window_text(draft.slots)
+        head = draft.head.to_dict() | {"digest": digest(draft.epoch, draft.version, writers, window)}
+        dumped = {"base": dump(dict(draft.base)), **draft.fields}
+        logged = {slot.seq: slot for slot in draft.slots if isinstance(slot, Logged)} | {
+            slot.seq: slot for slot in draft.pending
+        }
+        bodies = {slot.number: slot for slot in draft.slots if isinstance(slot, Body)}
+
+        changed = {name: data for name, data in dumped.items() if self._digests.get(name) != hash(data)}
+        changed["head"] = dump(head)
+        for seq, slot in logged.items():
+            if self._messages.get(seq) != slot.revision:
+                changed[message_field(seq)] = slot.record
+        for number, body in bodies.items():
+            if number not in self._bodies:
+                changed[body_field(number)] = body.record
+        removed = [body_field(number) for number in self._bodies if number not in bodies]
+        pending = set(parse_runs(draft.head.pending, record=self._name))
+        gone = [] if self._keeps_log else [seq for seq in self._messages if seq not in logged and seq not in pending]
+        removed += map(message_field, gone)
+
+        result = self._store.write(
+            self._name,
+            HotWrite(
+                expect=self.expect,
+                epoch=draft.epoch,
+                version=draft.version,
+                writers=writers,
+                writer=draft.writer,
+                number=draft.number,
+                fields={
+                    WINDOW_FIELD: window.encode("ascii"),
+                    **{name: self._codec.seal(data, f"{self._name}#{name}") for name, data in changed.items()},
+                },
+                removed=removed,
+                ttl=draft.ttl,
+                replace=self._replace,
+            ),
+        )
+        if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
+            self.expect = (draft.epoch, draft.version)
+            self._digests = {name: hash(data) for name, data in dumped.items()}
+            self._messages |= {seq: slot.revision for seq, slot in logged.items()}
+            for seq in gone:
+                del self._messages[seq]
+            self._bodies, self._replace = set(bodies), False
+        return result
+
+    def bury(self, *, epoch: int, ttl: float) -> int:
+        """Replace the conversation by a tombstone; return its epoch."""
+        self.forget()
+        return self._store.bury(self._name, epoch=epoch, ttl=ttl)
+
+
+def logged_of(record: bytes, seq: int) -> Logged:
+    """Return the message of a record."""
+    data = load(record)
+    message = data["message"]
+    return Logged(
+        message.get("tracking_id") or "",
+        fingerprint(message),
+        record,
+        data["turn"],
+        data["at"],
+        seq=seq,
+        revision=data.get("revision", 0),
+    )
+
+
+def body_of_record(record: bytes, number: int) -> Body:
+    """Return the body of a record."""
+    message = load(record)["message"]
+    return Body(message.get("tracking_id") or "", fingerprint(message), record, number=number)

@@ -1,0 +1,342 @@
+"""Model: a conversation as this process wants it stored, and how it is rebased onto what someone else has stored. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.records import Draft, Head, Stored, with_save
+from strands_manga_memory.session.window import (
+    Body,
+    Logged,
+    Slot,
+    fingerprint,
+    matched,
+    parse_runs,
+    runs_text,
+    starts_turn,
+)
+from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.hot import CLOSING
+
+_TURN_NUMBERS = 1000
+"""Sequence numbers set aside for a turn that is saved before its end, so that two writers' turns never interleave."""
+
+_MERGED_BY_KEY = ("meta", "state.agent")
+
+
+@dataclass(slots=True)
+class _Block:
+    """Sequence numbers set aside for the open turn."""
+
+    next: int
+    end: int
+
+
+class Model:
+    """One conversation in memory: its log's tail, window and states. Not thread-safe: its owner holds a lock.
+
+    Args:
+        base: The original ids, stored once.
+        now: Seconds since 1970.
+        keeps_window: False for a model that keeps the conversation itself: its window is always empty.
+    """
+
+    def __init__(self, *, base: Mapping[str, Any], now: float, keeps_window: bool = True) -> None:
+        self._base = dict(base)
+        self.keeps_window = keeps_window
+        self.new_writer()
+        self.restart(epoch=1, next_seq=1, now=now)
+
+    def new_writer(self) -> None:
+        """Save under an id of one's own from now on: at the start, and in the child after a fork."""
+        self.writer, self.number = uuid.uuid4().hex[:12], 0
+        self._orders = itertools.count(1)
+
+    def restart(self, *, epoch: int, next_seq: int, now: float) -> None:
+        """Begin a new incarnation: empty window, no states, a log that begins with ``next_seq``."""
+        self.epoch, self.version = epoch, 0
+        self.writers: dict[str, int] = {}
+        self.head = Head(created=now, active=now, next=next_seq, first=next_seq, since=epoch)
+        self.slots: list[Slot] = []
+        self.fields: dict[str, bytes] = {}
+        self._stored_fields: dict[str, bytes] = {}
+        self.recent: list[Logged] = []
+        self.pending: set[int] = set()
+        self.revised: list[Logged] = []
+        self.confirmed_number = self.number
+        self.in_turn = False
+        self.turn = 0
+        self._block: _Block | None = None
+        self._last: Message | None = None
+        self._live: dict[str, bytes] = {}
+        self.touched = False
+        self.stale = False
+
+    def adopt(self, stored: Stored, *, pending: bool) -> None:
+        """Take over what a tier has stored; ``pending`` if messages may not be in the durable tier yet."""
+        self.epoch = stored.epoch + (stored.state == CLOSING)
+        self.version, self.writers, self._base = stored.version, dict(stored.writers), dict(stored.base)
+        self.head = dataclasses.replace(stored.head)
+        self.slots = list(stored.slots) if self.keeps_window else []
+        self.fields, self._stored_fields, self._live = dict(stored.fields), dict(stored.fields), dict(stored.fields)
+        self.pending = set(parse_runs(stored.head.pending, record="head")) if pending else set()
+        self.turn = stored.head.turns
+
+    def append(self, message: Message, *, at: float, extra: Mapping[str, Any] | None = None) -> None:
+        """Log a message. ``extra`` goes into its record beside the message, the turn and the time."""
+        if starts_turn(message, self._last):
+            self.head.turns += 1
+            self.turn = self.head.turns
+        self._last = message
+        record = {"message": message, "turn": self.turn, "at": at, **(extra or {})}
+        identity = message.get("tracking_id") or ""
+        slot = Logged(identity, fingerprint(message), dump(record), self.turn, at, order=next(self._orders))
+        self.recent.append(slot)
+        if self.keeps_window:
+            self.slots.append(slot)
+        self.head.messages += 1
+        self.touched = True
+
+    def knows(self, tracking_id: str) -> int:
+        """Return how many messages of this id the window has."""
+        return sum(slot.tracking_id == tracking_id for slot in self.slots)
+
+    def revise(self, message: Message, *, at: float) -> Logged | None:
+        """Put ``message`` in place of the latest one with its id, everywhere; return its slot, or None if there is none.
+
+        Slots are replaced, not changed: a save that is under way must not mistake the new one for what it is storing.
+        """
+        same = message.get("tracking_id") or ""
+        mark = fingerprint(message)
+        for slot in [slot for slot in self.slots if isinstance(slot, Body) and slot.tracking_id == same]:
+            self._swap(slot, Body(same, mark, dump({"message": message})))
+        logged = [s for s in (*self.slots, *self.recent) if isinstance(s, Logged) and s.tracking_id == same]
+        if not logged:
+            return None
+        latest = logged[-1]
+        record = {**load(latest.record), "message": message, "revision": latest.revision + 1, "revised": at}
+        revised = dataclasses.replace(latest, record=dump(record), fingerprint=mark, revision=latest.revision + 1)
+        self._swap(latest, revised)
+        if revised.seq and revised.seq not in self.pending:
+            self.revised.append(revised)
+        return revised
+
+    def _swap(self, old: Slot, new: Slot) -> None:
+        self.slots = [new if slot is old else slot for slot in self.slots]
+        if isinstance(new, Logged):
+            self.recent = [new if slot is old else slot for slot in self.recent]
+        self.touched = True
+
+    def capture(self, messages: Sequence[Message], fields: Mapping[str, bytes], *, in_turn: bool) -> None:
+        """Take the window and the states from a live agent, unless someone else's are waiting to be taken over by it."""
+        if in_turn != self.in_turn:
+            self.in_turn, self.touched = in_turn, True
+        changed = dict(fields)
+        if self.stale:
+            state = "state.agent"
+            changed = {state: _merged(self._live.get(state), fields[state], self.fields.get(state))} if state in fields else {}
+        else:
+            slots = matched(messages, [*self.slots, *self.recent]) if self.keeps_window else []
+            if slots != self.slots:
+                self.slots, self.touched = slots, True
+        self._live = dict(fields)
+        if any(self.fields.get(name) != data for name, data in changed.items()):
+            self.fields, self.touched = {**self.fields, **changed}, True
+
+    @property
+    def unsaved(self) -> int:
+        """Messages that no tier has confirmed."""
+        return len(self.unsaved_slots())
+
+    def unsaved_slots(self) -> list[Logged]:
+        """Return the messages that no tier has confirmed, in order."""
+        return [slot for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number]
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something that no tier has confirmed."""
+        return self.touched or self.number > self.confirmed_number or bool(self.revised)
+
+    def draft(self, *, now: float, ttl: float, durable: bool) -> Draft:
+        """Return what is to be stored now; the same save number again if nothing changed since the last time."""
+        if self.touched or self.number == 0:
+            self.number += 1
+            self.touched = False
+            self.head.active = now
+        self._place(durable=durable)
+        self.writers = with_save(self.writers, self.writer, self.number)
+        turn = [slot.seq for slot in self.recent if slot.turn == self.turn] if self.in_turn else []
+        self.head.open.pop(self.writer, None)
+        if turn:
+            self.head.open[self.writer] = runs_text(sorted(turn))
+        self.head.pending = runs_text(sorted(self.pending))
+        return self._draft(version=self.version + 1, ttl=ttl, durable=durable)
+
+    def as_stored(self) -> Draft:
+        """Return what a tier has, just as it is: nobody's save."""
+        return self._draft(version=self.version, ttl=0.0, durable=True)
+
+    def _draft(self, *, version: int, ttl: float, durable: bool) -> Draft:
+        by_seq = {slot.seq: slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged)}
+        return Draft(
+            epoch=self.epoch,
+            version=version,
+            writers=dict(self.writers),
+            writer=self.writer,
+            number=self.number,
+            base=self._base,
+            head=dataclasses.replace(self.head, open=dict(self.head.open)),
+            slots=tuple(self.slots),
+            fields=dict(self.fields),
+            pending=tuple(by_seq[seq] for seq in sorted(self.pending) if seq in by_seq)
+            if durable
+            else tuple(slot for slot in self.recent if slot.number > self.confirmed_number),
+            ttl=ttl,
+        )
+
+    def _place(self, *, durable: bool) -> None:
+        """Give every new message its number in the log and every new body its own."""
+        new = [slot for slot in self.recent if slot.seq == 0]
+        for slot in new:
+            in_block = self.in_turn and slot.turn == self.turn
+            if self._block is None and in_block:
+                self._block = _Block(self.head.next, self.head.next + _TURN_NUMBERS)
+                self.head.next = self._block.end
+            if self._block is not None and self._block.next < self._block.end:
+                slot.seq = self._block.next
+                self._block.next += 1
+            else:
+                slot.seq = self.head.next
+                self.head.next += 1
+            slot.number = self.number
+            if durable:
+                self.pending.add(slot.seq)
+        if self._block is not None and not self.in_turn:
+            if self.head.next == self._block.end:
+                self.head.next = self._block.next
+            self._block = None
+        for body in self.slots:
+            if isinstance(body, Body) and body.number == 0:
+                self.head.bodies += 1
+                body.number = self.head.bodies
+
+    def saved(self, draft: Draft, *, keep: bool) -> None:
+        """Take note that a tier has stored ``draft``; ``keep`` sent messages until the durable tier has them."""
+        self.epoch, self.version = draft.epoch, draft.version
+        self.confirmed_number = max(self.confirmed_number, draft.number)
+        self._stored_fields = dict(draft.fields)
+        if not keep:
+            window = {id(slot) for slot in self.slots}
+            self.recent = [slot for slot in self.recent if slot.number > self.confirmed_number or id(slot) in window]
+
+    def flushed(self, draft: Draft, head: Head) -> None:
+        """Take note that the durable tier has stored ``draft``, with ``head``."""
+        self.head.segments, self.head.flushed_turns, self.head.garbage = head.segments, head.flushed_turns, ""
+        stored = {slot.seq: slot.revision for slot in draft.pending}
+        now = {s.seq: s for s in (*self.slots, *self.recent) if isinstance(s, Logged) and s.seq in stored}
+        self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
+        self.pending -= stored.keys()
+        self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
+
+    def rebase(self, stored: Stored) -> None:
+        """Put what this process appended onto what someone else has stored: their window, then our whole turns.
+
+        Their evictions and manager state stand; ``state.agent`` and ``meta`` are merged by top-level key, ours last.
+
+        Raises:
+            ConflictError: An interrupt is active on either side; it cannot be merged.
+        """
+        if _interrupted(self.fields) or _interrupted(stored.fields):
+            raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
+        known = stored.writers.get(self.writer, 0)
+        ours = {id(slot): slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged) and slot.order}
+        mine = sorted((s for s in ours.values() if s.number == 0 or s.number > known), key=lambda slot: slot.order)
+        if self._block is not None and stored.head.next < self._block.end:
+            self._block = None
+        open_turn = {s.seq: s for s in ours.values() if self.in_turn and s.turn == self.turn and s not in mine}
+        kept = [slot for slot in stored.slots if not (isinstance(slot, Logged) and slot.seq in open_turn)]
+        old_turns = sorted({slot.turn for slot in mine} - {slot.turn for slot in open_turn.values()})
+        head = dataclasses.replace(stored.head, open=dict(stored.head.open))
+        head.messages += len(mine)
+        renumbered = {turn: head.turns + count for count, turn in enumerate(old_turns, 1)}
+        head.turns += len(renumbered)
+        self.turn = renumbered.get(self.turn, self.turn)
+        for slot in mine:
+            reserved = self._block is not None and slot.turn == self.turn and slot.seq != 0
+            if not reserved:
+                slot.seq, slot.number = 0, 0
+            if slot.turn in renumbered:
+                slot.turn = renumbered[slot.turn]
+                slot.record = dump({**load(slot.record), "turn": slot.turn})
+        fields = dict(stored.fields)
+        for name in _MERGED_BY_KEY:
+            if name in self.fields:
+                fields[name] = _merged(self._stored_fields.get(name), self.fields[name], stored.fields.get(name))
+        self.pending = set(parse_runs(stored.head.pending, record="head")) | {slot.seq for slot in mine if slot.seq}
+        self.recent = [*(slot for slot in self.recent if slot.seq in self.pending and slot not in mine), *mine]
+        self.epoch = stored.epoch + (stored.state == CLOSING)
+        self.version, self.writers = stored.version, dict(stored.writers)
+        self.head, self.fields, self._stored_fields = head, fields, dict(stored.fields)
+        self.slots = [*kept, *open_turn.values(), *mine] if self.keeps_window else []
+        self.touched = self.stale = True
+
+    def resequence(self, *, garbage: Iterable[int], beyond: int) -> None:
+        """Give every message that the durable tier lacks a new number, because others are stored under the old ones."""
+        loose = {
+            id(slot): slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged) and slot.seq in self.pending
+        }
+        for slot in sorted(loose.values(), key=lambda slot: slot.seq):
+            slot.seq, slot.number = 0, 0
+            slot.order = slot.order or next(self._orders)
+            if slot not in self.recent:
+                self.recent.append(slot)
+        self.pending, self._block = set(), None
+        self.head.next = max(self.head.next, beyond)
+        self.head.garbage = ",".join(map(str, garbage))
+        self.touched = True
+
+    def forget_unsaved(self) -> None:
+        """Leave what is not saved to the process that appended it; in this one's window it is a message of its own."""
+        unsaved = {id(slot) for slot in self.unsaved_slots()}
+        self.slots = [
+            Body(slot.tracking_id, slot.fingerprint, dump({"message": slot.message})) if id(slot) in unsaved else slot
+            for slot in self.slots
+        ]
+        for slot in self.recent:
+            slot.order = 0
+        for kept in self.slots:
+            if isinstance(kept, Logged):
+                kept.order = 0
+        self.recent = []
+        self.confirmed_number = self.number
+
+    def messages(self, live: Sequence[Message] = ()) -> list[Message]:
+        """Return the window as messages; the live objects where they are unchanged."""
+        objects = {(m.get("tracking_id") or "", fingerprint(m)): m for m in live}
+        return [objects.get((slot.tracking_id, slot.fingerprint)) or slot.message for slot in self.slots]
+
+    def cut_ids(self) -> set[str]:
+        """Return the ids of messages of turns that were never finished, as far as the head knows; and forget them."""
+        seqs: Collection[int] = {
+            seq for writer, runs in self.head.open.items() if writer != self.writer for seq in parse_runs(runs, record="head")
+        }
+        return {slot.tracking_id for slot in self.slots if isinstance(slot, Logged) and slot.seq in seqs}
+
+
+def _interrupted(fields: Mapping[str, bytes]) -> bool:
+    return bool("state.interrupts" in fields and load(fields["state.interrupts"]).get("activated"))
+
+
+def _merged(before: bytes | None, ours: bytes, theirs: bytes | None) -> bytes:
+    """Return the object ``theirs`` with the top-level keys that changed between ``before`` and ``ours``."""
+    old, new, merged = load(before or b"{}"), load(ours), load(theirs or b"{}")
+    merged |= {key: value for key, value in new.items() if key not in old or old[key] != value}
+    return dump({key: value for key, value in merged.items() if key in new or key not in old})

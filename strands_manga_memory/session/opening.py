@@ -1,0 +1,60 @@
+"""Opening: reading a conversation from both tiers side by side, and judging whether that is enough."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.durable_tier import DurableTier
+from strands_manga_memory.session.hot_tier import HotTier
+from strands_manga_memory.session.records import Place, Stored
+from strands_manga_memory.session.tiers import Tiers
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the tiers have of a conversation (the durable one without its window), and whether turns may be lost."""
+
+    hot: Stored | None
+    durable: Stored | None
+    possible_loss: bool
+
+    @property
+    def latest(self) -> Stored | None:
+        """The later of the two; the hot one if they are the same."""
+        copies = [stored for stored in (self.hot, self.durable) if stored is not None]
+        return max(copies, key=lambda stored: (stored.epoch, stored.version), default=None)
+
+
+def read_tiers(place: Place, tiers: Tiers, hot: HotTier | None, durable: DurableTier | None, *, touch: bool) -> Opened:
+    """Read both tiers in parallel.
+
+    Raises:
+        StoreUnavailableError: What could be read is not enough: a conversation that may exist is never taken for a new one.
+    """
+    hot_future = tiers.writer.submit((place, "hot"), lambda: hot.load(touch=touch)) if hot else None
+    durable_future = tiers.writer.submit((place, "durable"), lambda: durable.load(window=False)) if durable else None
+    hot_copy, hot_error = _outcome(hot_future)
+    durable_copy, durable_error = _outcome(durable_future)
+    for error, health in ((hot_error, tiers.hot_health), (durable_error, tiers.durable_health)):
+        if error is not None:
+            health.failed()
+    error = hot_error or durable_error
+    if error is None:
+        return Opened(hot_copy, durable_copy, possible_loss=False)
+    only_tier_failed = durable is None or (durable_error is not None and hot_copy is None)
+    if only_tier_failed or tiers.on_store_error == "raise" or (hot_error and durable_error):
+        raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
+    logger.warning("error=<%s> | a tier could not be read, the other one is used", type(error).__name__)
+    return Opened(hot_copy, durable_copy, possible_loss=bool(hot_error and durable_copy and durable_copy.ahead))
+
+
+def _outcome(future: Future[Stored | None] | None) -> tuple[Stored | None, StoreUnavailableError | None]:
+    try:
+        return (future.result() if future else None), None
+    except StoreUnavailableError as error:
+        return None, error

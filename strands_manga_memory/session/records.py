@@ -1,0 +1,269 @@
+"""Records: what a tier stores of one conversation, and its names. Pure."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.scope import encoded_id
+from strands_manga_memory.session.window import Logged, Slot
+from strands_manga_memory.stores.hot import ACTIVE
+
+SCHEMA = 1
+"""Version of the head. A newer one is refused."""
+
+MOST_WRITERS = 8
+"""Writers whose last save number a head remembers."""
+
+Kind = Literal["A", "M"]
+"""An agent's conversation, or the state of a Graph or Swarm."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a conversation is kept.
+
+    Args:
+        session: Escaped storage id of the session; the durable partition.
+        member: Escaped name within the session: its kind and the agent's or orchestrator's id.
+    """
+
+    session: str
+    member: str
+
+    @classmethod
+    def of(cls, session: str, kind: Kind, id_: str) -> Place:
+        """Return the place of an agent or orchestrator, named by its own id."""
+        return cls(session, f"{kind}:{encoded_id(id_)}")
+
+    @classmethod
+    def named(cls, conversation: str) -> Place:
+        """Return the place of a conversation, by its name in the hot tier."""
+        return cls(*conversation.rsplit("/", 1))
+
+    @property
+    def conversation(self) -> str:
+        """Escaped name in the hot tier. No session id holds a slash, so no two places share one."""
+        return f"{self.session}/{self.member}"
+
+    @property
+    def head_key(self) -> tuple[str, str]:
+        """Key of the durable head."""
+        return self.session, f"{self.member}#HEAD"
+
+    def log_key(self, seq: int) -> tuple[str, str]:
+        """Key of the log segment that begins with message ``seq``."""
+        return self.session, f"{self.member}#LOG#{seq:012d}"
+
+    @property
+    def everything(self) -> tuple[str, str]:
+        """First and last sort value of all the conversation's durable records."""
+        return f"{self.member}#", f"{self.member}#~"
+
+
+def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the key of a session's entry in its user's directory; None if the session has no user.
+
+    No session id holds a slash, so the directory's partition is never a session's.
+    """
+    if not ids.get("user"):
+        return None
+    tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
+    return f"user/{tenant}:{encoded_id(ids['user'])}", session
+
+
+@dataclass(kw_only=True)
+class Head:
+    """The small facts of a conversation that change with every save.
+
+    Args:
+        created: When the conversation began, in seconds since 1970.
+        active: When it was last saved.
+        turns: User requests so far.
+        messages: Messages logged so far.
+        next: The sequence number the next logged message gets.
+        first: The first sequence number of this incarnation; lower ones belong to one that ended.
+        since: The epoch in which this incarnation began.
+        bodies: The number of the last body.
+        flushed_turns: ``turns`` at the last durable flush.
+        pending: Sequence numbers that only the hot tier has, as runs.
+        segments: Log segments of the durable tier that the window needs, as ``first-last,first-last``.
+        garbage: First sequence numbers of segments that were written and never committed.
+        open: Writers whose turn is not finished, with the sequence numbers of that turn, as runs.
+        unknown: Fields of a later version; kept and written back.
+    """
+
+    created: float
+    active: float
+    turns: int = 0
+    messages: int = 0
+    next: int = 1
+    first: int = 1
+    since: int = 1
+    bodies: int = 0
+    flushed_turns: int = 0
+    pending: str = ""
+    segments: str = ""
+    garbage: str = ""
+    open: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that say something."""
+        known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "unknown"}
+        return {"schema": SCHEMA, **self.unknown, **{name: value for name, value in known.items() if value or value == 0}}
+
+    @classmethod
+    def from_dict(cls, data: object, *, record: str) -> Head:
+        """Return the head that ``to_dict`` gave.
+
+        Raises:
+            CorruptRecordError: It is no head, or a newer version wrote it. Names ``record``.
+        """
+        if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
+            raise CorruptRecordError(f"record={record!r} is damaged: it is no head", record=record)
+        if data["schema"] > SCHEMA:
+            raise CorruptRecordError(
+                f"record={record!r} has schema {data['schema']}, this package reads up to {SCHEMA}; upgrade it", record=record
+            )
+        names = {f.name for f in fields(cls)} - {"unknown"}
+        known = {name: value for name, value in data.items() if name in names}
+        unknown = {name: value for name, value in data.items() if name not in names and name not in ("schema", "digest")}
+        try:
+            return cls(**known, unknown=unknown)
+        except TypeError as error:
+            raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
+
+
+@dataclass(kw_only=True)
+class Stored:
+    """A conversation as a tier has it.
+
+    Args:
+        epoch: Raised when the conversation ends or is deleted.
+        version: Raised by every save.
+        writers: Last save number of each of the latest writers, oldest first: a version vector.
+        base: What never changes: the original ids.
+        head: The small facts.
+        slots: The window.
+        fields: Dumped values by name: agent state, conversation manager state, interrupts, model state, metadata.
+        state: ``active``, ``closing`` or ``deleted``.
+        expired: Whether its logical time to live has passed.
+        ahead: Whether the hot tier was ahead of this durable copy when it was written, or may have been.
+    """
+
+    epoch: int
+    version: int
+    writers: dict[str, int] = field(default_factory=dict)
+    base: dict[str, Any] = field(default_factory=dict)
+    head: Head
+    slots: list[Slot] = field(default_factory=list)
+    fields: dict[str, bytes] = field(default_factory=dict)
+    state: str = ACTIVE
+    expired: bool = False
+    ahead: bool = False
+
+    def is_part_of(self, writers: Mapping[str, int]) -> bool:
+        """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
+        return all(writers.get(writer, 0) >= number for writer, number in self.writers.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A conversation as it is to be stored: ``Stored`` plus who saves it and what the durable tier does not have yet."""
+
+    epoch: int
+    version: int
+    writers: Mapping[str, int]
+    writer: str
+    number: int
+    base: Mapping[str, Any]
+    head: Head
+    slots: tuple[Slot, ...]
+    fields: Mapping[str, bytes]
+    pending: tuple[Logged, ...]
+    ttl: float
+
+
+def with_save(writers: Mapping[str, int], writer: str, number: int) -> dict[str, int]:
+    """Return ``writers`` with this save as the latest, at most ``MOST_WRITERS`` of them."""
+    kept = [(id_, n) for id_, n in writers.items() if id_ != writer][-(MOST_WRITERS - 1) :]
+    return {**dict(kept), writer: number}
+
+
+def writers_text(writers: Mapping[str, int]) -> str:
+    """Return a version vector as text: ``id=n id=n``."""
+    return " ".join(f"{writer}={number}" for writer, number in writers.items())
+
+
+def parse_writers(text: str, *, record: str) -> dict[str, int]:
+    """Return the version vector of ``writers_text``; raise ``CorruptRecordError`` naming ``record`` if it is malformed."""
+    try:
+        return {writer: int(number) for writer, number in (pair.split("=") for pair in text.split())}
+    except ValueError as error:
+        raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
+
+
+def digest(epoch: int, version: int, writers: str, window: str) -> int:
+    """Return a checksum over what is stored in the clear, to be kept inside the head."""
+    return zlib.crc32(f"{epoch}:{version}:{writers}:{window}".encode())
+
+
+def pack(parts: Mapping[str, bytes]) -> bytes:
+    """Return named byte strings as one."""
+    index = json.dumps([[name, len(data)] for name, data in parts.items()], separators=(",", ":"))
+    return b"\n".join((index.encode(), b"".join(parts.values())))
+
+
+def unpack(data: bytes, *, record: str) -> dict[str, bytes]:
+    """Return the parts of ``pack``; raise ``CorruptRecordError`` naming ``record`` if they do not add up."""
+    try:
+        index, _, rest = data.partition(b"\n")
+        parts, at = {}, 0
+        for name, length in json.loads(index):
+            parts[name] = rest[at : at + length]
+            at += length
+    except (ValueError, TypeError) as error:
+        raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
+    if at != len(rest):
+        raise CorruptRecordError(f"record={record!r} is damaged: its parts do not add up", record=record)
+    return parts
+
+
+@dataclass(frozen=True, order=True)
+class Segment:
+    """A log segment: its first and last sequence number."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str, *, record: str) -> list[Segment]:
+        """Return the segments of ``segments_text``; raise ``CorruptRecordError`` naming ``record`` if it is malformed."""
+        try:
+            spans = (token.split("-") for token in text.split(",") if token)
+            return [cls(int(first), int(last)) for first, last in spans]
+        except ValueError as error:
+            raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
+
+
+def segments_text(segments: Iterable[Segment]) -> str:
+    """Return segments as text: ``1-8,9-14``."""
+    return ",".join(f"{segment.first}-{segment.last}" for segment in segments)
+
+
+def needed_segments(slots: Iterable[Slot], segments: Iterable[Segment]) -> list[Segment]:
+    """Return those segments that hold a message of the window, in order."""
+    ordered = sorted(segments)
+    needed: list[Segment] = []
+    at = 0
+    for seq in sorted(slot.seq for slot in slots if isinstance(slot, Logged)):
+        while at < len(ordered) and ordered[at].last < seq:
+            at += 1
+        if at < len(ordered) and ordered[at].first <= seq and (not needed or needed[-1] != ordered[at]):
+            needed.append(ordered[at])
+    return needed

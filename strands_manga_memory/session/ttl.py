@@ -1,0 +1,65 @@
+"""TtlPolicy: how long a conversation stays hot, and how long a session lives."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal, get_args
+
+Tier = Literal["standard", "premium", "vip"]
+Mode = Literal["fixed", "sliding", "activity", "hybrid"]
+
+_HYBRID: dict[str, tuple[float, int, float]] = {
+    "standard": (1800.0, 10, 2700.0),
+    "premium": (2700.0, 8, 3600.0),
+    "vip": (3600.0, 5, 7200.0),
+}
+"""Seconds at first, the number of turns from which a conversation is deep, seconds from then on (mission A2)."""
+
+
+@dataclass(frozen=True)
+class TtlPolicy:
+    """Time to live of a conversation in the hot tier, and of a session in the durable one (mission A2).
+
+    Args:
+        tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``.
+        mode: ``hybrid`` (default): by tier and depth, refreshed by the agent's reads and writes. ``sliding``: ``seconds``,
+            refreshed the same way. ``activity``: ``seconds``, refreshed by writes only. ``fixed``: ``seconds`` from the first
+            write, never refreshed.
+        seconds: Seconds to live in the modes other than ``hybrid``; given with ``hybrid`` it means ``sliding``. Default 1,800.
+        session: Seconds after the last flush at which the session ends and the next use starts a new one. Default 86,400.
+        grace: Seconds that stores keep data beyond its logical expiry. Default and least 3,600.
+
+    Raises:
+        ValueError: A mode is unknown, or a number of seconds is not positive.
+    """
+
+    tier: str = "standard"
+    mode: Mode = "hybrid"
+    _: KW_ONLY
+    seconds: float | None = None
+    session: float = 86_400.0
+    grace: float = field(default=3600.0)
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+        for name in ("seconds", "session"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise ValueError(f"{name} must be a positive number of seconds, got {value!r}")
+        if not self.grace >= 3600:
+            raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r}")
+
+    def ttl(self, turn_count: int) -> float:
+        """Return the seconds a conversation of ``turn_count`` turns lives in the hot tier after its last use."""
+        if self.seconds is not None:
+            return float(self.seconds)
+        if self.mode != "hybrid":
+            return 1800.0
+        first, depth, deep = _HYBRID.get(self.tier.lower(), _HYBRID["standard"])
+        return deep if turn_count >= depth else first
+
+    @property
+    def refreshed_by_reads(self) -> bool:
+        """Whether the agent's own reads start the time to live anew."""
+        return self.mode in ("hybrid", "sliding")

@@ -1,0 +1,213 @@
+"""The window: which logged messages, and which messages of its own, an agent's history holds, in order. Pure."""
+
+from __future__ import annotations
+
+import marshal
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.codec import dump, load
+
+CUT_TEXT = "[This turn was interrupted before it was finished.]"
+"""What a turn that a crash cut in half ends with in the window (never in the log)."""
+
+_CUT_MARK = "cut_turn"
+_TOKEN = re.compile(r"(?:(\d+)(?:-(\d+))?|x(\d+))\Z")
+
+
+@dataclass(eq=False, slots=True)
+class Logged:
+    """A message of the log.
+
+    ``seq`` is 0 until the log has given it a place, ``number`` is the save of this process that first carried it (0: none),
+    and ``order`` counts the messages that this process appended (0: not by this process).
+    """
+
+    tracking_id: str
+    fingerprint: int
+    record: bytes
+    turn: int
+    at: float
+    seq: int = 0
+    revision: int = 0
+    number: int = 0
+    order: int = 0
+
+    @property
+    def message(self) -> Message:
+        """A fresh copy of the message."""
+        return cast("Message", load(self.record)["message"])
+
+
+@dataclass(eq=False, slots=True)
+class Body:
+    """A message of the window that the log does not have in this form: synthesized or edited."""
+
+    tracking_id: str
+    fingerprint: int
+    record: bytes
+    number: int = 0
+
+    @property
+    def message(self) -> Message:
+        """A fresh copy of the message."""
+        return cast("Message", load(self.record)["message"])
+
+
+Slot = Logged | Body
+
+
+def fingerprint(message: Any) -> int:
+    """Return a number that changes when a message changes anywhere. Good for this process only."""
+    try:
+        # Version 0 writes every value out in full; later versions write references that depend on how objects are shared.
+        return hash(marshal.dumps(message, 0))
+    except ValueError:
+        return hash(dump(message))
+
+
+def body_of(message: Message) -> Body:
+    """Return a body that holds ``message``."""
+    return Body(message.get("tracking_id") or "", fingerprint(message), dump({"message": message}))
+
+
+def matched(messages: Sequence[Message], known: Iterable[Slot]) -> list[Slot]:
+    """Return the slots of ``messages``: known ones where a message is unchanged, new bodies elsewhere.
+
+    Messages are recognized by ``tracking_id`` and content. Several messages may share a ``tracking_id`` (a caller passed one
+    list twice): the latest slots go to the latest messages.
+    """
+    by_key: dict[tuple[str, int], deque[Slot]] = defaultdict(deque)
+    for slot in known:
+        by_key[slot.tracking_id, slot.fingerprint].append(slot)
+    slots: list[Slot] = []
+    for message in reversed(messages):
+        candidates = by_key.get((message.get("tracking_id") or "", fingerprint(message)))
+        slots.append(candidates.pop() if candidates else body_of(message))
+    slots.reverse()
+    return slots
+
+
+def window_text(slots: Iterable[Slot]) -> str:
+    """Return the window as text: ``1-5,9,x2`` is messages 1 to 5, message 9, body 2."""
+    return runs_text(slot.seq if isinstance(slot, Logged) else -slot.number for slot in slots)
+
+
+def runs_text(numbers: Iterable[int]) -> str:
+    """Return numbers as text, runs shortened; a negative one is the body of that number."""
+    tokens: list[str] = []
+    first = last = 0
+
+    def close() -> None:
+        if first:
+            tokens.append(str(first) if first == last else f"{first}-{last}")
+
+    for number in numbers:
+        if number > 0 and number == last + 1 and first:
+            last = number
+            continue
+        close()
+        if number > 0:
+            first = last = number
+        else:
+            tokens.append(f"x{-number}")
+            first = last = 0
+    close()
+    return ",".join(tokens)
+
+
+def parse_runs(text: str, *, record: str) -> list[int]:
+    """Return the numbers of ``runs_text``.
+
+    Raises:
+        CorruptRecordError: The text is malformed; names ``record``.
+    """
+    numbers: list[int] = []
+    for token in text.split(",") if text else ():
+        match = _TOKEN.match(token)
+        if match is None:
+            raise CorruptRecordError(f"record={record!r} is damaged: {token!r} is no part of a window", record=record)
+        first, last, body = match.groups()
+        numbers.extend([-int(body)] if body else range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def starts_turn(message: Message, previous: Message | None) -> bool:
+    """Tell whether a message starts a turn: a user's own words that follow something else (a toolResult never does)."""
+    if not _is_plain_user(message):
+        return False
+    return previous is None or not _is_plain_user(previous)
+
+
+def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailing_tool_use: bool = False) -> list[Message]:
+    """Return the messages with every turn that was cut in half closed, so that a next turn is valid.
+
+    A toolUse without result gets one that says so, and a cut turn that ends with the user's side gets an assistant message
+    that says so; notes of that kind which are no longer needed go. What is not cut stays as it is, in the same objects.
+
+    Args:
+        messages: A restored window.
+        cut: ``tracking_id`` of the messages of turns that were never finished.
+        keep_trailing_tool_use: Leave a last toolUse open, because an active interrupt will answer it.
+    """
+    cut_ids = set(cut)
+    result: list[Message] = []
+    for index, message in enumerate(messages):
+        following = messages[index + 1] if index + 1 < len(messages) else None
+        if _is_note(message):
+            if result and result[-1]["role"] == "user" and (following is None or following["role"] == "user"):
+                result.append(message)
+            continue
+        result.append(message)
+        if following is None and keep_trailing_tool_use:
+            continue
+        wanted = tool_use_ids(message)
+        if wanted and (following is None or not wanted <= tool_result_ids(following)):
+            result += [_results(wanted), _note()]
+        elif _is_end_of_cut(message, following, cut_ids):
+            result.append(_note())
+    return result
+
+
+def _is_end_of_cut(message: Message, following: Message | None, cut_ids: set[str]) -> bool:
+    if message["role"] != "user" or message.get("tracking_id") not in cut_ids:
+        return False
+    return following is None or (following["role"] == "user" and not tool_result_ids(following))
+
+
+def tool_use_ids(message: Message) -> set[str]:
+    """Return the ids of the tool calls a message makes."""
+    return {block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block}
+
+
+def tool_result_ids(message: Message) -> set[str]:
+    """Return the ids of the tool calls a message answers."""
+    return {block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block}
+
+
+def _is_plain_user(message: Message) -> bool:
+    return message["role"] == "user" and not tool_result_ids(message)
+
+
+def _is_note(message: Message) -> bool:
+    return bool(message.get("metadata", {}).get("custom", {}).get(_CUT_MARK))
+
+
+def _note() -> Message:
+    return {"role": "assistant", "content": [{"text": CUT_TEXT}], "metadata": {"custom": {_CUT_MARK: True}}}
+
+
+def _results(ids: set[str]) -> Message:
+    return {
+        "role": "user",
+        "content": [
+            {"toolResult": {"toolUseId": id_, "status": "error", "content": [{"text": CUT_TEXT}]}} for id_ in sorted(ids)
+        ],
+        "metadata": {"custom": {_CUT_MARK + "_results": True}},
+    }

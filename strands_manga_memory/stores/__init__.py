@@ -1,0 +1,60 @@
+"""Ports and adapters for storage: ``Table`` and ``HotStore``, what implements them, and how to open them from a URL."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult, WriteStatus
+from strands_manga_memory.stores.memory import InMemoryHotStore
+from strands_manga_memory.stores.table import (
+    ABSENT,
+    SESSIONS,
+    USER_MEMORY,
+    Condition,
+    Index,
+    Item,
+    Table,
+    TableSchema,
+    Write,
+)
+from strands_manga_memory.stores.urls import open_hot_store, open_table
+
+if TYPE_CHECKING:
+    from strands_manga_memory.stores.dynamodb import DynamoDBTable
+    from strands_manga_memory.stores.redis import RedisHotStore
+    from strands_manga_memory.stores.sqlite import SQLiteTable
+
+__all__ = [
+    "ABSENT",
+    "SESSIONS",
+    "USER_MEMORY",
+    "Codec",
+    "Condition",
+    "DynamoDBTable",
+    "HotRecord",
+    "HotStore",
+    "HotWrite",
+    "InMemoryHotStore",
+    "Index",
+    "Item",
+    "RedisHotStore",
+    "SQLiteTable",
+    "Table",
+    "TableSchema",
+    "Write",
+    "WriteResult",
+    "WriteStatus",
+    "open_hot_store",
+    "open_table",
+]
+
+# Imported on first use, so that nobody pays for a driver he does not use.
+_ADAPTERS = {"DynamoDBTable": "dynamodb", "RedisHotStore": "redis", "SQLiteTable": "sqlite"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ADAPTERS:
+        return getattr(import_module(f"{__name__}.{_ADAPTERS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,88 @@
+"""Values and conditions in the words of DynamoDB, and back (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from strands_manga_memory.stores.table import Condition, Item
+
+
+def attributes_of(item: Item) -> dict[str, Any]:
+    """Return a record as DynamoDB stores it.
+
+    Raises:
+        ValueError: A number is not finite.
+        TypeError: A value is none of those an ``Item`` may hold.
+    """
+    return {name: value_of(value) for name, value in item.items()}
+
+
+def item_of(stored: Mapping[str, Any]) -> Item:
+    """Return a record as it was put: a whole number is an ``int``, any other a ``float``; a set is a list."""
+    return {name: _plain(value) for name, value in stored.items()}
+
+
+def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
+    """Return the request arguments that make a write depend on ``when``; ``partition`` is an attribute every record has."""
+    if when is None:
+        return {}
+    names, values = {"#key": partition}, {}
+    terms = ["attribute_exists(#key)"]
+    for number, (name, value) in enumerate(when.equals.items()):
+        names[f"#e{number}"], values[f":e{number}"] = name, value_of(value)
+        absent = f"attribute_not_exists(#e{number}) OR " if value is None else ""
+        terms.append(f"({absent}#e{number} = :e{number})")
+    for number, (name, limit) in enumerate(when.below.items()):
+        names[f"#b{number}"], values[f":b{number}"] = name, value_of(limit)
+        terms.append(f"#b{number} < :b{number}")
+    if not values:  # no record that is there meets it
+        terms.append("attribute_not_exists(#key)")
+    text = " AND ".join(terms)
+    if when.absent:
+        text = f"attribute_not_exists(#key) OR ({text})" if values else "attribute_not_exists(#key)"
+    expression: dict[str, Any] = {"ConditionExpression": text, "ExpressionAttributeNames": names}
+    return expression | ({"ExpressionAttributeValues": values} if values else {})
+
+
+def value_of(value: Any) -> dict[str, Any]:
+    """Return one value as DynamoDB stores it; raises as ``attributes_of`` does."""
+    if value is None:
+        return {"NULL": True}
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, int):
+        return {"N": str(value)}
+    if isinstance(value, bytes | bytearray):
+        return {"B": bytes(value)}
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"a stored number must be finite, got {value!r}")
+        return {"N": str(Decimal(str(value)))}
+    if isinstance(value, list | tuple):
+        return {"L": [value_of(item) for item in value]}
+    if isinstance(value, Mapping):
+        return {"M": attributes_of(dict(value))}
+    raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    [(kind, content)] = value.items()
+    if kind == "N":
+        return _number(content)
+    if kind == "L":
+        return [_plain(item) for item in content]
+    if kind == "M":
+        return item_of(content)
+    if kind == "NS":
+        return [_number(text) for text in content]
+    return None if kind == "NULL" else content
+
+
+def _number(text: str) -> int | float:
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() else float(number)

@@ -1,0 +1,81 @@
+"""What every ``Table`` asks of the records, writes and queries it is given (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from strands_manga_memory.stores.table import Index, Item, Key, TableSchema, Write
+
+MAX_TRANSACT = 100
+"""Most writes of one ``transact`` call; DynamoDB's limit."""
+
+
+def key_of(schema: TableSchema, item: Item) -> Key:
+    """Return a record's key.
+
+    Raises:
+        ValueError: A half of it is missing, empty or no string, or an attribute of an index is of another type than declared.
+    """
+    for name in (schema.partition, schema.sort):
+        value = item.get(name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"item must have a non-empty string as {name!r}, got {value!r}")
+    for index in schema.indexes:
+        place_in(index, item)
+    return item[schema.partition], item[schema.sort]
+
+
+def target_of(schema: TableSchema, write: Write) -> Key:
+    """Return the key of the record a write is about; raise ``ValueError`` if it is no put and no delete."""
+    if (write.item is None) == (write.key is None):
+        raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
+    return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
+
+
+def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | float] | None:
+    """Return where an index lists a record: partition and sort value, or None if it lacks one of them.
+
+    Raises:
+        ValueError: One of them is of another type than the index declares.
+    """
+    if item is None or index.partition not in item or index.sort not in item:
+        return None
+    value, position = item[index.partition], item[index.sort]
+    is_number = isinstance(position, int | float) and not isinstance(position, bool)
+    if not isinstance(value, str) or not (is_number if index.sort_is_number else isinstance(position, str)):
+        raise ValueError(
+            f"item must have a string as {index.partition!r} and a {'number' if index.sort_is_number else 'string'} as "
+            f"{index.sort!r} for index {index.name!r}, got {value!r} and {position!r}"
+        )
+    return value, position
+
+
+def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:
+    """Raise ``ValueError`` if a key is both in ``puts`` and in ``deletes``."""
+    if puts and deletes:
+        both = {key_of(schema, item) for item in puts} & set(deletes)
+        if both:
+            raise ValueError(f"a record must be put or deleted, not both, got {sorted(both)[0]!r}")
+
+
+def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
+    """Raise ``ValueError`` if there are more than 100 writes, or two of the same record."""
+    if len(writes) > MAX_TRANSACT:
+        raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
+    if len({target_of(schema, write) for write in writes}) < len(writes):
+        raise ValueError("writes must be of different records, got two of the same one")
+
+
+def checked_index(schema: TableSchema, name: str) -> Index:
+    """Return the index called ``name``; raise ``ValueError`` if there is none."""
+    for index in schema.indexes:
+        if index.name == name:
+            return index
+    raise ValueError(f"index must be one of {[index.name for index in schema.indexes]}, got {name!r}")
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise ``ValueError`` if ``limit`` is negative."""
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit must be 0 or more, got {limit!r}")

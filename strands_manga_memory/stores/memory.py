@@ -1,0 +1,280 @@
+"""InMemoryHotStore: conversations in use, kept in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.hot import (
+    ACTIVE,
+    CLOSING,
+    DELETED,
+    WINDOW_FIELD,
+    HotRecord,
+    HotWrite,
+    WriteResult,
+    WriteStatus,
+    body_field,
+    message_field,
+)
+
+MAX_WINDOW = 100_000
+"""A window that lists more messages than this is damaged, whatever else it says."""
+
+_WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
+
+
+@dataclass(frozen=True)
+class _Conversation:
+    """Replaced as a whole, never changed, so that a fork in the middle of a write copies the old one or the new one."""
+
+    epoch: int
+    version: int
+    state: str
+    writers: str = ""
+    ttl: float = 0.0
+    expires_at: float = 0.0
+    claimed_at: float = 0.0
+    gone_at: float = 0.0
+    fields: Mapping[str, bytes] = field(default_factory=dict)
+
+    def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
+        if self.state == DELETED:
+            return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
+        return HotRecord(
+            epoch=self.epoch,
+            version=self.version,
+            state=self.state,
+            writers=self.writers,
+            ttl=self.ttl,
+            expires_in=self.expires_at - now,
+            fields=fields or {},
+        )
+
+
+@dataclass(frozen=True)
+class _Lease:
+    owner: str
+    gone_at: float
+
+
+_Perishable = TypeVar("_Perishable", _Conversation, _Lease)
+
+
+class InMemoryHotStore:
+    """A ``HotStore`` in the memory of this process: fast, thread-safe, and gone with the process.
+
+    A conversation is removed ``grace`` after its logical expiry: when it is next asked for, or when the number of
+    conversations has doubled since the last clean-up. So memory is bounded by twice what is alive. A forked child goes on
+    with a copy of its own.
+
+    Args:
+        clock: Seconds since some fixed moment. Default ``time.time``.
+        grace: Seconds a conversation stays readable after its logical expiry. Default 3,600.
+
+    Raises:
+        ValueError: ``grace`` is negative.
+    """
+
+    survives_process = False
+
+    def __init__(self, *, clock: Callable[[], float] = time.time, grace: float = 3600.0) -> None:
+        if grace < 0:
+            raise ValueError(f"grace must be 0 or more seconds, got {grace!r}")
+        self._clock = clock
+        self._grace = grace
+        self._lock = threading.Lock()
+        self._conversations: dict[str, _Conversation] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._clean_at = 64
+        _stores.add(self)
+
+    def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
+        """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
+        now = self._clock()
+        with self._lock:
+            kept = self._alive(self._conversations, conversation, now)
+            if kept is None:
+                return None
+            listed = _listed(kept.fields.get(WINDOW_FIELD, b""), conversation)
+            if touch and kept.state == ACTIVE and kept.expires_at > now:
+                kept = replace(kept, expires_at=now + kept.ttl, gone_at=now + kept.ttl + self._grace)
+                self._conversations[conversation] = kept
+        return kept.record(now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields})
+
+    def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
+        """Return those of ``fields`` that exist; see ``HotStore.read``."""
+        with self._lock:
+            kept = self._alive(self._conversations, conversation, self._clock())
+        return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
+
+    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+        """Compare and write in one atomic step; see ``HotStore.write``."""
+        now = self._clock()
+        with self._lock:
+            kept = self._alive(self._conversations, conversation, now)
+            status = _judged(kept, write)
+            if status is not WriteStatus.OK:
+                if kept is None:
+                    return WriteResult(status=status)
+                return WriteResult(status=status, epoch=kept.epoch, version=kept.version, state=kept.state)
+            fields = {} if kept is None or write.replace or kept.state == DELETED else dict(kept.fields)
+            for name in write.removed:
+                fields.pop(name, None)
+            fields.update((name, bytes(value)) for name, value in write.fields.items())
+            self._conversations[conversation] = _Conversation(
+                epoch=write.epoch,
+                version=write.version,
+                state=ACTIVE,
+                writers=write.writers,
+                ttl=write.ttl,
+                expires_at=now + write.ttl,
+                gone_at=now + write.ttl + self._grace,
+                fields=fields,
+            )
+            self._clean(now)
+        return WriteResult(status=WriteStatus.OK, epoch=write.epoch, version=write.version, state=ACTIVE)
+
+    def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
+        """Replace a conversation by a tombstone; see ``HotStore.bury``."""
+        now = self._clock()
+        with self._lock:
+            kept = self._alive(self._conversations, conversation, now)
+            if kept is not None:
+                epoch = max(epoch, kept.epoch + 1)
+            self._conversations[conversation] = _Conversation(epoch, 0, DELETED, gone_at=now + ttl)
+            self._clean(now)
+        return epoch
+
+    def expired(self, *, limit: int = 100) -> Iterator[str]:
+        """Yield the names of expired conversations; see ``HotStore.expired``."""
+        now = self._clock()
+        with self._lock:
+            names = [
+                name
+                for name, kept in self._conversations.items()
+                if kept.state != DELETED and kept.expires_at <= now < kept.gone_at
+            ]
+        yield from names[:limit]
+
+    def claim(self, conversation: str, *, lease: float = 60.0) -> HotRecord | None:
+        """Turn an expired conversation into a closing one; see ``HotStore.claim``."""
+        now = self._clock()
+        with self._lock:
+            kept = self._alive(self._conversations, conversation, now)
+            if kept is None:
+                return None
+            due = kept.state == ACTIVE and kept.expires_at <= now
+            if not due and not (kept.state == CLOSING and now - kept.claimed_at > lease):
+                return None
+            kept = self._conversations[conversation] = replace(kept, state=CLOSING, claimed_at=now)
+        return kept.record(now)
+
+    def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
+        """Remove a closing conversation; see ``HotStore.drop``."""
+        with self._lock:
+            kept = self._alive(self._conversations, conversation, self._clock())
+            if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
+                return False
+            del self._conversations[conversation]
+        return True
+
+    def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
+        """Take or prolong the advisory lease; see ``HotStore.acquire_lease``."""
+        now = self._clock()
+        with self._lock:
+            held = self._alive(self._leases, conversation, now)
+            if held is not None and held.owner != owner:
+                return False
+            self._leases[conversation] = _Lease(owner, now + ttl)
+            self._clean(now)
+        return True
+
+    def release_lease(self, conversation: str, *, owner: str) -> bool:
+        """Give the lease back; see ``HotStore.release_lease``."""
+        with self._lock:
+            held = self._alive(self._leases, conversation, self._clock())
+            if held is None or held.owner != owner:
+                return False
+            del self._leases[conversation]
+        return True
+
+    def close(self) -> None:
+        """Do nothing: there are no connections, and the conversations stay."""
+
+    @staticmethod
+    def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
+        found = kept.get(name)
+        if found is not None and found.gone_at <= now:
+            del kept[name]
+            return None
+        return found
+
+    def _clean(self, now: float) -> None:
+        if len(self._conversations) + len(self._leases) < self._clean_at:
+            return
+        self._conversations = {name: kept for name, kept in self._conversations.items() if kept.gone_at > now}
+        self._leases = {name: held for name, held in self._leases.items() if held.gone_at > now}
+        self._clean_at = max(64, 2 * (len(self._conversations) + len(self._leases)))
+
+
+def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
+    if kept is None:
+        return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
+    if kept.epoch == write.epoch and _saved_number(kept.writers, write.writer) >= write.number:
+        return WriteStatus.APPLIED
+    if kept.state == DELETED:
+        return WriteStatus.OK if write.expect is None and kept.epoch < write.epoch else WriteStatus.CONFLICT
+    if write.expect is None or tuple(write.expect) != (kept.epoch, kept.version):
+        return WriteStatus.CONFLICT
+    if kept.state == CLOSING and write.epoch <= kept.epoch:
+        return WriteStatus.CONFLICT
+    return WriteStatus.OK
+
+
+def _saved_number(writers: str, writer: str) -> int:
+    for entry in writers.split():
+        name, _, number = entry.partition("=")
+        if name == writer:
+            return int(number)
+    return -1
+
+
+def _listed(window: bytes, conversation: str) -> list[str]:
+    names: list[str] = []
+    for part in window.split(b",") if window else ():
+        found = _WINDOW_PART.fullmatch(part)
+        if found is None:
+            raise _damaged(conversation, f"its window has the part {part[:40]!r}")
+        body, number, first, last = found.groups()
+        if number is not None:
+            names.append(body_field(int(number)) if body else message_field(int(number)))
+        elif int(first) > int(last) or int(last) - int(first) >= MAX_WINDOW:
+            raise _damaged(conversation, f"its window has the part {part[:40]!r}")
+        else:
+            names.extend(message_field(seq) for seq in range(int(first), int(last) + 1))
+        if len(names) > MAX_WINDOW:
+            raise _damaged(conversation, f"its window lists more than {MAX_WINDOW} messages")
+    return names
+
+
+def _damaged(conversation: str, why: str) -> CorruptRecordError:
+    return CorruptRecordError(f"record={conversation!r} is damaged: {why}", record=conversation)
+
+
+_stores: weakref.WeakSet[InMemoryHotStore] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for store in _stores:
+        store._lock = threading.Lock()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_renew_locks)

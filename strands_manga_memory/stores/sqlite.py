@@ -1,0 +1,371 @@
+"""SQLiteTable: durable records in a local file."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
+from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.items import (
+    check_batch,
+    check_limit,
+    check_transaction,
+    checked_index,
+    place_in,
+    target_of,
+)
+from strands_manga_memory.stores.table import SESSIONS, Condition, Index, Item, Key, TableSchema, Write
+
+FILE_VERSION = 1
+"""``PRAGMA user_version`` of the files written here. A file of a newer version is refused and left as it is."""
+
+_PAGE = 64
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+class SQLiteTable:
+    """A ``Table`` in a SQLite file, safe with several processes and threads.
+
+    The file is in WAL mode with ``synchronous=NORMAL``: a crash of the process loses nothing; a power cut may lose the last
+    writes, but never damages the file. One connection per process, opened on first use and closed around a fork, because a
+    connection must not be carried over one. Several schemas can live in one file. Records stay when their TTL attribute
+    has passed, as they may in DynamoDB: readers look at the attribute.
+
+    Args:
+        path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
+        schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
+        deadline: Seconds an operation waits for other threads, and again for other processes. Default 5.
+
+    Raises:
+        ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError(f"path must name a file, got {path!r}: a table in memory is neither shared nor durable")
+        if not deadline > 0:
+            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r}")
+        self.schema = schema
+        self._path = Path(path).absolute()  # a later change of the working directory must not move the table
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._name = _quoted(schema.name)
+        self._select = f"SELECT item FROM {self._name} WHERE partition = ? AND sort = ?"  # noqa: S608
+        self._delete = f"DELETE FROM {self._name} WHERE partition = ? AND sort = ?"  # noqa: S608
+        self._replace = f"REPLACE INTO {self._name} (partition, sort, item) VALUES (?, ?, ?)"  # noqa: S608
+        _tables.add(self)
+
+    def __repr__(self) -> str:
+        return f"SQLiteTable({str(self._path)!r}, {self.schema.name!r})"
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:
+            self._connection.close()  # type: ignore[union-attr]
+
+    def create_if_missing(self) -> None:
+        """Create the file, the table and its indexes, as far as they are missing."""
+        with self._transaction() as connection:
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._name} (partition TEXT NOT NULL, sort TEXT NOT NULL, "
+                "item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
+            )
+            for index in self.schema.indexes:
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {self._index(index)} (value TEXT NOT NULL, position NOT NULL, "
+                    "partition TEXT NOT NULL, sort TEXT NOT NULL, PRIMARY KEY (value, position, partition, sort)) WITHOUT ROWID"
+                )
+            connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
+
+    def get(self, partition: str, sort: str) -> Item | None:
+        """Return one record, or None."""
+        with self._connected() as connection:
+            row = connection.execute(self._select, (partition, sort)).fetchone()
+        return None if row is None else _loaded(row[0], (partition, sort))
+
+    def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
+        """Return the records that exist among ``keys``."""
+        with self._connected() as connection:
+            rows = {key: connection.execute(self._select, key).fetchone() for key in keys}
+        return {key: _loaded(row[0], key) for key, row in rows.items() if row is not None}
+
+    def put(self, item: Item, *, when: Condition | None = None) -> bool:
+        """Write a record whole; return False, and write nothing, if ``when`` is not met."""
+        return self._write([Write(item=item, when=when)])
+
+    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
+        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
+        return self._write([Write(key=(partition, sort), when=when)])
+
+    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
+        """Write and delete many records without conditions, in one transaction.
+
+        Raises:
+            ValueError: A key is both in ``puts`` and in ``deletes``.
+        """
+        check_batch(self.schema, puts, deletes)
+        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
+
+    def transact(self, writes: Sequence[Write]) -> bool:
+        """Do all writes (at most 100) or none; return False if a condition is not met.
+
+        Raises:
+            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
+        """
+        check_transaction(self.schema, writes)
+        return self._write(writes)
+
+    def query(
+        self,
+        partition: str,
+        *,
+        first: str | float | None = None,
+        last: str | float | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        index: str | None = None,
+        attributes: Sequence[str] | None = None,
+    ) -> Iterator[Item]:
+        """Yield the records of a partition whose sort value is from ``first`` to ``last``; see ``Table.query``.
+
+        Raises:
+            ValueError: There is no such index, or ``limit`` is negative.
+        """
+        check_limit(limit)
+        if index is None:
+            source, where, columns = self._name, ["partition = ?"], ["sort"]
+        else:
+            source = f"{self._index(checked_index(self.schema, index))} JOIN {self._name} USING (partition, sort)"
+            where, columns = ["value = ?"], ["position", "partition", "sort"]
+        values: list[Any] = [partition]
+        for comparison, bound in ((">=", first), ("<=", last)):
+            if bound is not None:
+                where.append(f"{columns[0]} {comparison} ?")
+                values.append(bound)
+        names, direction = ", ".join(columns), " DESC" if reverse else ""
+        beyond = f"({names}) {'<' if reverse else '>'} ({', '.join('?' * len(columns))})"
+        select = f"SELECT item, partition, {names} FROM {source} WHERE {' AND '.join(where)}"  # noqa: S608
+        order = f" ORDER BY {', '.join(column + direction for column in columns)} LIMIT ?"
+        wanted = None if attributes is None else {self.schema.partition, self.schema.sort, *attributes}
+        return self._rows(select + order, f"{select} AND {beyond}{order}", values, limit, wanted)
+
+    def _rows(
+        self, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
+    ) -> Iterator[Item]:
+        seen: tuple[Any, ...] = ()
+        while limit is None or limit > 0:
+            count = _PAGE if limit is None else min(limit, _PAGE)
+            with self._connected() as connection:  # never held while the caller looks at a record
+                rows = connection.execute(resume if seen else start, (*values, *seen, count)).fetchall()
+            for row in rows:
+                item = _loaded(row[0], (row[1], row[-1]))
+                yield item if wanted is None else {name: item[name] for name in item if name in wanted}
+            if len(rows) < count:
+                return
+            seen = rows[-1][2:]
+            limit = None if limit is None else limit - count
+
+    def close(self) -> None:
+        """Close the connection. The table can still be used: it opens a new one."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _write(self, writes: Sequence[Write]) -> bool:
+        rows = [
+            (target_of(self.schema, write), write.when, write.item, None if write.item is None else dump(_normal(write.item)))
+            for write in writes
+        ]
+        alone = len(rows) == 1 and writes[0].when is None and not self.schema.indexes
+        with self._connected() if alone else self._transaction() as connection:
+            for key, when, _, _ in rows:
+                if when is not None and not when.met_by(self._stored(connection, key)):
+                    return False
+            for key, _, item, data in rows:
+                self._reindex(connection, key, item)
+                if data is None:
+                    connection.execute(self._delete, key)
+                else:
+                    connection.execute(self._replace, (*key, data))
+        return True
+
+    def _stored(self, connection: sqlite3.Connection, key: Key) -> Item | None:
+        row = connection.execute(self._select, key).fetchone()
+        return None if row is None else _loaded(row[0], key)
+
+    def _reindex(self, connection: sqlite3.Connection, key: Key, item: Item | None) -> None:
+        if not self.schema.indexes:
+            return
+        stored = self._stored(connection, key)
+        for index in self.schema.indexes:
+            before, after = place_in(index, stored), place_in(index, item)
+            if before != after and before is not None:
+                connection.execute(
+                    f"DELETE FROM {self._index(index)} WHERE value = ? AND position = ? AND partition = ? AND sort = ?",  # noqa: S608
+                    (*before, *key),
+                )
+            if before != after and after is not None:
+                connection.execute(
+                    f"INSERT INTO {self._index(index)} (value, position, partition, sort) VALUES (?, ?, ?, ?)",  # noqa: S608
+                    (*after, *key),
+                )
+
+    def _index(self, index: Index) -> str:
+        return _quoted(f"{self.schema.name}/{index.name}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        if not self._lock.acquire(timeout=self._deadline):
+            raise StoreUnavailableError(f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s")
+        try:
+            if self._connection is None:
+                self._connection = self._opened()
+            yield self._connection
+        except (sqlite3.Error, OSError) as error:
+            raise self._translated(error) from error
+        finally:
+            self._lock.release()
+
+    def _opened(self) -> sqlite3.Connection:
+        is_new = not self._path.exists()
+        for folder in reversed([folder for folder in self._path.parents if not folder.exists()]):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        connection = sqlite3.connect(
+            self._path, timeout=self._deadline, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        try:
+            self._check_version(connection)
+            if is_new:  # still empty; the WAL file gets the same mode
+                self._path.chmod(0o600)
+            self._use_wal(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > FILE_VERSION:
+            raise CorruptRecordError(
+                f"record={str(self._path)!r} has version {version}, this package reads up to {FILE_VERSION}; upgrade it",
+                record=str(self._path),
+            )
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        end = time.monotonic() + self._deadline
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:  # SQLite does not wait for another process that does the same
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.005)
+
+    def _translated(self, error: sqlite3.Error | OSError) -> StoreError:
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        what = f"table=<{self.schema.name}> | {error}"
+        if code in _DAMAGED:
+            return CorruptRecordError(f"record={str(self._path)!r} is damaged: {error}", record=str(self._path))
+        if code in _PASSING or isinstance(error, OSError):
+            return StoreUnavailableError(what)
+        if "no such table" in str(error):
+            return StoreError(f"{what}; call create_if_missing() first")
+        return StoreError(what)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _normal(value: Any) -> Any:
+    """Return ``value`` as DynamoDB would give it back: 2.0 is 2, a tuple is a list."""
+    if isinstance(value, str | int | bytes) or value is None:
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"a stored number must be finite, got {value!r}")
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {name: _normal(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_normal(item) for item in value]
+    if isinstance(value, bytearray):
+        return bytes(value)
+    raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
+
+
+def _loaded(data: bytes, key: Key) -> Item:
+    try:
+        item = load(data)
+        if isinstance(item, dict):
+            return item
+        error: Exception = TypeError(f"expected a record, got {type(item).__name__}")
+    except (ValueError, KeyError, TypeError) as found:
+        error = found
+    raise CorruptRecordError(f"record={key!r} is damaged: {error}", record=repr(key)) from error
+
+
+_tables: weakref.WeakSet[SQLiteTable] = weakref.WeakSet()
+_fork_lock = threading.Lock()
+_forking: list[SQLiteTable] = []
+
+
+def _before_fork() -> None:
+    _fork_lock.acquire()
+    for table in list(_tables):
+        table._lock.acquire()  # noqa: SLF001
+        _forking.append(table)
+        with suppress(sqlite3.Error):
+            table._close()  # noqa: SLF001
+
+
+def _after_fork_in_parent() -> None:
+    for table in _forking:
+        table._lock.release()  # noqa: SLF001
+    _forking.clear()
+    _fork_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _fork_lock
+    for table in _forking:
+        table._lock = threading.Lock()  # noqa: SLF001
+    _forking.clear()
+    _fork_lock = threading.Lock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

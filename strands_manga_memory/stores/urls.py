@@ -1,0 +1,221 @@
+"""open_table and open_hot_store: the stores that URLs name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from strands_manga_memory.stores.table import SESSIONS, Table, TableSchema
+
+if TYPE_CHECKING:
+    from strands_manga_memory.stores.hot import HotStore
+
+_TABLES = "sqlite:///relative/path, sqlite:////absolute/path or dynamodb://table?region=&endpoint="
+_HOT_STORES = (
+    "memory://, redis://host:port/db, rediss://, redis+cluster://, rediss+cluster://, "
+    "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
+)
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+
+
+def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
+    """Return the table a URL names; nothing is opened or created before its first use.
+
+    Args:
+        url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``), or
+            ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part may be missing: the table's
+            name then comes from ``schema``, the rest from the AWS configuration of the process.
+        schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
+
+    Raises:
+        ValueError: The URL is none of these. Its password, if any, is not shown.
+    """
+    parts, query = _split(url, _TABLES)
+    if parts.scheme == "sqlite":
+        return _sqlite(url, parts, query, schema)
+    if parts.scheme == "dynamodb":
+        return _dynamodb(url, parts, query, schema)
+    if parts.scheme == "memory":
+        raise _refused(url, "a table must outlive its process, memory:// is a hot store", _TABLES)
+    raise _refused(url, "it names no table", _TABLES)
+
+
+def open_hot_store(url: str) -> HotStore:
+    """Return the hot store a URL names.
+
+    Connections are opened on first use, save those of a cluster, whose shape is read here. By default up to 50 connections
+    (to each node), connect timeout 2 s, socket timeout 1 s (mission A1), no retries by the client.
+
+    Args:
+        url: ``memory://``, ``redis://user:password@host:port/db``, ``rediss://`` (TLS), ``redis+cluster://host:port``,
+            ``rediss+cluster://host:port``, ``redis+sentinel://user:password@host:port,host:port/service`` or ``rediss+sentinel://``.
+            Query arguments: ``prefix`` and ``deadline`` of the ``RedisHotStore``, and ``client_name``, ``db``,
+            ``health_check_interval``, ``max_connections``, ``protocol``, ``socket_connect_timeout``, ``socket_timeout``,
+            ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and ``ssl_keyfile`` of the client.
+            ``sentinel_username`` and ``sentinel_password`` log in to the sentinels.
+
+    Raises:
+        ValueError: The URL is none of these. Its password is not shown.
+        StoreUnavailableError: No node of the cluster answers.
+    """
+    parts, query = _split(url, _HOT_STORES)
+    scheme, _, kind = parts.scheme.partition("+")
+    if parts.scheme == "memory":
+        from strands_manga_memory.stores.memory import InMemoryHotStore
+
+        if parts.netloc or parts.path.strip("/") or query:
+            raise _refused(url, "memory:// takes no host, path or arguments", _HOT_STORES)
+        return InMemoryHotStore()
+    if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel"):
+        raise _refused(url, "it names no hot store", _HOT_STORES)
+    return _redis(url, parts, query, kind)
+
+
+def _sqlite(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
+    from strands_manga_memory.stores.sqlite import SQLiteTable
+
+    path = unquote(parts.path.removeprefix("/"))
+    if path == ":memory:" or (not parts.netloc and not path) or parts.netloc == ":memory:":
+        raise _refused(url, "a table in memory is neither shared nor durable, name a file", _TABLES)
+    if parts.netloc:
+        raise _refused(url, "a path follows three slashes, an absolute one four", _TABLES)
+    if query:
+        raise _refused(url, f"sqlite takes no arguments, got {sorted(query)}", _TABLES)
+    return SQLiteTable(path, schema)
+
+
+def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
+    from botocore.exceptions import BotoCoreError
+
+    from strands_manga_memory.stores.dynamodb import DynamoDBTable, dynamodb_client
+
+    unknown = sorted(set(query) - {"region", "endpoint"})
+    if unknown:
+        raise _refused(url, f"unknown arguments {unknown}, dynamodb takes region and endpoint", _TABLES)
+    if parts.path.strip("/"):
+        raise _refused(url, "a table name has no path", _TABLES)
+    if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
+        raise _refused(url, "a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -", _TABLES)
+    if not query.get("endpoint", "http://").startswith(("http://", "https://")):
+        raise _refused(url, "its endpoint is no http:// or https:// URL", _TABLES)
+    try:
+        client = dynamodb_client(region=query.get("region"), endpoint=query.get("endpoint"))
+    except (BotoCoreError, ValueError) as error:
+        raise _refused(url, without_password(str(error)), _TABLES) from None
+    return DynamoDBTable(client, schema, name=parts.netloc or None)
+
+
+def _from(lowest: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < lowest:
+            raise ValueError(f"a whole number from {lowest}")
+        return int(text)
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    if not 0 < float(text) < 1e6:
+        raise ValueError("a number of seconds above 0")
+    return float(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+_CLIENT_ARGUMENTS: dict[str, Callable[[str], Any]] = {
+    "client_name": str,
+    "db": _from(0),
+    "health_check_interval": _from(0),
+    "max_connections": _from(1),
+    "protocol": _from(2),
+    "socket_connect_timeout": _seconds,
+    "socket_timeout": _seconds,
+}
+_TLS_ARGUMENTS: dict[str, Callable[[str], Any]] = {
+    "ssl_ca_certs": str,
+    "ssl_cert_reqs": str,
+    "ssl_certfile": str,
+    "ssl_check_hostname": _boolean,
+    "ssl_keyfile": str,
+}
+_STORE_ARGUMENTS: dict[str, Callable[[str], Any]] = {"prefix": str, "deadline": _seconds}
+_SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str, "sentinel_password": str}
+
+
+def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
+    from strands_manga_memory.stores.redis import RedisHotStore, redis_client
+
+    tls = parts.scheme.startswith("rediss")
+    known = _CLIENT_ARGUMENTS | _STORE_ARGUMENTS | (_TLS_ARGUMENTS if tls else {})
+    if kind == "sentinel":
+        known |= _SENTINEL_ARGUMENTS
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise _refused(url, f"unknown arguments {unknown}, it takes {sorted(known)}", _HOT_STORES)
+    options: dict[str, Any] = {}
+    for name, value in query.items():
+        try:
+            options[name] = known[name](value)
+        except ValueError as error:
+            raise _refused(url, f"argument {name} is not {error}", _HOT_STORES) from None
+    store_options = {name: options.pop(name) for name in _STORE_ARGUMENTS if name in options}
+    login, _, addresses = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    if username:
+        options["username"] = unquote(username)
+    if password:
+        options["password"] = unquote(password)
+    try:
+        hosts = [_address(address, 26379 if kind == "sentinel" else 6379) for address in addresses.split(",")]
+    except ValueError:
+        raise _refused(url, "a host is name:port, or [IPv6]:port", _HOT_STORES) from None
+    path = unquote(parts.path.strip("/"))
+    if len(hosts) > 1 and not kind:
+        raise _refused(url, "several hosts need redis+cluster:// or redis+sentinel://", _HOT_STORES)
+    if kind == "sentinel" and not path:
+        raise _refused(url, "the name of the monitored service follows the hosts", _HOT_STORES)
+    if kind == "cluster" and (path not in ("", "0") or options.get("db", 0) != 0):
+        raise _refused(url, "a cluster has only database 0", _HOT_STORES)
+    if not kind and path:
+        if not path.isdecimal():
+            raise _refused(url, "the path is a database number", _HOT_STORES)
+        options.setdefault("db", int(path))
+    if kind == "cluster":
+        options.pop("db", None)
+    return RedisHotStore(redis_client(hosts, kind=kind, tls=tls, service=path, **options), **store_options)
+
+
+def _address(text: str, default_port: int) -> tuple[str, int]:
+    address = urlsplit(f"//{text}")
+    if text and not address.hostname:
+        raise ValueError(text)
+    return address.hostname or "localhost", address.port or default_port
+
+
+def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
+    try:
+        parts = urlsplit(url)
+        arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except (ValueError, AttributeError, TypeError):
+        raise _refused(url, "it is not a URL", accepted) from None  # the parser's own error may quote the password
+    if parts.fragment:
+        raise _refused(url, "a # in it must be written %23", accepted)
+    if len(dict(arguments)) < len(arguments):
+        raise _refused(url, "an argument is given twice", accepted)
+    return parts, dict(arguments)
+
+
+def _refused(url: object, why: str, accepted: str) -> ValueError:
+    return ValueError(f"url {without_password(str(url))!r} cannot be opened: {why}; accepted are {accepted}")
+
+
+def without_password(url: str) -> str:
+    """Return a URL fit for logs and errors: what stands before ``@``, and any password among its arguments, as ``***``."""
+    shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
+    return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)

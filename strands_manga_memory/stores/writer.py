@@ -1,0 +1,207 @@
+"""Writer: the background work of one pair of stores, on a few daemon threads that all its conversations share."""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from strands_manga_memory.stores.health import TierHealth
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_IDLE_SECONDS = 10.0
+_EXIT_SECONDS = 5.0
+
+
+class Writer:
+    """Runs work in order per key, and side by side for different keys.
+
+    Threads are daemons, started when there is work and gone when there has been none for 10 s, so a process with many
+    conversations has no more of them than ``threads``. Work left at interpreter exit is done in the exiting thread within 5 s;
+    SIGKILL, an unhandled SIGTERM and ``os._exit`` skip that. After a fork the child starts with no threads and no work.
+
+    ``hot_health`` and ``durable_health`` say whether the two stores answer.
+
+    Args:
+        threads: Most threads at a time. Default 8.
+        clock: Monotonic seconds, for delayed work.
+    """
+
+    def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads!r}")
+        self._most_threads = threads
+        self._clock = clock
+        self.hot_health, self.durable_health = TierHealth(clock=clock), TierHealth(clock=clock)
+        self._reset()
+        _writers.add(self)
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._queues: dict[Hashable, deque[tuple[Callable[[], Any], Future[Any]]]] = {}
+        self._ready: deque[Hashable] = deque()
+        self._active: set[Hashable] = set()
+        self._timers: list[tuple[float, int, Hashable, Callable[[], Any]]] = []
+        self._timer_of: dict[Hashable, int] = {}
+        self._count = itertools.count(1)
+        self._threads = 0
+        self._idle = 0
+
+    def submit(self, key: Hashable, work: Callable[[], _T]) -> Future[_T]:
+        """Run ``work`` on a thread of the writer, after all earlier work of the same key."""
+        future: Future[_T] = Future()
+        with self._changed:
+            self._enqueue(key, work, future)
+            self._wake()
+        return future
+
+    def later(self, key: Hashable, delay: float, work: Callable[[], Any]) -> None:
+        """Submit ``work`` after ``delay`` seconds, in place of work that still waits for its time under the same key."""
+        with self._changed:
+            number = next(self._count)
+            self._timer_of[key] = number
+            heapq.heappush(self._timers, (self._clock() + delay, number, key, work))
+            self._wake()
+
+    def cancel_later(self, key: Hashable) -> None:
+        """Forget the work of ``key`` that still waits for its time."""
+        with self._changed:
+            self._timer_of.pop(key, None)
+
+    def drain(self, timeout: float) -> bool:
+        """Do all work there is, delayed work included, also in the calling thread; False if ``timeout`` seconds pass first."""
+        end = self._clock() + timeout
+        with self._changed:
+            self._promote_timers(due=float("inf"))
+        while True:
+            with self._changed:
+                # Work that fails and is put off again waits its time: a store that is down is not asked without a pause.
+                self._promote_timers(self._clock())
+                if self._ready:
+                    job = self._take()
+                elif not self._active and not self._timer_of:
+                    return True
+                else:
+                    job = None
+                    self._changed.wait(max(0.0, min(0.05, end - self._clock())))
+            if job is not None:
+                self._run(*job)
+            if self._clock() >= end:
+                return False
+
+    @property
+    def backlog(self) -> int:
+        """Pieces of work that wait or run."""
+        with self._changed:
+            return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
+
+    def _enqueue(self, key: Hashable, work: Callable[[], Any], future: Future[Any]) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
+            if key not in self._active:
+                self._ready.append(key)
+        queue.append((work, future))
+
+    def _wake(self) -> None:
+        if self._idle == 0 and self._threads < self._most_threads:
+            self._threads += 1
+            threading.Thread(target=self._serve, name="strands-manga-memory-writer", daemon=True).start()
+        else:
+            self._changed.notify()
+
+    def _promote_timers(self, due: float) -> None:
+        while self._timers and self._timers[0][0] <= due:
+            _, number, key, work = heapq.heappop(self._timers)
+            if self._timer_of.get(key) == number:
+                del self._timer_of[key]
+                self._enqueue(key, work, Future())
+
+    def _take(self) -> tuple[Hashable, Callable[[], Any], Future[Any]]:
+        key = self._ready.popleft()
+        queue = self._queues[key]
+        work, future = queue.popleft()
+        if not queue:
+            del self._queues[key]
+        self._active.add(key)
+        return key, work, future
+
+    def _run(self, key: Hashable, work: Callable[[], Any], future: Future[Any]) -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
+            if not isinstance(error, Exception):
+                logger.warning("error=<%s> | background work was interrupted", type(error).__name__)
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        finally:
+            with self._changed:
+                self._active.discard(key)
+                if key in self._queues:
+                    self._ready.append(key)
+                self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._promote_timers(self._clock())
+                idle_until = self._clock() + _IDLE_SECONDS
+                while not self._ready:
+                    now = self._clock()
+                    if now >= idle_until and not self._timers:
+                        self._threads -= 1
+                        return
+                    wait = self._timers[0][0] - now if self._timers else idle_until - now
+                    self._idle += 1
+                    self._changed.wait(max(0.0, wait))
+                    self._idle -= 1
+                    self._promote_timers(self._clock())
+                job = self._take()
+            self._run(*job)
+
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+_shared: weakref.WeakValueDictionary[tuple[int, int], Writer] = weakref.WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def shared_writer(hot: object, durable: object) -> Writer:
+    """Return the process's one writer for this pair of stores (either may be None)."""
+    global _shared_lock
+    with _shared_lock:
+        writer = _shared.get((id(hot), id(durable)))
+        if writer is None:
+            writer = Writer()
+            writer.stores = (hot, durable)  # type: ignore[attr-defined] # keeps their ids from being used again
+            _shared[id(hot), id(durable)] = writer
+        return writer
+
+
+@atexit.register
+def _drain_at_exit() -> None:
+    for writer in list(_writers):
+        if writer.backlog and not writer.drain(_EXIT_SECONDS):
+            logger.warning("backlog=<%d> | work was left undone at exit", writer.backlog)
+
+
+def _renew_after_fork() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for writer in list(_writers):
+        writer._reset()  # noqa: SLF001
+        writer.hot_health, writer.durable_health = TierHealth(), TierHealth()
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)

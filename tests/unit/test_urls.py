@@ -1,0 +1,300 @@
+"""URLs of stores: what they open, and how they refuse."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import strands_manga_memory.stores as stores
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.stores import (
+    USER_MEMORY,
+    DynamoDBTable,
+    InMemoryHotStore,
+    RedisHotStore,
+    SQLiteTable,
+    open_hot_store,
+    open_table,
+)
+from tests import servers
+
+# Tables
+
+
+def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    for url, path in {
+        "sqlite:///data/manga.db": tmp_path / "data/manga.db",
+        f"sqlite:///{tmp_path}/manga.db": tmp_path / "manga.db",
+        "sqlite:///a%20b%23c%3F.db": tmp_path / "a b#c?.db",
+    }.items():
+        table = open_table(url)
+        assert isinstance(table, SQLiteTable)
+        assert table._path == path
+        assert not path.exists()
+
+
+def test_sqlite_tables_work(tmp_path: Path) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/new/manga.db", USER_MEMORY)
+    table.create_if_missing()
+
+    assert table.schema is USER_MEMORY
+    assert table.put({"user_id": "u", "memory_id": "m"})
+
+
+def test_dynamodb_tables_work(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+    table = open_table(dynamodb_server.table_url(unique))
+    table.create_if_missing()
+
+    assert table.put({"session_id": "p", "sk": "k"})
+    assert dynamodb_server.client().get_item(TableName=unique, Key={"session_id": {"S": "p"}, "sk": {"S": "k"}})["Item"]
+
+
+def test_dynamodb_clients_are_made_as_published() -> None:
+    table = open_table("dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566")
+    assert isinstance(table, DynamoDBTable)
+    meta = table._client.meta
+
+    assert (table._name, meta.region_name, meta.endpoint_url) == (
+        "Manga_Memory.v1",
+        "eu-central-1",
+        "http://127.0.0.1:4566",
+    )
+    config: Any = meta.config
+    assert config.retries["total_max_attempts"] == 1
+    assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (2, 1, 50)
+    assert config.tcp_keepalive
+
+
+@pytest.mark.parametrize("url", ["dynamodb://", "dynamodb:///", "dynamodb://?region=us-west-2"])
+def test_dynamodb_tables_are_named_by_their_schema(url: str) -> None:
+    assert repr(open_table(url, USER_MEMORY)) == "DynamoDBTable('manga_user_memory')"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("sqlite://manga.db", "three slashes"),
+        ("sqlite://", "name a file"),
+        ("sqlite:///", "name a file"),
+        ("sqlite://:memory:", "neither shared nor durable"),
+        ("sqlite:///:memory:", "neither shared nor durable"),
+        ("sqlite:///a.db?mode=ro", r"sqlite takes no arguments, got \['mode'\]"),
+        ("sqlite:///a#b.db", "must be written %23"),
+        ("dynamodb://table?region=a&zone=b&x=1", r"unknown arguments \['x', 'zone'\]"),
+        ("dynamodb://table/more", "a table name has no path"),
+        ("dynamodb://ta", "3 to 255"),
+        ("dynamodb://table name", "3 to 255"),
+        ("dynamodb://table?region=a&region=b", "given twice"),
+        ("dynamodb://table?endpoint=nonsense", "no http:// or https:// URL"),
+        ("dynamodb://table?endpoint=http://", "Invalid endpoint"),
+        ("memory://", "a table must outlive its process"),
+        ("postgres://host/db", "it names no table"),
+        ("manga.db", "it names no table"),
+        ("", "it names no table"),
+        ("sqlite:///a?x", "not a URL"),
+    ],
+)
+def test_a_table_url_that_makes_no_sense_is_refused(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        open_table(url)
+    assert repr(url) in str(caught.value)
+    assert "sqlite:///relative/path" in str(caught.value)
+
+
+def test_dynamodb_needs_a_region_from_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+
+    with pytest.raises(ValueError, match="must specify a region"):
+        open_table("dynamodb://table")
+
+
+# Hot stores
+
+
+def test_memory_is_a_hot_store() -> None:
+    assert isinstance(open_hot_store("memory://"), InMemoryHotStore)
+
+
+def pool_of(store: object) -> Any:
+    assert isinstance(store, RedisHotStore)
+    return store._client.connection_pool
+
+
+def test_redis_clients_are_made_as_published() -> None:
+    pool = pool_of(open_hot_store("redis://localhost:6380/3"))
+
+    assert pool.max_connections == 50
+    settings = pool.connection_kwargs
+    assert (settings["host"], settings["port"], settings["db"]) == ("localhost", 6380, 3)
+    assert (settings["socket_connect_timeout"], settings["socket_timeout"]) == (2.0, 1.0)
+    assert settings["retry"].get_retries() == 0
+    assert pool.connection_class is redis.Connection
+
+
+def test_redis_urls_say_everything_a_connection_needs() -> None:
+    store: Any = open_hot_store(
+        "rediss://us%40er:p%2Fw@[::1]:6390/?db=2&socket_timeout=0.5&socket_connect_timeout=3&max_connections=7&protocol=3"
+        "&client_name=shop&health_check_interval=30&ssl_ca_certs=/ca.pem&ssl_cert_reqs=required&ssl_check_hostname=false"
+        "&prefix=shop&deadline=0.2"
+    )
+    pool = pool_of(store)
+
+    assert pool.connection_class is redis.SSLConnection
+    assert pool.max_connections == 7
+    expected = {
+        "username": "us@er",
+        "password": "p/w",
+        "host": "::1",
+        "port": 6390,
+        "db": 2,
+        "socket_timeout": 0.5,
+        "socket_connect_timeout": 3.0,
+        "protocol": 3,
+        "client_name": "shop",
+        "health_check_interval": 30,
+        "ssl_ca_certs": "/ca.pem",
+        "ssl_cert_reqs": "required",
+        "ssl_check_hostname": False,
+    }
+    assert {name: pool.connection_kwargs[name] for name in expected} == expected
+    assert (store._prefix, store._deadline) == ("shop", 0.2)
+
+
+def test_redis_defaults() -> None:
+    settings = pool_of(open_hot_store("redis://")).connection_kwargs
+
+    assert (settings["host"], settings["port"]) == ("localhost", 6379)
+
+
+def test_redis_stores_work(valkey_server: servers.Valkey, unique: str) -> None:
+    store = open_hot_store(f"{valkey_server.url}?prefix={unique}")
+
+    assert store.acquire_lease("c", owner="o", ttl=1.0)
+    with valkey_server.client() as client:
+        assert [key.split(b":")[0] for key in client.keys(f"{unique}:*")] == [unique.encode()]
+    store.close()
+
+
+@pytest.mark.xdist_group("cluster")
+def test_cluster_stores_work(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
+    store = open_hot_store(f"{valkey_cluster.url}?prefix={unique}&max_connections=5")
+
+    assert isinstance(store, RedisHotStore)
+    assert isinstance(store._client, redis.RedisCluster)
+    assert all(store.acquire_lease(f"c{number}", owner="o", ttl=1.0) for number in range(20))
+    cluster: Any = store._client
+    settings = cluster.get_connection_kwargs()
+    assert (settings["socket_connect_timeout"], settings["socket_timeout"]) == (2.0, 1.0)
+    assert cluster.retry.get_retries() == 0
+    assert {node.redis_connection.connection_pool.max_connections for node in cluster.get_nodes()} == {5}
+    store.close()
+
+
+def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
+    port = servers.free_port()
+
+    with pytest.raises(StoreUnavailableError, match="no node of the cluster answered") as caught:
+        open_hot_store(f"redis+cluster://user:hidden@127.0.0.1:{port}")
+    assert "hidden" not in str(caught.value)
+
+
+def test_sentinel_urls_name_the_sentinels_and_the_service() -> None:
+    pool = pool_of(open_hot_store("redis+sentinel://u:pw@h1:1,h2,[::1]:3/shop?db=4&sentinel_password=spw&max_connections=9"))
+
+    assert pool.service_name == "shop"
+    sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(settings["host"], settings["port"]) for settings in sentinels] == [("h1", 1), ("h2", 26379), ("::1", 3)]
+    assert {settings["password"] for settings in sentinels} == {"spw"}
+    assert {settings["socket_timeout"] for settings in sentinels} == {1.0}
+    assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == ("u", "pw")
+    assert (pool.connection_kwargs["db"], pool.max_connections) == (4, 9)
+    assert pool.connection_kwargs["retry"].get_retries() == 0
+    tls = pool_of(open_hot_store("rediss+sentinel://h1/shop?ssl_ca_certs=/ca.pem"))
+    assert issubclass(tls.connection_class, redis.SSLConnection)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("memory://host", "takes no host"),
+        ("memory://?a=b", "takes no host, path or arguments"),
+        ("redis://a:1,b:2", "several hosts need"),
+        ("redis://host:port", "a host is name:port"),
+        ("redis://host:99999", "a host is name:port"),
+        ("redis://host/name", "the path is a database number"),
+        ("redis://host?decode_responses=true", r"unknown arguments \['decode_responses'\]"),
+        ("redis://host?ssl_ca_certs=/ca.pem", r"unknown arguments \['ssl_ca_certs'\]"),
+        ("redis://host?sentinel_password=x", r"unknown arguments \['sentinel_password'\]"),
+        ("redis://host?socket_timeout=fast", "argument socket_timeout is not"),
+        ("redis://host?socket_timeout=-1", "argument socket_timeout is not a number of seconds above 0"),
+        ("redis://host?max_connections=0", "argument max_connections is not a whole number from 1"),
+        ("rediss://host?ssl_check_hostname=maybe", "argument ssl_check_hostname is not true or false"),
+        ("redis+cluster://host/1", "a cluster has only database 0"),
+        ("redis+cluster://host?db=1", "a cluster has only database 0"),
+        ("redis+sentinel://host", "the name of the monitored service"),
+        ("redis+other://host", "it names no hot store"),
+        ("sqlite:///a.db", "it names no hot store"),
+        ("redis://host#1", "must be written %23"),
+        ("redis://[::1", "not a URL"),
+    ],
+)
+def test_a_hot_store_url_that_makes_no_sense_is_refused(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        open_hot_store(url)
+    assert "redis+cluster://" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hidden@host:port",
+        "redis://:hid/den#?@host",
+        "redis://:hidden@host?x=1",
+        "redis://user:hidden@a,b",
+        "redis+sentinel://h/s?sentinel_password=hidden&x=1",
+        "sqlite://user:hidden@host/db",
+        "dynamodb://AKIA:hidden@table",
+        "dynamodb://table?endpoint=nonsense://user:hidden@host",
+        "redis://user:hidden@[::1",
+    ],
+)
+def test_passwords_are_never_shown(url: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        (open_hot_store if url.startswith("redis") else open_table)(url)
+
+    shown = f"{caught.value!r} {caught.value.__cause__!r}"
+    assert "hid" not in shown
+    assert "***" in shown
+
+
+def test_passwords_are_not_in_a_repr() -> None:
+    assert "hidden" not in repr(open_hot_store("redis://user:hidden@host"))
+
+
+# The package
+
+
+def test_exports_are_sorted_and_there() -> None:
+    names = list(stores.__all__)
+    assert names == sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert all(getattr(stores, name).__class__ for name in names)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        stores.nothing  # noqa: B018
+
+
+def test_importing_the_package_imports_no_driver() -> None:
+    code = (
+        "import sys; before = {'redis', 'boto3', 'sqlite3'} & set(sys.modules); import strands.types.exceptions;"
+        "strands = {'redis', 'boto3', 'sqlite3'} & set(sys.modules); import strands_manga_memory.stores;"
+        "print(sorted(({'redis', 'boto3', 'sqlite3'} & set(sys.modules)) - strands))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
