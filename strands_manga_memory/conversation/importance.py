@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from strands.agent.conversation_manager import ConversationManager
-from strands.agent.conversation_manager.conversation_manager import ProactiveCompressionConfig
+from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
 from strands.hooks import (
     AfterModelCallEvent,
     AgentInitializedEvent,
@@ -27,9 +28,10 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.conversation.calibration import Calibration
 from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, MessageFate, fate_of
 from strands_manga_memory.conversation.layout import Layout, MessageLog, identify
+from strands_manga_memory.conversation.ledger import size_of
 from strands_manga_memory.conversation.notes import Notes
 from strands_manga_memory.conversation.requests import Requests, with_added, without_added
-from strands_manga_memory.conversation.scoring import ImportanceScorer, RuleScorer
+from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
 from strands_manga_memory.conversation.shortening import is_shortened
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LARGE_TEXT = 50_000
+_LARGE = 50_000
+"""Messages of more characters and bytes are counted in a thread."""
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
@@ -58,6 +61,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     Args:
         max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports.
         scorer: Says what a message is worth; default: rules in English and Japanese.
+        bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
         on_evict: Called with the messages that left the history, whenever some did, perhaps in a thread. Its errors are logged.
@@ -73,6 +77,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         max_tokens: int = 4_096,
         *,
         scorer: ImportanceScorer | None = None,
+        bands: Bands | None = None,
         counter: TokenCounter | None = None,
         max_turns: int | None = None,
         on_evict: Callable[[list[Message]], None] | None = None,
@@ -82,6 +87,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.max_tokens = _positive("max_tokens", max_tokens)
         self.max_turns = None if max_turns is None else _positive("max_turns", max_turns)
         self.scorer = _with_method("scorer", scorer if scorer is not None else RuleScorer(), "score")
+        self.bands = bands or Bands()
         self.counter = _with_method("counter", counter if counter is not None else default_counter(), "count")
         if on_evict is not None and not callable(on_evict):
             raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
@@ -89,6 +95,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.persist_layout = True
         self._agent: weakref.ref[Agent] | None = None
         self._initialized = False
+        self._lock = threading.RLock()
         self._notes = Notes(self.counter, self.scorer, self._history)
         self._fates = Fates()
         self._first_turn: frozenset[str] = frozenset()
@@ -131,6 +138,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             window = self._restored.replay(agent.messages)
             if window is not None:
                 agent.messages[:] = window
+        self._restored = Layout()
         self._initialized = True
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
@@ -152,9 +160,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         try:
             messages, added = without_added(context)
             history = mended(messages)
-            if self._is_over(history):
-                history = list(self._choose(history, self._budget).kept.values())
-            self._requests.sending(context, self._notes.total(history), added)
+            candidates = self._candidates(history)
+            tokens = sum(candidate.tokens for candidate in candidates)
+            if self._is_over(candidates):
+                choice = self._choose(candidates, self._budget)
+                history, tokens = list(choice.kept.values()), choice.tokens
+            self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=with_added(history, added))
         except Exception:
             logger.warning("the history could not be trimmed for this call | sending it as it is", exc_info=True)
@@ -183,18 +194,21 @@ class ImportanceWeightedConversationManager(ConversationManager):
             ContextWindowOverflowException: ``e`` is given, and no half of the history can be freed: what is pinned is too
                 large, or the history is not what fills the window. The history is left as it was.
         """
-        before = self._notes.total(agent.messages)
-        if e is None:
-            goal = min(self._budget, before * 3 // 4)
-            choice = self._choose(agent.messages, goal, may_shorten=before > self._budget)
-        else:
-            goal = min(self._budget, before // 2)
-            choice = self._choose(agent.messages, goal)
-            if choice.tokens > goal or not choice.kept:
-                raise ContextWindowOverflowException(
-                    f"the context window is full and the history cannot be halved: {before} tokens, {choice.tokens} must stay"
-                ) from e
-        self._commit(agent, choice, len(agent.messages))
+        with self._lock:
+            history = agent.messages[:]
+            candidates = self._candidates(history)
+            before = sum(candidate.tokens for candidate in candidates)
+            if e is None:
+                goal = min(self._budget, before * 3 // 4)
+                choice = self._choose(candidates, goal, may_shorten=before > self._budget)
+            else:
+                goal = min(self._budget, before // 2)
+                choice = self._choose(candidates, goal)
+                if choice.tokens > goal or not choice.kept:
+                    raise ContextWindowOverflowException(
+                        f"the window is full and the history cannot be halved: of {before} tokens {choice.tokens} must stay"
+                    ) from e
+            self._commit(agent, history, choice)
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", before, choice.tokens)
 
     def get_state(self) -> dict[str, Any]:
@@ -203,7 +217,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if self._calibration.settled != 1.0:
             state["ratio"] = self._calibration.settled
         if self.persist_layout and self._initialized:
-            layout = self._log.layout(self._history(), lambda message: self._notes(message).tokens)
+            layout = self._log.layout(self._history())
             state["removed_message_count"] = self.removed_message_count = layout.skip
             if (window := layout.to_state()) is not None:
                 state["layout"] = window
@@ -216,8 +230,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
             ValueError: The state is that of another conversation manager.
             CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
         """
+        if state.get("__name__") != type(self).__name__:
+            raise ValueError(
+                f"the session holds the state of {state.get('__name__')!r}, not of {type(self).__name__!r}: "
+                "go on with that conversation manager, or start a new session"
+            )
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
-        if state.get("__name__") == type(self).__name__ and not (isinstance(skip, int) and isinstance(ratio, int | float)):
+        if not isinstance(skip, int) or skip < 0 or not isinstance(ratio, int | float):
             raise CorruptRecordError("the state of the conversation manager is malformed", record="conversation manager state")
         super().restore_from_session(state)
         layout = Layout.from_state(state.get("layout"), self.removed_message_count)
@@ -232,7 +251,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """Return what became of each message, of the history and of the last 1,000 dropped ones, in the order of speech."""
         messages = list(agent.messages)
         self._fates.see(messages)
-        why = self._choose(messages, self._budget).why
+        why = self._choose(self._candidates(messages), self._budget).why
         return self._fates.in_order(
             fate_of(message, self._notes(message), "shortened" if is_shortened(message) else "kept", why[at])
             for at, message in enumerate(messages)
@@ -240,7 +259,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
-        tokens = self._calibration.reported(self._notes.total(agent.messages))
+        tokens = self._calibration.reported(self._notes.total(agent.messages[:]))
         return {"tokens": tokens, "budget": self.max_tokens, "left": self.max_tokens - tokens}
 
     # --- Keeping the budget -------------------------------------------------------------------------------------------------
@@ -254,8 +273,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return agent.messages if agent is not None else []
 
     async def _keep_budget_off_loop(self, agent: Agent, coming: list[Message]) -> None:
-        """Keep the budget; large texts not counted before are left to a thread, some megabytes take a good part of a second."""
-        if any(_is_large(message) and message not in self._notes for message in (*agent.messages, *coming)):
+        """Keep the budget; large messages not counted before are left to a thread: megabytes take a good part of a second."""
+        new = itertools.takewhile(lambda message: message not in self._notes, reversed([*agent.messages, *coming]))
+        if any(size_of(message["content"]) > _LARGE for message in new):
             await asyncio.to_thread(self._keep_budget, agent, coming)
         else:
             self._keep_budget(agent, coming)
@@ -263,35 +283,34 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def _keep_budget(self, agent: Agent, coming: list[Message]) -> None:
         """Drop and shorten messages of the agent until they are, with those that are ``coming``, within the budget."""
         try:
-            _ensure_ids(agent.messages)
-            messages = [*agent.messages, *coming]
-            if self._is_over(messages):
-                self._commit(agent, self._choose(messages, self._budget), len(agent.messages))
-            if len(self._notes) > 2 * len(agent.messages) + 128:
-                for memory in (self._notes, self._log, self._fates):
-                    memory.forget_all_but(agent.messages)
+            with self._lock:
+                history = agent.messages[:]
+                _ensure_ids(history)
+                candidates = self._candidates([*history, *coming])
+                if self._is_over(candidates):
+                    self._commit(agent, history, self._choose(candidates, self._budget))
+                if len(self._notes) > 2 * len(agent.messages) + 128:
+                    for memory in (self._notes, self._log, self._fates):
+                        memory.forget_all_but(agent.messages)
         except Exception:
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
 
-    def _is_over(self, messages: Sequence[Message]) -> bool:
-        if self._notes.total(messages) > self._budget:
-            return True
-        return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
-
-    def _choose(self, messages: Sequence[Message], budget: int, *, may_shorten: bool = True) -> Choice:
-        self._fix_first_turn(messages)
+    def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
         notes = [self._notes(message) for message in messages]
-        return choose(
-            [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)],
-            Limits(budget, self.max_turns, may_shorten=may_shorten),
-            first_turn=self._first_turn,
-            count=self.counter.count,
-        )
+        return [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)]
 
-    def _commit(self, agent: Agent, choice: Choice, length: int) -> None:
-        """Make the choice the agent's history, in one step; messages from position ``length`` on are not in it yet."""
-        before = agent.messages[:]
-        gone = [at for at in range(length) if at not in choice.kept]
+    def _is_over(self, candidates: Sequence[Candidate]) -> bool:
+        if sum(candidate.tokens for candidate in candidates) > self._budget:
+            return True
+        return self.max_turns is not None and sum(is_turn_start(candidate.message) for candidate in candidates) > self.max_turns
+
+    def _choose(self, candidates: Sequence[Candidate], budget: int, *, may_shorten: bool = True) -> Choice:
+        self._fix_first_turn([candidate.message for candidate in candidates])
+        limits = Limits(budget, self.max_turns, self.bands, may_shorten=may_shorten)
+        return choose(candidates, limits, first_turn=self._first_turn, count=self.counter.count)
+
+    def _commit(self, agent: Agent, history: list[Message], choice: Choice) -> None:
+        """Make a choice from ``history`` the agent's history, in one step; what was added to it meanwhile stays."""
         if choice.tokens > self._budget and not self._warned_over_budget:
             self._warned_over_budget = True
             logger.warning(
@@ -299,15 +318,19 @@ class ImportanceWeightedConversationManager(ConversationManager):
                 choice.tokens,
                 self._budget,
             )
+        gone = [at for at in range(len(history)) if at not in choice.kept]
         if not gone and not choice.shortened:
             return
-        agent.messages[:] = [message for at, message in choice.kept.items() if at < length]
-        self._fates.see(before)
+        if [id(message) for message in agent.messages[: len(history)]] != [id(message) for message in history]:
+            logger.debug("the history was replaced meanwhile | leaving it as it is")
+            return
+        agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
+        self._fates.see(history)
         for at in gone[-REMEMBERED_DROPS:]:
-            self._fates.drop(before[at], self._notes(before[at]), choice.why[at])
+            self._fates.drop(history[at], self._notes(history[at]), choice.why[at])
         if gone and self.on_evict is not None:
             try:
-                self.on_evict([before[at] for at in gone])
+                self.on_evict([history[at] for at in gone])
             except Exception:
                 logger.warning("on_evict failed | the messages have left the history", exc_info=True)
 
@@ -323,13 +346,6 @@ def _ensure_ids(messages: list[Message]) -> None:
     for message in messages:
         if not message.get("tracking_id"):
             message["tracking_id"] = str(uuid.uuid4())
-
-
-def _is_large(message: Message) -> bool:
-    """Whether a message has texts that take long to count."""
-    texts = [cast("Any", block) for block in message["content"]]
-    texts += [item for block in message["content"] if "toolResult" in block for item in block["toolResult"]["content"]]
-    return any(len(block.get("text") or "") > _LARGE_TEXT or "json" in block for block in texts)
 
 
 def _positive(name: str, value: object) -> int:

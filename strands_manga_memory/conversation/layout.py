@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from strands.types.content import Message
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
-from strands_manga_memory.conversation.ledger import content_fingerprint, fingerprint
+from strands_manga_memory.conversation.ledger import content_fingerprint, fingerprint, size_of
 from strands_manga_memory.conversation.turns import tool_result_ids
 from strands_manga_memory.exceptions import CorruptRecordError
 
@@ -27,8 +27,8 @@ VERSION = 1
 READ_AHEAD = 256
 """A message that many records back travels with the layout, so that a restore need not read all the records since."""
 
-LARGEST_BODY = 2_000
-"""Only messages of at most so many tokens travel for that reason."""
+LARGEST_BODY = 16_000
+"""Only messages of at most so many characters and bytes travel for that reason."""
 
 _BODY = "#"
 
@@ -141,8 +141,8 @@ class MessageLog:
         if self._unconfirmed:
             self._unconfirmed = False
             self.length -= 1
-            record = self._records.pop(self.length)
-            self._latest.pop(record.id, None)
+            record = self._records.pop(self.length, None)
+            self._latest.pop(record.id if record else None, None)
 
     def add(self, message: Message) -> None:
         """Take note of a message in the log."""
@@ -170,13 +170,8 @@ class MessageLog:
         self._latest = {id_: at for id_, at in self._latest.items() if id_ in ids}
         self._repeated &= ids
 
-    def layout(self, messages: Sequence[Message], count: Callable[[Message], int]) -> Layout:
-        """Describe a history by the log.
-
-        Args:
-            messages: The history.
-            count: Counts the tokens of a message.
-        """
+    def layout(self, messages: Sequence[Message]) -> Layout:
+        """Describe a history by the log."""
         head, after_record = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(after_record))
@@ -185,7 +180,7 @@ class MessageLog:
         needed = [after_record - 1] if after_record else [0]
         for position, message in enumerate(messages[:head]):
             at = self._logged_at(message)
-            if at is None or (at < self.length - READ_AHEAD and count(message) <= LARGEST_BODY):
+            if at is None or (at < self.length - READ_AHEAD and size_of(message) <= LARGEST_BODY):
                 key = f"{_BODY}{position}"
                 bodies[key] = message
             else:

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.tokens import TokenCounter
-
 _Measure = TypeVar("_Measure")
 
 
@@ -30,7 +28,17 @@ def fingerprint(value: Any) -> int:
 
 def content_fingerprint(message: Message) -> int:
     """Return the fingerprint of what the model is sent of ``message``: its role and content, not its id and metadata."""
-    return hash((message["role"], fingerprint(message["content"])))
+    blocks = [block["text"] if len(block) == 1 and "text" in block else fingerprint(block) for block in message["content"]]
+    return hash((message["role"], *blocks))
+
+
+def size_of(value: Any) -> int:
+    """Return the characters and bytes in a nested value, quickly."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(size_of(key) + size_of(item) for key, item in value.items())
+    return sum(map(size_of, value)) if isinstance(value, list | tuple) else 8
 
 
 class Ledger(Generic[_Measure]):
@@ -49,13 +57,13 @@ class Ledger(Generic[_Measure]):
 
     def __call__(self, message: Message) -> _Measure:
         """Return the measure of ``message``."""
-        key = message.get("tracking_id"), content_fingerprint(message)
-        with self._lock:
-            if key in self._measured:
-                return self._measured[key]
-        value = self._measure(message)
-        with self._lock:
-            self._measured[key] = value
+        id_, content = message.get("tracking_id"), content_fingerprint(message)
+        value = self._measured.get((id_, content))
+        if value is None:
+            value = self._measured.get((None, content))  # measured before it got its id
+            value = self._measure(message) if value is None else value
+            with self._lock:
+                self._measured[id_, content] = value
         return value
 
     def __len__(self) -> int:
@@ -69,18 +77,3 @@ class Ledger(Generic[_Measure]):
         keep = [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
         with self._lock:
             self._measured = {key: self._measured[key] for key in keep if key in self._measured}
-
-
-class CountedMessages(Ledger[int]):
-    """The token counts of messages.
-
-    Args:
-        counter: Counts a message that is not known yet.
-    """
-
-    def __init__(self, counter: TokenCounter) -> None:
-        super().__init__(counter.count)
-
-    def total(self, messages: Iterable[Message]) -> int:
-        """Return the tokens of all ``messages`` together."""
-        return sum(map(self, messages))

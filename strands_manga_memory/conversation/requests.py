@@ -14,6 +14,8 @@ from strands_manga_memory.conversation.tokens import TokenCounter
 
 _INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
+_OPEN_REQUESTS = 16
+
 
 class Requests:
     """Counts requests on their way to the model, and teaches a calibration what the model makes of them.
@@ -34,6 +36,8 @@ class Requests:
         tokens = self._prompt_tokens(context) + history_tokens
         if added:
             tokens += self._counter.count({"role": "user", "content": added})
+        if len(self._counted) >= _OPEN_REQUESTS:  # cancelled ones are never answered
+            self._counted.clear()
         self._counted[id(context.invocation_state)] = tokens
 
     def answered(self, event: AfterModelCallEvent) -> None:

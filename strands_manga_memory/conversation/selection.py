@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from strands.types.content import Message
 
@@ -95,8 +94,7 @@ def choose(
         frozenset(locked),
     )
     if limits.may_shorten:
-        high = sum(group.tokens for group in groups if group.band is Band.HIGH and not group.required)
-        _make_room(shortener, groups, budget=limits.tokens, high=high)
+        _make_room(shortener, groups, budget=limits.tokens)
     for at in required.keys() - shortener.messages.keys():
         why[at] = NO_ROOM
     kept = shortener.messages
@@ -174,15 +172,18 @@ def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Ban
     """
 
     def group(positions: tuple[int, ...], parent: _Group | None, *, is_cycle: bool = False) -> _Group:
-        members = [candidates[at] for at in positions]
-        score = max(member.score for member in members)
-        return _Group(positions, sum(member.tokens for member in members), score, Band.LOW, parent, "", is_cycle)
+        tokens, score = 0, 0.0
+        for at in positions:
+            tokens += candidates[at].tokens
+            score = max(score, candidates[at].score)
+        return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle)
 
     core = group(exchange.core, None)
     cycles = [group(positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
     waiting = core
     unanswered = [waiting := group(positions, waiting) for positions in reversed(exchange.unanswered)]
-    for parent, child in (*reversed(list(pairwise([core, *unanswered]))), *((core, cycle) for cycle in cycles)):
+    for child in (*cycles, *reversed(unanswered)):
+        parent = child.parent or core
         parent.score = max(parent.score, child.score)
     for each in (core, *cycles, *unanswered):
         each.band = bands.of(each.score)
@@ -224,15 +225,21 @@ def _fill(
 # --- When what must stay is too much ----------------------------------------------------------------------------------------
 
 
-def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int, high: int) -> None:
+def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -> None:
     """Shorten what must stay until it is within the budget, and large tool results until the high band has room as well.
 
-    In this order, each step only as far as it is needed: tool results (older ones first, the largest first; at most until half
-    of the budget is free), texts of the first turn, the oldest tool calls of the current turn (with their results), images and
-    documents (a note takes their place), other texts, inputs of tool calls; then the same again more drastically. Pinned
-    messages are never touched: if they alone are over the budget, the rest keeps a readable size and the result is over it.
+    In this order, each step only as far as it is needed: tool results (older ones first, the largest first), texts of the
+    first turn, the oldest tool calls of the current turn (with their results), images and documents (a note takes their place),
+    other texts, inputs of tool calls; then the same again more drastically; at last what stays only because a message beside
+    it is pinned. At least half of the budget is left to what must stay; if it was over the budget, up to a quarter is freed for
+    the middle band, so that one huge result does not drive out the conversation. Pinned messages are never touched: if they
+    alone are over the budget, the rest keeps a readable size and the result is over it.
     """
-    aim = max(budget // 2, budget - high)
+    others = dict.fromkeys(Band, 0)
+    for group in groups:
+        others[group.band] += 0 if group.required else group.tokens
+    wanted = others[Band.HIGH] + (min(others[Band.MIDDLE], budget // 4) if shortener.tokens > budget else 0)
+    aim = max(budget // 2, budget - wanted)
     everything = list(shortener.messages)
     if not everything or shortener.tokens <= aim:
         return
@@ -253,3 +260,17 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int, h
     if shortener.locked_tokens < budget:
         for kind in ("toolResult", "text", "toolUse"):
             shortener.shorten(kind, everything, budget, _HARD_FLOOR)
+        for group in reversed(groups):
+            if group.required == PINNED:
+                _drop_around_pins(shortener, group.positions, budget)
+
+
+def _drop_around_pins(shortener: Shortener, positions: Sequence[int], budget: int) -> None:
+    """Drop what is in an exchange beside its pinned messages and the other halves of pinned tool calls and results."""
+    waiting: list[int] = []
+    for at in positions:
+        waiting.append(at)
+        if not tool_use_ids(shortener.messages[at]):
+            if shortener.tokens > budget:
+                shortener.drop(waiting)
+            waiting = []

@@ -12,7 +12,7 @@ from strands_manga_memory.conversation.tokens import as_json
 
 Count = Callable[[Message], int]
 
-_MARKER = re.compile(r"\n\[\.\.\. (\d+) characters cut \.\.\.\]\n")
+_MARKER = re.compile(r"\n\[\.\.\. (\d{1,12}) characters cut \.\.\.\]\n")
 _MARKER_TOKENS = 12
 _HEAD_SHARE = 0.6
 
@@ -30,25 +30,19 @@ def cut_text(text: str, tokens: int, count: Callable[[str], int]) -> str:
     size = count(text)
     if size <= tokens:
         return text
-    head, gone, tail = _parts(text)
-    whole = len(head) + gone + len(tail)
-    kept = int((len(head) + len(tail)) * max(0, tokens - _MARKER_TOKENS) / size)
+    head, tail, gone = text, text, 0
+    if marker := _MARKER.search(text):
+        head, tail, gone = text[: marker.start()], text[marker.end() :], int(marker[1])
+    present = len(head) + len(tail) if marker else len(text)
+    kept = int(present * max(0, tokens - _MARKER_TOKENS) / size)
     while True:
         from_head = min(len(head), int(kept * _HEAD_SHARE))
         from_tail = min(len(tail), kept - from_head)
-        marker = f"\n[... {whole - from_head - from_tail} characters cut ...]\n"
-        shorter = f"{head[:from_head]}{marker}{tail[len(tail) - from_tail :]}"
+        cut = present + gone - from_head - from_tail
+        shorter = f"{head[:from_head]}\n[... {cut} characters cut ...]\n{tail[len(tail) - from_tail :]}"
         if kept <= 0 or count(shorter) <= tokens:
             return shorter
         kept = kept * 4 // 5
-
-
-def _parts(text: str) -> tuple[str, int, str]:
-    """Split a text into head, number of characters cut before, and tail."""
-    marker = _MARKER.search(text)
-    if marker:
-        return text[: marker.start()], int(marker[1]), text[marker.end() :]
-    return text, 0, text
 
 
 class Piece(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from strands.types.content import ContentBlock, Message
 
@@ -36,10 +37,8 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 def turns(messages: Sequence[Message]) -> list[range]:
     """Return the turns as ranges of positions. What precedes the first user message is a range of its own."""
-    starts = [at for at, message in enumerate(messages) if is_turn_start(message)]
-    if messages and (not starts or starts[0] > 0):
-        starts.insert(0, 0)
-    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(messages)], strict=True)]
+    bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
+    return [range(start, stop) for start, stop in pairwise([*bounds, len(messages)])]
 
 
 @dataclass(frozen=True, slots=True)

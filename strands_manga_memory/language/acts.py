@@ -161,6 +161,8 @@ JAPANESE: tuple[Rule, ...] = (
     ),
 )
 
+_ENGLISH_CUES = frozenset().union(*(rule.cues for rule in ENGLISH))
+
 _SET_PHRASES: tuple[tuple[DialogueAct, re.Pattern[str]], ...] = (
     (
         DialogueAct.FAREWELL,
@@ -176,7 +178,7 @@ _SET_PHRASES: tuple[tuple[DialogueAct, re.Pattern[str]], ...] = (
     (
         DialogueAct.GREETING,
         re.compile(
-            r"\b(?:hi+|hello+|hey+|hiya|howdy|greetings|welcome(?: back| to [\w' ]{1,24})?|nice to meet you"
+            r"\b(?:hi+|hello+|hey+|hiya|howdy|greetings|(?<!re )welcome(?: back| to [\w' ]{1,24})?|nice to meet you"
             r"|good (?:morning|afternoon|evening)|how are (?:you|things)(?: doing)?(?: today)?|how(?:'s it| is it) going"
             r"|how (?:can|may|could) (?:i|we) (?:help|assist|be of (?:help|service))(?: you)?(?: with)?(?: today| out| now)?"
             r"|what can i (?:do for|help) you(?: with)?(?: today)?)\b"
@@ -243,8 +245,8 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
         for rule in JAPANESE:
             if rule.role == role and any(cue in text for cue in rule.cues) and rule.pattern.search(text):
                 return rule.act
-    words = frozenset(text.translate(_NOT_IN_WORDS).split())
-    for rule in ENGLISH:
+    words = _ENGLISH_CUES.intersection(text.translate(_NOT_IN_WORDS).split())
+    for rule in ENGLISH if words else ():
         if rule.role == role and not words.isdisjoint(rule.cues) and rule.pattern.search(text):
             return rule.act
     return DialogueAct.UNMATCHED

@@ -19,10 +19,10 @@ from strands_manga_memory.session.model import Model
 from strands_manga_memory.session.opening import read_tiers
 from strands_manga_memory.session.records import Draft, Head, Kind, Place, Stored
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.window import Logged, mended, parse_runs
+from strands_manga_memory.session.window import Identity, Logged, mended, parse_runs
 from strands_manga_memory.stores.codec import load
 from strands_manga_memory.stores.health import TierHealth
-from strands_manga_memory.stores.hot import DELETED, WriteStatus
+from strands_manga_memory.stores.hot import CLOSING, DELETED, WriteStatus
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +51,14 @@ class Conversation:
                 tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
             )
         self._confirmed: Draft | None = None
+        self._refused: Draft | None = None
+        # Held while the durable tier's copy is read, compared and written; taken before ``lock``, never inside it.
+        self._durable_lock = threading.RLock()
+        self._joined_from = 0
         # Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed at once, or
         # the loss of the hot tier would go unnoticed.
         self._durable_knows = False
+        self._flushed_at: tuple[int, int] | None = None
         self.closing = False
         self.error: StoreError | None = None
         self.asked_at: float | None = None
@@ -86,18 +91,27 @@ class Conversation:
             return None
         if from_durable and self._durable is not None:
             self._read_window(chosen)
-        self.possible_loss = self.possible_loss or (from_durable and chosen.ahead)
+        self.possible_loss = self.possible_loss or (from_durable and chosen.ahead and not opened.went_apart)
         with self.lock:
             self.model.adopt(chosen, pending=self._durable is not None and not from_durable)
             self._durable_knows = durable is not None and durable.ahead
+            self._flushed_at = None if durable is None else (durable.epoch, durable.version)
+            cut = self.model.cut_ids()
+        if hot is not None and opened.went_apart:
+            with self.lock:
+                self.model.adopt(hot, pending=True)
+                cut |= self.model.cut_ids()
+            self._join(chosen, hot)
+            self.model.stale, from_durable = False, False
         if not (self._tiers.resume_cold or inspect) and (from_durable or chosen.expired):
             self._start_afresh(chosen)
             return None
         with self.lock:
             interrupted = load(self.model.fields.get("state.interrupts", b"{}")).get("activated", False)
-            cut = self.model.cut_ids()
             self.model.head.open = {}
-            return mended(self.model.messages(), cut=cut, keep_trailing_tool_use=bool(interrupted))
+            messages = mended(self.model.messages(), cut=cut, keep_trailing_tool_use=bool(interrupted))
+            self.model.show(messages)
+            return messages
 
     def _check_ids(self, stored: Stored) -> None:
         if stored.base and any(stored.base.get(name) != value for name, value in self._base.items()):
@@ -114,6 +128,7 @@ class Conversation:
         next_seq = max(ended.head.next, durable.head.next if durable else 1)
         with self.lock:
             self.model.restart(epoch=ended.epoch + 1, next_seq=next_seq, now=self._tiers.clock())
+            self._durable_knows = False
             if self._hot is not None:
                 self._hot.start_over()
 
@@ -136,9 +151,13 @@ class Conversation:
             self.model.adopt(stored, pending=True)
             self.model.recent = hot.read_log(sorted(self.model.pending))
             draft = dataclasses.replace(self.model.as_stored(), epoch=stored.epoch)
-        there = durable.load(window=False)
-        if there is not None and (there.epoch > stored.epoch or self._covers(there, draft)):
+        there = durable.load()
+        same = there is not None and (there.epoch, there.version) == (stored.epoch, stored.version)
+        if there is not None and (there.epoch > stored.epoch or (there.includes(stored.made_by) and not same)):
             return
+        if there is not None and not stored.includes(there.made_by):
+            self._join(there, stored)
+            draft = dataclasses.replace(self._draft(), epoch=stored.epoch)
         status, _ = durable.write(draft, ahead=False)
         if status is not WriteStatus.OK:
             raise ConflictError("the durable tier's copy was changed by someone else meanwhile")
@@ -162,10 +181,14 @@ class Conversation:
         return self._tiers.writer.submit(self.place, lambda: self._commit(flush=flush))
 
     def request_flush(self) -> Future[None]:
-        """Save and flush; the future ends when every tier has everything."""
+        """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
 
         def work() -> None:
-            self._commit(flush=False)
+            try:
+                self._commit(flush=False)
+            except StoreUnavailableError:
+                if self._durable is None:
+                    raise
             if self._durable is not None:
                 self._flush()
 
@@ -190,8 +213,12 @@ class Conversation:
 
     def overdue(self, deadline: float) -> bool:
         """Whether the tier that a turn waits for was asked more than ``deadline`` seconds ago, or is known to be down."""
+        return self.waits_for == "nothing" or self.left(deadline) == 0.0
+
+    def left(self, deadline: float) -> float:
+        """Seconds of ``deadline`` that are left to the tier; all of it while it has not been asked."""
         asked_at = self.asked_at
-        return self.waits_for == "nothing" or (asked_at is not None and time.monotonic() - asked_at >= deadline)
+        return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def _commit(self, *, flush: bool) -> None:
         if self.error is not None:
@@ -211,7 +238,9 @@ class Conversation:
                 hot_error = StoreUnavailableError("the hot tier is down; it is tried again soon")
                 self._retry(self._tiers.hot_health)
         if self._durable is not None and (flush or hot_error or self._flush_is_due()):
-            self._tiers.writer.submit(self.place, self._flush_quietly)
+            # With the hot tier's consent a flush runs beside the next turn's save, so that no turn waits for the durable tier.
+            key = self.place if hot_error else (self.place, "flush")
+            self._tiers.writer.submit(key, self._flush_quietly if hot_error else self._flush_beside)
         if hot_error is not None:
             raise hot_error
 
@@ -230,8 +259,11 @@ class Conversation:
         )
 
     def _flush(self) -> None:
-        clean = not (self.model.is_dirty or self.model.pending)
-        if clean and self._durable_knows and not (self.closing and self._hot is not None):
+        with self.lock:
+            model = self.model
+            is_new = model.version == 0 and not model.is_dirty
+            is_flushed = not (model.is_dirty or model.pending) and self._flushed_at == (model.epoch, model.version)
+        if is_new or (is_flushed and not (self.closing and self._durable_knows and self._hot is not None)):
             return
         self._guarded(self._flush_once, self._tiers.durable_health)
 
@@ -243,6 +275,18 @@ class Conversation:
             self._guarded(self._flush_once, self._tiers.durable_health)
         except StoreError as error:
             logger.warning("error=<%s> | flush failed, it is tried again", type(error).__name__)
+
+    def _flush_beside(self) -> None:
+        """Flush what the hot tier has confirmed, beside the saves; whatever is not plain sailing is left to one among them."""
+        with self._durable_lock:
+            confirmed, durable = self._confirmed, self._durable
+            if confirmed is not None and durable is not None and self._tiers.durable_health.is_up:
+                try:
+                    if self._flushed(durable, confirmed):
+                        return
+                except StoreError as error:
+                    logger.debug("error=<%s> | flush beside the saves failed", type(error).__name__)
+        self._tiers.writer.submit(self.place, self._flush_quietly)
 
     def _guarded(self, work: Callable[[], None], health: TierHealth) -> None:
         try:
@@ -268,6 +312,11 @@ class Conversation:
         with self.lock:
             return self.model.draft(now=self._tiers.clock(), ttl=self._ttl(), durable=self._durable is not None)
 
+    def _unconfirmed(self) -> Draft:
+        """Return what is to be stored without a hot tier's consent: just what was read, if nothing is new."""
+        with self.lock:
+            return self._draft() if self.model.is_dirty or self.model.version == 0 else self.model.as_stored()
+
     def _save_hot(self) -> None:
         hot = self._hot
         assert hot is not None  # noqa: S101
@@ -278,18 +327,23 @@ class Conversation:
             if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
                 with self.lock:
                     self.model.saved(draft, keep=self._durable is not None)
-                    self._confirmed = draft
+                    self._confirmed, self._joined_from = draft, 0
                 return
-            stored = hot.load(touch=False)
-            if stored is None and self._durable is not None:
-                # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
-                stored = self._durable.load()
-                hot.forget()
-            self._reconcile(stored)
+            with self._durable_lock:
+                stored = hot.load(touch=False)
+                if stored is None and self._durable is not None:
+                    # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
+                    stored = self._durable.load()
+                    hot.forget()
+                    self._reconcile(stored, from_durable=True)
+                else:
+                    self._reconcile(stored)
+            if self.deleted:
+                return
         raise ConflictError("the hot tier's copy keeps changing; the save was given up")
 
-    def _reconcile(self, stored: Stored | None) -> None:
-        """Bring the model in line with what a tier turned out to have."""
+    def _reconcile(self, stored: Stored | None, *, from_durable: bool = False, only_looking: bool = False) -> None:
+        """Bring the model in line with what a tier turned out to have: the hot one, or the durable one."""
         with self.lock:
             model = self.model
             if stored is None:
@@ -299,14 +353,78 @@ class Conversation:
                     self._drop(stored)
                 return
             if stored.is_part_of(model.writers):
+                before = model.epoch, model.version
                 model.version = max(model.version, stored.version) if stored.epoch == model.epoch else model.version
                 model.epoch = max(model.epoch, stored.epoch + (stored.state != "active"))
-                model.touched = True
+                # A save that says nothing new would be a conflict for everyone else.
+                model.touched = model.touched or (model.epoch, model.version) != before
                 return
-            if self._tiers.on_conflict == "raise":
+            if self._tiers.on_conflict == "raise" and not only_looking:
                 raise ConflictError("someone else saved the conversation; pass on_conflict='merge' to merge the two")
-            model.rebase(stored)
-            logger.debug("epoch=<%d>, version=<%d> | merged with what someone else had saved", stored.epoch, stored.version)
+        logger.debug("epoch=<%d>, version=<%d> | merging with what someone else had saved", stored.epoch, stored.version)
+        if from_durable:
+            hot = self._hot.load(touch=False) if self._hot is not None and self._tiers.hot_health.is_up else None
+            if hot is not None and (hot.state == DELETED or hot.head.since > stored.head.since or hot.includes(stored.made_by)):
+                self._reconcile(hot)
+            else:
+                self._join(stored, hot)
+            return
+        if self._durable is not None and not stored.includes(self._durable.made_by):
+            durable = self._durable.load()
+            if durable is not None and durable.head.since == stored.head.since and not stored.includes(durable.made_by):
+                self._join(durable, stored)
+                return
+        there: set[Identity] = set()
+        if self._joined_from and self._durable is not None and self._hot is not None:
+            # What we carry for others may have been carried by someone else meanwhile.
+            pending = self._hot.read_log(parse_runs(stored.head.pending, record="head"))
+            log = self._durable.history(first=self._joined_from)
+            there = {slot.identity for slot in (*stored.slots, *pending, *log) if isinstance(slot, Logged)}
+        with self.lock:
+            model.rebase(stored, logged=there)
+            self._confirmed = None
+
+    def _join(self, durable: Stored, hot: Stored | None) -> None:
+        """Merge two copies that went apart because a tier was cut off from a writer, or rolled back; our own turns come last.
+
+        The numbers of the durable copy stand. What only the hot one has, or what we had taken over from it, gets new ones.
+        """
+        assert self._durable is not None  # noqa: S101
+        model = self.model
+        with self.lock:
+            known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
+            ours = {slot.identity for slot in known if slot.order > 0}
+            window = {slot.identity for slot in [*model.slots, *(hot.slots if hot else ())] if isinstance(slot, Logged)}
+            loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
+        if hot is not None and self._hot is not None:
+            loose |= {slot.identity: slot for slot in self._hot.read_log(parse_runs(hot.head.pending, record="head"))}
+        seqs = [*(slot.seq for slot in known if slot.seq in model.pending), *(slot.seq for slot in loose.values())]
+        self._joined_from = min(seqs, default=self._joined_from)
+        log = self._durable.log.history(first=self._joined_from, committed=self._durable.committed) if seqs else ()
+        there = {slot.identity for slot in log}
+        runs = {writer: set(parse_runs(text, record="head")) for writer, text in (hot.head.open if hot else {}).items()}
+        with self.lock:
+            next_, version, epoch = max(durable.head.next, model.head.next), max(durable.version, model.version), model.epoch
+            if hot is not None:
+                next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
+                epoch += hot.state == CLOSING and hot.epoch == epoch
+            carried = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: slot.seq)
+            base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
+            model.rebase(
+                base,
+                carried=carried,
+                unseen=[slot for slot in carried if slot.identity not in window],
+                logged=there,
+                seen=hot.writers if hot else {},
+                open_elsewhere={
+                    writer: {slot.identity for slot in carried if slot.seq in seqs}
+                    for writer, seqs in runs.items()
+                    if writer != model.writer and any(slot.seq in seqs for slot in carried)
+                },
+            )
+            model.epoch = max(model.epoch, epoch)
+            self._confirmed = None
+        logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(carried))
 
     def _drop(self, stored: Stored) -> None:
         """The conversation was deleted meanwhile: nothing of it may come back, so what was not saved goes too."""
@@ -318,35 +436,47 @@ class Conversation:
         if not is_tombstone:
             model.adopt(stored, pending=self._durable is not None)
         self.deleted = True
-        self._confirmed = None
+        self._confirmed, self._durable_knows = None, False
 
     def _flush_once(self) -> None:
+        with self._durable_lock:
+            self._flush_until_done()
+
+    def _flush_until_done(self) -> None:
         durable = self._durable
         assert durable is not None  # noqa: S101
         if durable.expect is None:
             durable.enlist(self._base)
         for _ in range(_TRIES):
             hot_is_up = self._hot is not None and self._tiers.hot_health.is_up
-            if hot_is_up and self._confirmed is None:
+            if hot_is_up and self._confirmed is None and self.is_dirty:
                 self._save_hot()
             # While the hot tier is up it decides what the next message's number is, so only what it confirmed is flushed.
-            draft = self._confirmed if hot_is_up and self._confirmed else self._draft()
-            self._fetch_pending(draft)
-            with self.lock:
-                lacking = {slot.seq: slot for slot in self.model.recent if slot.seq in self.model.pending}
-                known = {slot.seq for slot in draft.pending}
-                wanted = set(parse_runs(draft.head.pending, record="head"))
-                added = tuple(slot for seq, slot in sorted(lacking.items()) if seq in wanted and seq not in known)
-                full = tuple(sorted((*draft.pending, *added), key=lambda slot: slot.seq))
-                draft = dataclasses.replace(draft, pending=tuple(slot for slot in full if slot.seq in self.model.pending))
-                revised = list(self.model.revised)
-            ahead = self._hot is not None and self._hot_survives and not self.closing
-            status, head = durable.write(draft, ahead=ahead)
-            if status is WriteStatus.OK:
-                self._after_flush(durable, draft, head, revised)
+            draft = self._confirmed if hot_is_up and self._confirmed else self._unconfirmed()
+            if self._flushed(durable, draft):
                 return
-            self._settle(durable, draft)
+            self._settle(durable, self._refused or draft)
+            if self.deleted:
+                return
         raise ConflictError("the durable tier's copy keeps changing; the flush was given up")
+
+    def _flushed(self, durable: DurableTier, draft: Draft) -> bool:
+        """Try to store ``draft`` in the durable tier; False if what is there is other than expected."""
+        self._fetch_pending(draft)
+        with self.lock:
+            lacking = {slot.seq: slot for slot in self.model.recent if slot.seq in self.model.pending}
+            known = {slot.seq for slot in draft.pending}
+            wanted = set(parse_runs(draft.head.pending, record="head"))
+            added = tuple(slot for seq, slot in sorted(lacking.items()) if seq in wanted and seq not in known)
+            full = tuple(sorted((*draft.pending, *added), key=lambda slot: slot.seq))
+            draft = dataclasses.replace(draft, pending=tuple(slot for slot in full if slot.seq in self.model.pending))
+            revised = list(self.model.revised)
+        ahead = self._hot is not None and self._hot_survives and not self.closing
+        status, head = durable.write(draft, ahead=ahead)
+        self._refused = None if status is WriteStatus.OK else draft
+        if status is WriteStatus.OK:
+            self._after_flush(durable, draft, head, revised)
+        return status is WriteStatus.OK
 
     @property
     def _hot_survives(self) -> bool:
@@ -362,6 +492,7 @@ class Conversation:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
             self._durable_knows = not self.closing
+            self._flushed_at = draft.epoch, draft.version
             if self._hot is None:
                 self.model.saved(draft, keep=True)
                 self._confirmed = draft
@@ -371,7 +502,8 @@ class Conversation:
         collision, durable.collision = durable.collision, None
         added = [segment.first for segment in durable.added]
         stored = durable.load()
-        if stored is not None and stored.state != DELETED and stored.is_part_of(draft.writers) and collision is not None:
+        known = stored is None or (stored.state != DELETED and stored.is_part_of(draft.writers))
+        if collision is not None and known:
             *_, beyond = durable.log.beyond(collision)
             with self.lock:
                 self.model.resequence(garbage=[collision], beyond=beyond)
@@ -379,10 +511,16 @@ class Conversation:
             with self.lock:
                 self.model.flushed(draft, stored.head)
                 self._confirmed = None if self._hot is None else self._confirmed
-        self._reconcile(stored)
+        held = {slot.identity: slot.seq for slot in draft.pending}
+        self._reconcile(stored, from_durable=True)
+        with self.lock:
+            logged = [slot for slot in (*self.model.slots, *self.model.recent) if isinstance(slot, Logged)]
+            renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
+        # What was stored under a number that it lost since, or for a conversation that was deleted, is garbage.
+        durable.log.discard([first for first in added if self.deleted or first in renumbered])
         if self.deleted:
-            durable.log.discard(added)
-        elif self._hot is not None and self._tiers.hot_health.is_up and self.is_dirty:
+            return
+        if self._hot is not None and self._tiers.hot_health.is_up and self.is_dirty:
             self._save_hot()
 
     @staticmethod
@@ -402,8 +540,9 @@ class Conversation:
 
     def merged(self, live: Sequence[Message]) -> list[Message]:
         """Return the window after a merge, with turns of other writers that are not finished closed."""
-        messages = self.model.messages(live)
-        return mended(messages, cut=self.model.cut_ids())
+        messages = mended(self.model.messages(live), cut=self.model.cut_ids())
+        self.model.show(messages)
+        return messages
 
     @staticmethod
     def members(tiers: Tiers, session: str) -> Iterator[tuple[Kind, str]]:
@@ -416,15 +555,16 @@ class Conversation:
 
     def refresh(self) -> None:
         """Read the hot (else the durable) tier and merge what someone else saved there; runs on the writer."""
-        stored = self._hot.load(touch=self._tiers.ttl.refreshed_by_reads) if self._hot else None
-        if stored is None and self._durable is not None:
-            stored = self._durable.load()
-        if stored is not None and not stored.is_part_of(self.model.writers):
-            self._reconcile(stored)
+        with self._durable_lock:
+            stored = self._hot.load(touch=self._tiers.ttl.refreshed_by_reads) if self._hot else None
+            if stored is None and self._durable is not None:
+                stored = self._durable.load()
+            if stored is not None and not stored.is_part_of(self.model.writers):
+                self._reconcile(stored, only_looking=not self.is_dirty)
 
     def renew_after_fork(self) -> None:
         """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
-        self.lock = threading.RLock()
+        self.lock, self._durable_lock = threading.RLock(), threading.RLock()
         with self.lock:
             self.model.new_writer()
             self.model.forget_unsaved()
@@ -438,13 +578,12 @@ class Conversation:
         if self._durable is None:
             yield from self._hot_history(first, head.next)
             return
-        garbage = [int(number) for number in head.garbage.split(",") if number]
         loose = {seq: mine[seq] for seq in pending if seq in mine and seq >= first}
         missing = [seq for seq in pending if seq not in mine and seq >= first]
         if missing and self._hot is not None:
             loose |= {slot.seq: slot for slot in self._hot.read_log(missing)}
         waiting = sorted(loose)
-        for slot in self._durable.log.history(first=first, last=head.next - 1, garbage=garbage):
+        for slot in self._durable.history(first=first):
             while waiting and waiting[0] <= slot.seq:
                 seq = waiting.pop(0)
                 if seq != slot.seq:
@@ -471,13 +610,14 @@ class Conversation:
         """Leave a tombstone in both tiers and delete everything else; runs on the writer."""
         epoch = self.model.epoch + 1
         next_seq = 1
-        if self._durable is not None:
-            epoch = self._durable.bury(epoch=epoch)
-        if self._hot is not None:
-            ttl = self._tiers.ttl.session + self._tiers.ttl.grace
-            epoch = self._hot.bury(epoch=epoch, ttl=ttl)
-        if self._durable is not None and (stored := self._durable.load(window=False)):
-            next_seq = stored.head.next
+        with self._durable_lock:
+            if self._durable is not None:
+                epoch = self._durable.bury(epoch=epoch)
+            if self._hot is not None:
+                ttl = self._tiers.ttl.session + self._tiers.ttl.grace
+                epoch = self._hot.bury(epoch=epoch, ttl=ttl)
+            if self._durable is not None and (stored := self._durable.load(window=False)):
+                next_seq = stored.head.next
         with self.lock:
             self.model.restart(epoch=epoch + 1, next_seq=next_seq, now=self._tiers.clock())
-            self._confirmed, self.deleted, self.error = None, True, None
+            self._confirmed, self.deleted, self.error, self._durable_knows = None, True, None, False

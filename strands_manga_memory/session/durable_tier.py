@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -14,18 +14,22 @@ from strands_manga_memory.session.records import (
     Draft,
     Head,
     Place,
+    Save,
     Segment,
     Stored,
     directory_key,
+    joined,
     needed_segments,
     pack,
     parse_writers,
     segments_text,
+    tagged,
     unpack,
+    untagged,
     writers_text,
 )
 from strands_manga_memory.session.split import put_split, whole_values
-from strands_manga_memory.session.window import Body, Slot, parse_runs, window_text
+from strands_manga_memory.session.window import Body, Logged, Slot, parse_runs, window_text
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, WriteStatus, body_field
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
@@ -66,7 +70,9 @@ class DurableTier:
     def forget(self) -> None:
         """Take nothing for granted."""
         self._item: Item | None = None
+        self.made_by = Save("", 0, 0)
         self.segments: list[Segment] = []
+        self.committed: list[Segment] = []
         self._unread: tuple[str, Mapping[str, bytes]] = ("", {})
         self.collision: int | None = None
         self.added: list[Segment] = []
@@ -83,25 +89,18 @@ class DurableTier:
             window: Read the messages of the window too, in one more round trip; else ``complete`` does it later.
         """
         self.forget()
-        item = self._table.get(*self._place.head_key)
-        if item is None:
+        found = self._read()
+        if found is None:
             return None
-        for attribute in ("epoch", "version"):
-            if type(item.get(attribute)) is not int:
-                raise self._damaged(f"{attribute} is {item.get(attribute)!r}")
-        parts = unpack(self._codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
-        if not parts.keys() >= _OWN_PARTS:
-            raise self._damaged("it is incomplete")
-        clear, head = load(parts["clear"]), Head.from_dict(load(parts["head"]), record=self._name)
-        if clear["place"] != [item["epoch"], item["version"], item.get("state")]:
-            raise self._damaged("its digest does not match")
+        item, parts, clear = found
+        head = Head.from_dict(load(parts["head"]), record=self._name)
         self._item = {name: value for name, value in item.items() if name != "data"}
         if item["state"] == DELETED:
-            return Stored(epoch=item["epoch"], version=item["version"], head=head, state=DELETED)
-        self.segments = Segment.parse(head.segments, record=self._name)
+            return Stored(epoch=item["epoch"], version=untagged(item["version"]), head=head, state=DELETED)
+        self.segments, self.committed = Segment.parse(head.segments, record=self._name), self._committed(clear)
         stored = Stored(
             epoch=item["epoch"],
-            version=item["version"],
+            version=untagged(item["version"]),
             writers=parse_writers(clear["writers"], record=self._name),
             base=load(parts["base"]),
             head=head,
@@ -111,8 +110,33 @@ class DurableTier:
             expired=clear["ends"] <= self._clock(),
             ahead=clear["ahead"],
         )
+        self.made_by = stored.made_by
         self._unread = (clear["window"], parts)
         return self.complete(stored) if window else stored
+
+    def history(self, *, first: int) -> Iterator[Logged]:
+        """Yield the committed messages from ``first`` on, in order; read the head anew, and remember nothing of it."""
+        found = self._read()
+        if found is not None:
+            yield from self.log.history(first=first, committed=self._committed(found[2]))
+
+    def _committed(self, clear: Mapping[str, Any]) -> list[Segment]:
+        return Segment.parse(clear.get("log", ""), record=self._name)
+
+    def _read(self) -> tuple[Item, Mapping[str, bytes], dict[str, Any]] | None:
+        item = self._table.get(*self._place.head_key)
+        if item is None:
+            return None
+        for attribute in ("epoch", "version"):
+            if type(item.get(attribute)) is not int:
+                raise self._damaged(f"{attribute} is {item.get(attribute)!r}")
+        parts = unpack(self._codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
+        if not parts.keys() >= _OWN_PARTS:
+            raise self._damaged("it is incomplete")
+        clear: dict[str, Any] = load(parts["clear"])
+        if clear["place"] != [item["epoch"], item["version"], item.get("state")]:
+            raise self._damaged("its digest does not match")
+        return item, parts, clear
 
     def complete(self, stored: Stored) -> Stored:
         """Read the messages of the window of what ``load`` just returned."""
@@ -152,35 +176,39 @@ class DurableTier:
         Returns:
             What became of it, and the head as committed.
         """
-        missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.segments)]
+        missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.committed)]
+        # Segments count only with the head: if that fails, the next try looks again whether they hold what it wants to store.
+        segments, committed = self.segments, [run for run in self.committed if run.last >= draft.head.first]
         if missing:
-            added = self.log.put(missing)
-            if isinstance(added, int):
-                self.collision = added
-                return WriteStatus.CONFLICT, draft.head
-            self.segments += added
+            added, self.collision = self.log.put(missing)
+            segments, committed = [*segments, *added], joined([*committed, *added])
             self.added += added
+            if self.collision is not None:
+                return WriteStatus.CONFLICT, draft.head
         head = dataclasses.replace(
             draft.head,
             pending="",
             flushed_turns=draft.head.turns,
-            segments=segments_text(needed_segments(draft.slots, self.segments)),
+            segments=segments_text(needed_segments(draft.slots, segments)),
         )
-        now = self._clock()
+        now, writers = self._clock(), writers_text(draft.writers)
+        version = tagged(draft.version, writers)
         clear = {
-            "place": [draft.epoch, draft.version, ACTIVE],
-            "writers": writers_text(draft.writers),
+            "place": [draft.epoch, version, ACTIVE],
+            "writers": writers,
             "window": window_text(draft.slots),
+            "log": segments_text(committed),
             "ends": now + self._session_ttl,
             "ahead": ahead,
         }
         bodies = {body_field(slot.number): slot.record for slot in draft.slots if isinstance(slot, Body)}
         parts = {"base": dump(dict(draft.base)), "clear": dump(clear), "head": dump(head.to_dict())}
         if not self._put_head(
-            draft.epoch, draft.version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}
+            draft.epoch, version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}
         ):
             return WriteStatus.CONFLICT, draft.head
-        self.segments, self.added = Segment.parse(head.segments, record=self._name), []
+        self.segments, self.committed, self.added = Segment.parse(head.segments, record=self._name), committed, []
+        self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
         return WriteStatus.OK, head
 
     def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:

@@ -12,6 +12,8 @@ from strands_manga_memory.session.records import (
     Stored,
     digest,
     parse_writers,
+    tagged,
+    untagged,
     writers_text,
 )
 from strands_manga_memory.session.window import Body, Logged, Slot, fingerprint, parse_runs, window_text
@@ -52,13 +54,13 @@ class HotTier:
         self.expect: tuple[int, int] | None = None
         self._digests: dict[str, int] = {}
         self._messages: dict[int, int] = {}
-        self._bodies: set[int] = set()
+        self._bodies: dict[int, int] = {}
         self._replace = False
 
     def forget(self) -> None:
         """Take nothing for granted: the next write brings everything."""
         self.expect = None
-        self._digests, self._messages, self._bodies = {}, {}, set()
+        self._digests, self._messages, self._bodies = {}, {}, {}
         self._replace = False
 
     def start_over(self) -> None:
@@ -74,7 +76,7 @@ class HotTier:
         if record is None:
             return None
         if record.state == DELETED:
-            return Stored(epoch=record.epoch, version=record.version, state=DELETED, head=Head(created=0, active=0))
+            return Stored(epoch=record.epoch, version=untagged(record.version), state=DELETED, head=Head(created=0, active=0))
         self.expect = (record.epoch, record.version)
         return self._opened(record)
 
@@ -101,16 +103,16 @@ class HotTier:
             slots.append(logged_of(opened[field], reference) if reference > 0 else body_of_record(opened[field], -reference))
         for slot in slots:
             if isinstance(slot, Logged):
-                self._messages[slot.seq] = slot.revision
+                self._messages[slot.seq] = hash(slot.record)
             else:
-                self._bodies.add(slot.number)
+                self._bodies[slot.number] = hash(slot.record)
         for seq in parse_runs(head.pending, record=name):
             self._messages.setdefault(seq, 0)
         states = {field: opened[field] for field in STATE_FIELDS if field in opened}
         self._digests = {field: hash(data) for field, data in {**states, "base": opened["base"]}.items()}
         return Stored(
             epoch=record.epoch,
-            version=record.version,
+            version=untagged(record.version),
             writers=parse_writers(record.writers, record=name),
             base=load(opened["base"]),
             head=head,
@@ -133,7 +135,8 @@ class HotTier:
     def write(self, draft: Draft) -> WriteResult:
         """Compare and write what changed since the last write, in one round trip."""
         writers, window = writers_text(draft.writers), window_text(draft.slots)
-        head = draft.head.to_dict() | {"digest": digest(draft.epoch, draft.version, writers, window)}
+        version = tagged(draft.version, writers)
+        head = draft.head.to_dict() | {"digest": digest(draft.epoch, version, writers, window)}
         dumped = {"base": dump(dict(draft.base)), **draft.fields}
         logged = {slot.seq: slot for slot in draft.slots if isinstance(slot, Logged)} | {
             slot.seq: slot for slot in draft.pending
@@ -143,10 +146,10 @@ class HotTier:
         changed = {name: data for name, data in dumped.items() if self._digests.get(name) != hash(data)}
         changed["head"] = dump(head)
         for seq, slot in logged.items():
-            if self._messages.get(seq) != slot.revision:
+            if self._messages.get(seq) != hash(slot.record):
                 changed[message_field(seq)] = slot.record
         for number, body in bodies.items():
-            if number not in self._bodies:
+            if self._bodies.get(number) != hash(body.record):
                 changed[body_field(number)] = body.record
         removed = [body_field(number) for number in self._bodies if number not in bodies]
         pending = set(parse_runs(draft.head.pending, record=self._name))
@@ -158,7 +161,7 @@ class HotTier:
             HotWrite(
                 expect=self.expect,
                 epoch=draft.epoch,
-                version=draft.version,
+                version=version,
                 writers=writers,
                 writer=draft.writer,
                 number=draft.number,
@@ -172,12 +175,12 @@ class HotTier:
             ),
         )
         if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
-            self.expect = (draft.epoch, draft.version)
+            self.expect = (draft.epoch, version)
             self._digests = {name: hash(data) for name, data in dumped.items()}
-            self._messages |= {seq: slot.revision for seq, slot in logged.items()}
+            self._messages |= {seq: hash(slot.record) for seq, slot in logged.items()}
             for seq in gone:
                 del self._messages[seq]
-            self._bodies, self._replace = set(bodies), False
+            self._bodies, self._replace = {number: hash(body.record) for number, body in bodies.items()}, False
         return result
 
     def bury(self, *, epoch: int, ttl: float) -> int:

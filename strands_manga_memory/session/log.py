@@ -29,26 +29,28 @@ class SegmentLog:
         self._place = place
         self._codec = codec
 
-    def put(self, slots: Sequence[Logged]) -> list[Segment] | int:
-        """Store messages that no segment has; return their segments, or the number at which a segment of others is stored.
+    def put(self, slots: Sequence[Logged]) -> tuple[list[Segment], int | None]:
+        """Store messages that no segment has; return their segments, and the number at which one of others is stored, if any.
 
         Messages that an earlier try had stored, whose answer was lost, are found there and not stored again.
         """
         segments: list[Segment] = []
         while slots:
-            key = self._place.log_key(slots[0].seq)
+            # A segment has no gaps: numbers that are missing may be set aside for someone's open turn.
+            run = [slot for at, slot in enumerate(slots) if slot.seq == slots[0].seq + at]
+            key = self._place.log_key(run[0].seq)
             name = "/".join(key)
-            data = self._codec.seal(pack({str(slot.seq): slot.record for slot in slots}), name)
-            attributes = {"last": slots[-1].seq, "revision": 0}
-            if put_split(self._table, key, data, attributes=attributes, when=ABSENT):
-                return [*segments, Segment(slots[0].seq, slots[-1].seq)]
-            item = self._table.get(*key)
-            stored = [] if item is None else list(self._messages([item]))
-            if not stored or [_identity(slot) for slot in stored] != [_identity(slot) for slot in slots[: len(stored)]]:
-                return slots[0].seq
-            segments.append(Segment(stored[0].seq, stored[-1].seq))
-            slots = slots[len(stored) :]
-        return segments
+            data = self._codec.seal(pack({str(slot.seq): slot.record for slot in run}), name)
+            attributes = {"last": run[-1].seq, "revision": 0}
+            if not put_split(self._table, key, data, attributes=attributes, when=ABSENT):
+                item = self._table.get(*key)
+                stored = [] if item is None else list(self._messages([item]))
+                if not stored or [_identity(slot) for slot in stored] != [_identity(slot) for slot in run[: len(stored)]]:
+                    return segments, run[0].seq
+                run = stored
+            segments.append(Segment(run[0].seq, run[-1].seq))
+            slots = slots[len(run) :]
+        return segments, None
 
     def read(self, segments: Sequence[Segment]) -> dict[int, Logged]:
         """Return the messages of segments by number, in one round trip, one more if any is split."""
@@ -60,22 +62,25 @@ class SegmentLog:
                 raise CorruptRecordError(f"record={name!r} is damaged: it is missing", record=name)
         return {slot.seq: slot for slot in self._messages([found[key] for key in keys])}
 
-    def history(self, *, first: int, last: int, garbage: Sequence[int]) -> Iterator[Logged]:
-        """Yield the committed messages from ``first`` to ``last``, in order, a page at a time."""
-        start = self._holder(first)
+    def history(self, *, first: int, committed: Sequence[Segment]) -> Iterator[Logged]:
+        """Yield the messages from ``first`` on whose numbers are ``committed``, in order, a page at a time."""
+        start, last = self._holder(first), max((run.last for run in committed), default=0)
         low, high = self._place.log_key(start["first"] if start else first)[1], self._place.log_key(last)[1]
+        done = 0
         for item in self._table.query(self._place.session, first=low, last=high):
-            if "~" in str(item["sk"]) or self._first(item) in garbage:
+            # A segment that nobody committed begins with a number that is not committed, or within one that is.
+            if self._is_part(item) or self._first(item) <= done or not any(self._first(item) in run for run in committed):
                 continue
+            done = int(item["last"])
             for slot in self._messages([item]):
-                if first <= slot.seq <= last:
+                if first <= slot.seq:
                     yield slot
 
     def beyond(self, seq: int) -> list[int]:
         """Return the first numbers of the segments from ``seq`` on, and last the number after all of them."""
         low, high = self._place.log_key(seq)[1], self._place.log_key(_LAST_SEQ)[1]
         items = self._table.query(self._place.session, first=low, last=high, attributes=["last"])
-        segments = [(self._first(item), int(item["last"])) for item in items if "~" not in str(item["sk"])]
+        segments = [(self._first(item), int(item["last"])) for item in items if not self._is_part(item)]
         return [*(first for first, _ in segments), max((last + 1 for _, last in segments), default=seq)]
 
     def rewrite(self, changed: Sequence[Logged]) -> None:
@@ -112,13 +117,20 @@ class SegmentLog:
     def _holder(self, seq: int) -> Item | None:
         """Return the item of the segment that holds message ``seq``."""
         low, high = self._place.log_key(1)[1], self._place.log_key(seq)[1]
+        holder = None
         for item in self._table.query(self._place.session, first=low, last=high, reverse=True):
-            if "~" not in str(item["sk"]):
-                return {**item, "first": self._first(item)} if item["last"] >= seq else None
-        return None
+            if self._is_part(item):
+                continue
+            if item["last"] < seq:
+                break
+            holder = {**item, "first": self._first(item)}  # one before it that holds it too is the one that was committed
+        return holder
 
     def _first(self, item: Item) -> int:
         return int(str(item[self._table.schema.sort]).rsplit("#", 1)[1])
+
+    def _is_part(self, item: Item) -> bool:
+        return "~" in str(item[self._table.schema.sort]).rsplit("#", 1)[1]
 
     def _messages(self, items: Sequence[Item]) -> Iterator[Logged]:
         for item, data in zip(items, whole_values(self._table, items), strict=True):

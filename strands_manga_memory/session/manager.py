@@ -62,7 +62,6 @@ _STATES = {
     "interrupt_state": "state.interrupts",
     "model_state": "state.model",
 }
-_NO_STATE = MappingProxyType({"state": {}, "interrupt_state": {"interrupts": {}, "context": {}, "activated": False}})
 
 
 class SessionStats(TypedDict):
@@ -202,6 +201,7 @@ class TieredSessionManager(SessionManager[Agent]):
         self._conversations: dict[tuple[Kind, str], Conversation] = {}
         self._agents: weakref.WeakValueDictionary[str, Agent] = weakref.WeakValueDictionary()
         self._prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
+        self._as_built: dict[str, Snapshot] = {}
         self._in_turn: set[str] = set()
         self._pid = os.getpid()
 
@@ -212,6 +212,7 @@ class TieredSessionManager(SessionManager[Agent]):
         registry.add_callback(MessageAddedEvent, lambda event: self.append_message(event.message, event.agent))
         if self._save_on == "message":
             registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
+        registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, lambda event: self.initialize_multi_agent(event.source))
         registry.add_callback(AfterNodeCallEvent, self._after_node)
@@ -251,16 +252,18 @@ class TieredSessionManager(SessionManager[Agent]):
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
         seeds = list(agent.messages)
+        self._as_built[agent.agent_id] = agent.take_snapshot(preset="session", exclude=["messages"])
         prefetched = self._prefetched.pop(agent.agent_id) if agent.agent_id in self._prefetched else None
         conversation, messages = prefetched or self._opened(agent.agent_id)
         if agent.model.stateful:
             conversation.model.keeps_window, conversation.model.slots = False, []
-        if messages is None:
-            self._seed(conversation, seeds)
-        else:
-            if seeds:
+        has_log = bool(messages or conversation.model.head.messages)
+        if messages is not None:
+            if seeds and has_log:
                 logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
-            self._restore(agent, conversation, [] if agent.model.stateful else messages)
+            self._restore(agent, conversation, seeds if not has_log else [] if agent.model.stateful else messages)
+        if not has_log:
+            self._seed(conversation, agent.messages)
         with self._lock:
             self._conversations["A", agent.agent_id] = conversation
             self._agents[agent.agent_id] = agent
@@ -270,6 +273,9 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation = self._conversation(agent)
         now = self._tiers.clock()
         with conversation.lock:
+            if conversation.deleted:  # the turn began before that, nothing of it may come back
+                conversation.dropped += 1
+                return
             model = conversation.model
             conversation.closing = False
             identity = message.get("tracking_id") or ""
@@ -288,9 +294,9 @@ class TieredSessionManager(SessionManager[Agent]):
         """
         conversation = self._conversation(agent)
         with conversation.lock:
-            revised = conversation.model.revise(redact_message, at=self._tiers.clock())
-        if revised is not None and revised.seq:
-            self._wait(conversation.request(flush=True), self._durable_deadline)
+            revised = conversation.model.revise(redact_message, at=self._tiers.clock(), every=True)
+        if revised is not None:
+            self._wait(conversation.request_flush(), self._durable_deadline)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Take note that the agent changed; it is saved with its turn."""
@@ -319,9 +325,10 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation = self._conversation(agent)
         if conversation.error is not None:
             raise conversation.error
-        if conversation.is_dirty:
+        if conversation.is_dirty or conversation.model.stale:
             self._capture(agent, conversation, in_turn=False)
-            await self._saved(conversation, conversation.request())
+            if conversation.is_dirty:
+                await self._saved(conversation, conversation.request())
         if self._refresh == "turn":
             await self._saved(conversation, self._tiers.writer.submit(conversation.place, conversation.refresh))
         if conversation.model.unsaved >= self._max_unsaved:
@@ -329,7 +336,7 @@ class TieredSessionManager(SessionManager[Agent]):
         self._take_over(agent, conversation)
         self._in_turn.add(agent.agent_id)
         with conversation.lock:
-            conversation.model.in_turn = True
+            conversation.model.begin_turn()
 
     async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
         conversation = self._conversation(event.agent)
@@ -338,9 +345,16 @@ class TieredSessionManager(SessionManager[Agent]):
             self._capture(event.agent, conversation, in_turn=not final)
             await self._saved(conversation, conversation.request())
 
-    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+    def _turn_ended(self, event: AfterInvocationEvent) -> None:
+        """Take note of it before any other hook, because one that raises keeps the save from running."""
         conversation = self._conversation(event.agent)
         self._in_turn.discard(event.agent.agent_id)
+        with conversation.lock:
+            model = conversation.model
+            model.in_turn, model.touched = False, model.touched or model.in_turn
+
+    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+        conversation = self._conversation(event.agent)
         self._capture(event.agent, conversation, in_turn=False)
         interrupted = bool(event.result is not None and event.result.stop_reason == "interrupt")
         await self._saved(conversation, conversation.request(flush=interrupted))
@@ -359,7 +373,8 @@ class TieredSessionManager(SessionManager[Agent]):
         snapshot = agent.take_snapshot(preset="session", exclude=["messages"])
         fields = {_STATES[name]: dump(value) for name, value in snapshot.data.items() if name in _STATES}
         with conversation.lock:
-            conversation.model.capture(agent.messages, fields, in_turn=in_turn)
+            if not conversation.deleted:
+                conversation.model.capture(agent.messages, fields, in_turn=in_turn)
 
     async def _saved(self, conversation: Conversation, future: Future[None]) -> None:
         """Wait until the first tier has it, within its deadline. A cancelled caller cancels nothing."""
@@ -371,7 +386,7 @@ class TieredSessionManager(SessionManager[Agent]):
         try:
             # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to.
             for _ in range(_MOST_DEADLINES):
-                await asyncio.wait([waiter], timeout=deadline)
+                await asyncio.wait([waiter], timeout=conversation.left(deadline))
                 if waiter.done() or conversation.overdue(deadline):
                     break
             if not waiter.done():
@@ -391,7 +406,7 @@ class TieredSessionManager(SessionManager[Agent]):
                 return
             conversation.deleted = False
             messages = conversation.merged(agent.messages)
-        self._restore(agent, conversation, messages, over=_NO_STATE)
+        self._restore(agent, conversation, messages, over=copy.deepcopy(self._as_built[agent.agent_id].data))
 
     def _restore(
         self,
@@ -431,7 +446,7 @@ class TieredSessionManager(SessionManager[Agent]):
         """Save and flush everything of this session, and wait for it.
 
         Raises:
-            StoreUnavailableError: A tier did not take it; it is kept and tried again.
+            StoreUnavailableError: The durable tier (without one, the hot tier) did not take it; it is kept and tried again.
             ConflictError: Someone else's change cannot be merged with it.
         """
         with self._lock:

@@ -7,14 +7,16 @@ import itertools
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session.records import Draft, Head, Stored, with_save
+from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Stored, with_save
 from strands_manga_memory.session.window import (
     Body,
+    Identity,
     Logged,
     Slot,
     fingerprint,
@@ -34,10 +36,11 @@ _MERGED_BY_KEY = ("meta", "state.agent")
 
 @dataclass(slots=True)
 class _Block:
-    """Sequence numbers set aside for the open turn."""
+    """Sequence numbers set aside for a turn that is saved before its end, by the save of this number."""
 
     next: int
     end: int
+    number: int
 
 
 class Model:
@@ -58,7 +61,7 @@ class Model:
     def new_writer(self) -> None:
         """Save under an id of one's own from now on: at the start, and in the child after a fork."""
         self.writer, self.number = uuid.uuid4().hex[:12], 0
-        self._orders = itertools.count(1)
+        self._orders, self._foreign_orders = itertools.count(1), itertools.count(-(10**12))
 
     def restart(self, *, epoch: int, next_seq: int, now: float) -> None:
         """Begin a new incarnation: empty window, no states, a log that begins with ``next_seq``."""
@@ -69,12 +72,14 @@ class Model:
         self.fields: dict[str, bytes] = {}
         self._stored_fields: dict[str, bytes] = {}
         self.recent: list[Logged] = []
+        self._of_turn: list[Logged] = []
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
         self.confirmed_number = self.number
         self.in_turn = False
         self.turn = 0
-        self._block: _Block | None = None
+        self._blocks: dict[int, _Block] = {}
+        self._open_elsewhere: dict[str, Collection[Identity]] = {}
         self._last: Message | None = None
         self._live: dict[str, bytes] = {}
         self.touched = False
@@ -100,39 +105,48 @@ class Model:
         identity = message.get("tracking_id") or ""
         slot = Logged(identity, fingerprint(message), dump(record), self.turn, at, order=next(self._orders))
         self.recent.append(slot)
+        self._of_turn.append(slot)
         if self.keeps_window:
             self.slots.append(slot)
         self.head.messages += 1
         self.touched = True
 
-    def knows(self, tracking_id: str) -> int:
-        """Return how many messages of this id the window has."""
-        return sum(slot.tracking_id == tracking_id for slot in self.slots)
+    def begin_turn(self) -> None:
+        """Take note that a turn begins: what is appended until the next one belongs to it."""
+        self.in_turn, self._of_turn = True, []
 
-    def revise(self, message: Message, *, at: float) -> Logged | None:
-        """Put ``message`` in place of the latest one with its id, everywhere; return its slot, or None if there is none.
+    def knows(self, tracking_id: str) -> int:
+        """Return how many messages of this id the window has; the turn, if there is no window."""
+        return sum(slot.tracking_id == tracking_id for slot in (self.slots if self.keeps_window else self._of_turn))
+
+    def revise(self, message: Message, *, at: float, every: bool = False) -> Logged | None:
+        """Put ``message`` in place of the latest one with its id, or of every one; return its slot, or None if there is none.
 
         Slots are replaced, not changed: a save that is under way must not mistake the new one for what it is storing.
         """
         same = message.get("tracking_id") or ""
         mark = fingerprint(message)
-        for slot in [slot for slot in self.slots if isinstance(slot, Body) and slot.tracking_id == same]:
-            self._swap(slot, Body(same, mark, dump({"message": message})))
-        logged = [s for s in (*self.slots, *self.recent) if isinstance(s, Logged) and s.tracking_id == same]
-        if not logged:
-            return None
-        latest = logged[-1]
-        record = {**load(latest.record), "message": message, "revision": latest.revision + 1, "revised": at}
-        revised = dataclasses.replace(latest, record=dump(record), fingerprint=mark, revision=latest.revision + 1)
-        self._swap(latest, revised)
-        if revised.seq and revised.seq not in self.pending:
-            self.revised.append(revised)
+        for body in [slot for slot in self.slots if isinstance(slot, Body) and slot.tracking_id == same]:
+            self._swap(body, Body(same, mark, dump({"message": message})))
+        logged = {
+            id(slot): slot
+            for slot in (*self.slots, *self.recent, *self._of_turn)
+            if isinstance(slot, Logged) and slot.tracking_id == same
+        }
+        revised: Logged | None = None
+        for slot in sorted(logged.values(), key=lambda slot: (slot.order, slot.seq))[0 if every else -1 :]:
+            record = {**load(slot.record), "message": message, "revision": slot.revision + 1, "revised": at}
+            revised = dataclasses.replace(slot, record=dump(record), fingerprint=mark, revision=slot.revision + 1)
+            self._swap(slot, revised)
+            if revised.seq and revised.seq not in self.pending:
+                self.revised.append(revised)
         return revised
 
     def _swap(self, old: Slot, new: Slot) -> None:
         self.slots = [new if slot is old else slot for slot in self.slots]
         if isinstance(new, Logged):
             self.recent = [new if slot is old else slot for slot in self.recent]
+            self._of_turn = [new if slot is old else slot for slot in self._of_turn]
         self.touched = True
 
     def capture(self, messages: Sequence[Message], fields: Mapping[str, bytes], *, in_turn: bool) -> None:
@@ -144,7 +158,9 @@ class Model:
             state = "state.agent"
             changed = {state: _merged(self._live.get(state), fields[state], self.fields.get(state))} if state in fields else {}
         else:
-            slots = matched(messages, [*self.slots, *self.recent]) if self.keeps_window else []
+            window = set(self.slots)
+            evicted = [slot for slot in self.recent if slot not in window]
+            slots = matched(messages, [*evicted, *self.slots]) if self.keeps_window else []
             if slots != self.slots:
                 self.slots, self.touched = slots, True
         self._live = dict(fields)
@@ -158,7 +174,7 @@ class Model:
 
     def unsaved_slots(self) -> list[Logged]:
         """Return the messages that no tier has confirmed, in order."""
-        return [slot for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number]
+        return [slot for slot in self.recent if slot.order > 0 and (slot.number == 0 or slot.number > self.confirmed_number)]
 
     @property
     def is_dirty(self) -> bool:
@@ -173,8 +189,12 @@ class Model:
             self.head.active = now
         self._place(durable=durable)
         self.writers = with_save(self.writers, self.writer, self.number)
-        turn = [slot.seq for slot in self.recent if slot.turn == self.turn] if self.in_turn else []
+        own = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged) and slot.order > 0]
+        turn = {slot.seq for slot in own if slot.turn == self.turn} if self.in_turn else set()
         self.head.open.pop(self.writer, None)
+        logged = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged)] if self._open_elsewhere else []
+        for writer, messages in self._open_elsewhere.items():
+            self.head.open[writer] = runs_text(sorted({slot.seq for slot in logged if slot.identity in messages}))
         if turn:
             self.head.open[self.writer] = runs_text(sorted(turn))
         self.head.pending = runs_text(sorted(self.pending))
@@ -198,7 +218,7 @@ class Model:
             fields=dict(self.fields),
             pending=tuple(by_seq[seq] for seq in sorted(self.pending) if seq in by_seq)
             if durable
-            else tuple(slot for slot in self.recent if slot.number > self.confirmed_number),
+            else (*(slot for slot in self.recent if slot.number > self.confirmed_number), *self.revised),
             ttl=ttl,
         )
 
@@ -206,23 +226,22 @@ class Model:
         """Give every new message its number in the log and every new body its own."""
         new = [slot for slot in self.recent if slot.seq == 0]
         for slot in new:
-            in_block = self.in_turn and slot.turn == self.turn
-            if self._block is None and in_block:
-                self._block = _Block(self.head.next, self.head.next + _TURN_NUMBERS)
-                self.head.next = self._block.end
-            if self._block is not None and self._block.next < self._block.end:
-                slot.seq = self._block.next
-                self._block.next += 1
+            block = self._blocks.get(slot.turn)
+            if self.in_turn and slot.turn == self.turn and (block is None or block.next == block.end):
+                block = self._blocks[slot.turn] = _Block(self.head.next, self.head.next + _TURN_NUMBERS, self.number)
+                self.head.next = block.end
+            if block is not None and block.next < block.end:
+                slot.seq = block.next
+                block.next += 1
             else:
                 slot.seq = self.head.next
                 self.head.next += 1
             slot.number = self.number
             if durable:
                 self.pending.add(slot.seq)
-        if self._block is not None and not self.in_turn:
-            if self.head.next == self._block.end:
-                self.head.next = self._block.next
-            self._block = None
+        last = self._blocks.get(self.turn)
+        if last is not None and not self.in_turn and self.head.next == last.end:
+            self.head.next = last.end = last.next
         for body in self.slots:
             if isinstance(body, Body) and body.number == 0:
                 self.head.bodies += 1
@@ -235,6 +254,7 @@ class Model:
         self._stored_fields = dict(draft.fields)
         if not keep:
             window = {id(slot) for slot in self.slots}
+            self.revised = [slot for slot in self.revised if slot not in draft.pending]
             self.recent = [slot for slot in self.recent if slot.number > self.confirmed_number or id(slot) in window]
 
     def flushed(self, draft: Draft, head: Head) -> None:
@@ -245,33 +265,73 @@ class Model:
         self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
         self.pending -= stored.keys()
         self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
+        unsafe = {self.turn, *(slot.turn for slot in self.recent)}
+        self._blocks = {turn: block for turn, block in self._blocks.items() if turn in unsafe}
+        if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
+            self.version = max(self.version, draft.version)
 
-    def rebase(self, stored: Stored) -> None:
+    def show(self, messages: Sequence[Message]) -> None:
+        """Take note of the window that the live agent gets, so that a save before its next capture has it too."""
+        if self.keeps_window:
+            self.slots = matched(messages, self.slots)
+
+    def rebase(
+        self,
+        stored: Stored,
+        *,
+        carried: Sequence[Logged] = (),
+        unseen: Collection[Logged] = (),
+        logged: Collection[Identity] = (),
+        seen: Mapping[str, int] = MappingProxyType({}),
+        open_elsewhere: Mapping[str, Collection[Identity]] = MappingProxyType({}),
+    ) -> None:
         """Put what this process appended onto what someone else has stored: their window, then our whole turns.
 
         Their evictions and manager state stand; ``state.agent`` and ``meta`` are merged by top-level key, ours last.
+
+        Args:
+            stored: What is stored.
+            carried: Messages of others that it lacks; they get new numbers and turns, before our own.
+            unseen: Those of them that no window holds.
+            logged: Messages that are in its log for certain.
+            seen: Saves of others, beside those of ``stored``, that the result includes.
+            open_elsewhere: Carried messages of turns that others have not finished, by writer.
 
         Raises:
             ConflictError: An interrupt is active on either side; it cannot be merged.
         """
         if _interrupted(self.fields) or _interrupted(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
-        known = stored.writers.get(self.writer, 0)
+        known = self._known_to(stored)
         ours = {id(slot): slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged) and slot.order}
-        mine = sorted((s for s in ours.values() if s.number == 0 or s.number > known), key=lambda slot: slot.order)
-        if self._block is not None and stored.head.next < self._block.end:
-            self._block = None
-        open_turn = {s.seq: s for s in ours.values() if self.in_turn and s.turn == self.turn and s not in mine}
-        kept = [slot for slot in stored.slots if not (isinstance(slot, Logged) and slot.seq in open_turn)]
-        old_turns = sorted({slot.turn for slot in mine} - {slot.turn for slot in open_turn.values()})
+        again = {slot.identity for slot in carried}
+        ours = {key: slot for key, slot in ours.items() if slot.identity not in again}
+        lacking = (slot for slot in ours.values() if slot.number == 0 or slot.number > known)
+        mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
+        # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
+        # unless the save that set them aside was refused, or someone else gave the first part other ones.
+        split = {slot.turn for slot in mine} | ({self.turn} if self.in_turn else set())
+        begun = {slot.identity: slot for slot in ours.values() if slot.turn in split and slot not in mine}
+        for there in (slot for slot in stored.slots if isinstance(slot, Logged) and slot.identity in begun):
+            own = begun[there.identity]
+            if there.seq != own.seq:
+                self._blocks.pop(own.turn, None)
+            own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
+        self._blocks = {turn: block for turn, block in self._blocks.items() if known >= block.number}
+        kept = [slot for slot in stored.slots if not (isinstance(slot, Logged) and slot.identity in begun)]
+        old_turns = sorted({slot.turn for slot in mine} - {slot.turn for slot in begun.values()})
         head = dataclasses.replace(stored.head, open=dict(stored.head.open))
-        head.messages += len(mine)
+        head.messages += len(mine) + len(carried)
+        fresh = {turn: head.turns + count for count, turn in enumerate(sorted({slot.turn for slot in carried}), 1)}
+        head.turns += len(fresh)
+        for slot in carried:
+            slot.seq, slot.number, slot.turn, slot.order = 0, 0, fresh[slot.turn], next(self._foreign_orders)
+            slot.record = dump({**load(slot.record), "turn": slot.turn})
         renumbered = {turn: head.turns + count for count, turn in enumerate(old_turns, 1)}
         head.turns += len(renumbered)
         self.turn = renumbered.get(self.turn, self.turn)
         for slot in mine:
-            reserved = self._block is not None and slot.turn == self.turn and slot.seq != 0
-            if not reserved:
+            if slot.turn not in self._blocks:
                 slot.seq, slot.number = 0, 0
             if slot.turn in renumbered:
                 slot.turn = renumbered[slot.turn]
@@ -281,12 +341,24 @@ class Model:
             if name in self.fields:
                 fields[name] = _merged(self._stored_fields.get(name), self.fields[name], stored.fields.get(name))
         self.pending = set(parse_runs(stored.head.pending, record="head")) | {slot.seq for slot in mine if slot.seq}
-        self.recent = [*(slot for slot in self.recent if slot.seq in self.pending and slot not in mine), *mine]
+        self.recent = [slot for slot in self.recent if slot.seq in self.pending and slot not in mine]
+        self.recent += [*carried, *mine]
         self.epoch = stored.epoch + (stored.state == CLOSING)
-        self.version, self.writers = stored.version, dict(stored.writers)
+        self.version = stored.version
+        self.writers = {**seen, **{writer: max(n, seen.get(writer, 0)) for writer, n in stored.writers.items()}}
         self.head, self.fields, self._stored_fields = head, fields, dict(stored.fields)
-        self.slots = [*kept, *open_turn.values(), *mine] if self.keeps_window else []
+        shown = [slot for slot in carried if slot not in unseen]
+        self.slots = [*kept, *shown, *begun.values(), *mine] if self.keeps_window else []
+        self._blocks = {turn: block for turn, block in self._blocks.items() if turn not in renumbered}
+        self._open_elsewhere = dict(open_elsewhere)
         self.touched = self.stale = True
+
+    def _known_to(self, stored: Stored) -> int:
+        """Return our last save that ``stored`` includes. A writer that its head has forgotten is included since long."""
+        is_forgotten = self.writer not in stored.writers and len(stored.writers) >= MOST_WRITERS
+        if is_forgotten and (stored.epoch, stored.version) > (self.epoch, self.version):
+            return self.confirmed_number
+        return stored.writers.get(self.writer, 0)
 
     def resequence(self, *, garbage: Iterable[int], beyond: int) -> None:
         """Give every message that the durable tier lacks a new number, because others are stored under the old ones."""
@@ -295,17 +367,17 @@ class Model:
         }
         for slot in sorted(loose.values(), key=lambda slot: slot.seq):
             slot.seq, slot.number = 0, 0
-            slot.order = slot.order or next(self._orders)
+            slot.order = slot.order or next(self._foreign_orders)
             if slot not in self.recent:
                 self.recent.append(slot)
-        self.pending, self._block = set(), None
+        self.pending, self._blocks = set(), {}
         self.head.next = max(self.head.next, beyond)
         self.head.garbage = ",".join(map(str, garbage))
         self.touched = True
 
     def forget_unsaved(self) -> None:
         """Leave what is not saved to the process that appended it; in this one's window it is a message of its own."""
-        unsaved = {id(slot) for slot in self.unsaved_slots()}
+        unsaved = {id(slot) for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number}
         self.slots = [
             Body(slot.tracking_id, slot.fingerprint, dump({"message": slot.message})) if id(slot) in unsaved else slot
             for slot in self.slots
@@ -328,7 +400,8 @@ class Model:
         seqs: Collection[int] = {
             seq for writer, runs in self.head.open.items() if writer != self.writer for seq in parse_runs(runs, record="head")
         }
-        return {slot.tracking_id for slot in self.slots if isinstance(slot, Logged) and slot.seq in seqs}
+        ids = {identity for messages in self._open_elsewhere.values() for identity in messages}
+        return {s.tracking_id for s in self.slots if isinstance(s, Logged) and (s.seq in seqs or s.identity in ids)}
 
 
 def _interrupted(fields: Mapping[str, bytes]) -> bool:

@@ -11,6 +11,7 @@ from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.hot_tier import HotTier
 from strands_manga_memory.session.records import Place, Stored
 from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.hot import DELETED
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +26,20 @@ class Opened:
 
     @property
     def latest(self) -> Stored | None:
-        """The later of the two; the hot one if they are the same."""
+        """The later of the two; the hot one if they are the same, the durable one if they went apart."""
         copies = [stored for stored in (self.hot, self.durable) if stored is not None]
+        if len(copies) == 2 and _are_of_one_life(*copies):
+            hot, durable = copies
+            return hot if hot.includes(durable.made_by) else durable
         return max(copies, key=lambda stored: (stored.epoch, stored.version), default=None)
+
+    @property
+    def went_apart(self) -> bool:
+        """Whether each has something the other one lacks: a tier was cut off from a writer, or rolled back."""
+        hot, durable = self.hot, self.durable
+        if hot is None or durable is None or not _are_of_one_life(hot, durable):
+            return False
+        return not (hot.includes(durable.made_by) or durable.includes(hot.made_by))
 
 
 def read_tiers(place: Place, tiers: Tiers, hot: HotTier | None, durable: DurableTier | None, *, touch: bool) -> Opened:
@@ -51,6 +63,10 @@ def read_tiers(place: Place, tiers: Tiers, hot: HotTier | None, durable: Durable
         raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
     logger.warning("error=<%s> | a tier could not be read, the other one is used", type(error).__name__)
     return Opened(hot_copy, durable_copy, possible_loss=bool(hot_error and durable_copy and durable_copy.ahead))
+
+
+def _are_of_one_life(one: Stored, other: Stored) -> bool:
+    return DELETED not in (one.state, other.state) and one.head.since == other.head.since
 
 
 def _outcome(future: Future[Stored | None] | None) -> tuple[Stored | None, StoreUnavailableError | None]:

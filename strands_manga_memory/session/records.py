@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import encoded_id
@@ -18,6 +18,11 @@ SCHEMA = 1
 
 MOST_WRITERS = 8
 """Writers whose last save number a head remembers."""
+
+_TAGS = 1_000_000
+
+MOST_RUNS = 200
+"""Runs of message numbers that a durable head remembers; there is a gap where two writers' turns crossed."""
 
 Kind = Literal["A", "M"]
 """An agent's conversation, or the state of a Graph or Swarm."""
@@ -139,6 +144,14 @@ class Head:
             raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
 
 
+class Save(NamedTuple):
+    """A save: who made it, its number among his, and the version it made. ``("", 0, 0)``: none."""
+
+    writer: str
+    number: int
+    version: int
+
+
 @dataclass(kw_only=True)
 class Stored:
     """A conversation as a tier has it.
@@ -166,6 +179,18 @@ class Stored:
     state: str = ACTIVE
     expired: bool = False
     ahead: bool = False
+
+    @property
+    def made_by(self) -> Save:
+        """The save that made this copy."""
+        writer, number = next(reversed(self.writers.items()), ("", 0))
+        return Save(writer, number, self.version)
+
+    def includes(self, save: Save) -> bool:
+        """Tell whether this copy was made on top of ``save``. A writer that its head has forgotten is included since long."""
+        if save.writer in self.writers or len(self.writers) < MOST_WRITERS:
+            return self.writers.get(save.writer, 0) >= save.number
+        return self.version > save.version
 
     def is_part_of(self, writers: Mapping[str, int]) -> bool:
         """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
@@ -208,6 +233,20 @@ def parse_writers(text: str, *, record: str) -> dict[str, int]:
         raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
 
 
+def tagged(version: int, writers: str) -> int:
+    """Return the version as a tier stores it: it ends with six digits that depend on who made it.
+
+    Where a tier lost its copy, or writers were cut off from it, a version may be made twice. A write that expects the one must
+    not be taken for one that expects the other.
+    """
+    return version * _TAGS + zlib.crc32(writers.encode()) % _TAGS
+
+
+def untagged(version: int) -> int:
+    """Return the version of what ``tagged`` gave."""
+    return version // _TAGS
+
+
 def digest(epoch: int, version: int, writers: str, window: str) -> int:
     """Return a checksum over what is stored in the clear, to be kept inside the head."""
     return zlib.crc32(f"{epoch}:{version}:{writers}:{window}".encode())
@@ -241,6 +280,10 @@ class Segment:
     first: int
     last: int
 
+    def __contains__(self, seq: int) -> bool:
+        """Tell whether message ``seq`` is in it."""
+        return self.first <= seq <= self.last
+
     @classmethod
     def parse(cls, text: str, *, record: str) -> list[Segment]:
         """Return the segments of ``segments_text``; raise ``CorruptRecordError`` naming ``record`` if it is malformed."""
@@ -256,14 +299,27 @@ def segments_text(segments: Iterable[Segment]) -> str:
     return ",".join(f"{segment.first}-{segment.last}" for segment in segments)
 
 
+def joined(segments: Iterable[Segment]) -> list[Segment]:
+    """Return as few segments as possible that cover the same numbers; beyond ``MOST_RUNS`` the oldest gaps are closed."""
+    runs: list[Segment] = []
+    for segment in sorted(segments):
+        if runs and segment.first <= runs[-1].last + 1:
+            segment = Segment(runs[-1].first, max(runs.pop().last, segment.last))
+        runs.append(segment)
+    old, new = runs[: 1 - MOST_RUNS], runs[1 - MOST_RUNS :]
+    return [Segment(old[0].first, old[-1].last), *new] if old else new
+
+
 def needed_segments(slots: Iterable[Slot], segments: Iterable[Segment]) -> list[Segment]:
     """Return those segments that hold a message of the window, in order."""
-    ordered = sorted(segments)
+    ordered = iter(sorted(segments, key=lambda segment: segment.first))
     needed: list[Segment] = []
-    at = 0
-    for seq in sorted(slot.seq for slot in slots if isinstance(slot, Logged)):
-        while at < len(ordered) and ordered[at].last < seq:
-            at += 1
-        if at < len(ordered) and ordered[at].first <= seq and (not needed or needed[-1] != ordered[at]):
-            needed.append(ordered[at])
+    segment = next(ordered, None)
+    for seq in sorted([slot.seq for slot in slots if isinstance(slot, Logged)]):
+        while segment is not None and segment.last < seq:
+            segment = next(ordered, None)
+        if segment is None:
+            break
+        if segment.first <= seq and (not needed or needed[-1] is not segment):
+            needed.append(segment)
     return needed

@@ -38,7 +38,9 @@ def put_split(
     for key_of_part, chunk in zip(_part_keys(key, len(chunks), tag), chunks[1:], strict=True):
         table.put({table.schema.partition: key_of_part[0], table.schema.sort: key_of_part[1], "data": chunk})
     if not table.put({**item, "data": chunks[0]}, when=when):
-        discard_parts(table, [item])
+        # An earlier try whose answer was lost, or someone else who stored the same, may need these very parts.
+        if split and (table.get(*key) or {}).get("tag") != tag:
+            discard_parts(table, [item])
         return None
     if before is not None and before.get("tag") not in (None, tag):
         discard_parts(table, [before])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,8 +17,12 @@ from strands_manga_memory.stores.codec import dump, load
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
 """What a turn that a crash cut in half ends with in the window (never in the log)."""
 
-_CUT_MARK = "cut_turn"
+_CUT_MARK, _CUT_RESULTS = "cut_turn", "cut_turn_results"
 _TOKEN = re.compile(r"(?:(\d+)(?:-(\d+))?|x(\d+))\Z")
+
+
+Identity = tuple[str, float]
+"""``tracking_id`` and time of a logged message: what it keeps when it gets another number."""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,7 +30,8 @@ class Logged:
     """A message of the log.
 
     ``seq`` is 0 until the log has given it a place, ``number`` is the save of this process that first carried it (0: none),
-    and ``order`` counts the messages that this process appended (0: not by this process).
+    and ``order`` counts the messages that this process appended (0: not by this process; below 0: others did, and this process
+    stores it anew, before its own).
     """
 
     tracking_id: str
@@ -43,6 +48,11 @@ class Logged:
     def message(self) -> Message:
         """A fresh copy of the message."""
         return cast("Message", load(self.record)["message"])
+
+    @property
+    def identity(self) -> Identity:
+        """What the message keeps when it gets another number."""
+        return self.tracking_id, self.at
 
 
 @dataclass(eq=False, slots=True)
@@ -149,7 +159,7 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
     """Return the messages with every turn that was cut in half closed, so that a next turn is valid.
 
     A toolUse without result gets one that says so, and a cut turn that ends with the user's side gets an assistant message
-    that says so; notes of that kind which are no longer needed go. What is not cut stays as it is, in the same objects.
+    that says so; such messages which are no longer needed go. What is not cut stays as it is, in the same objects.
 
     Args:
         messages: A restored window.
@@ -164,11 +174,14 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
             if result and result[-1]["role"] == "user" and (following is None or following["role"] == "user"):
                 result.append(message)
             continue
+        if _CUT_RESULTS in _marks(message) and not (result and tool_result_ids(message) <= tool_use_ids(result[-1])):
+            continue
         result.append(message)
         if following is None and keep_trailing_tool_use:
             continue
         wanted = tool_use_ids(message)
-        if wanted and (following is None or not wanted <= tool_result_ids(following)):
+        may_be_cut = following is None or message.get("tracking_id") in cut_ids
+        if wanted and may_be_cut and (following is None or not wanted <= tool_result_ids(following)):
             result += [_results(wanted), _note()]
         elif _is_end_of_cut(message, following, cut_ids):
             result.append(_note())
@@ -196,7 +209,11 @@ def _is_plain_user(message: Message) -> bool:
 
 
 def _is_note(message: Message) -> bool:
-    return bool(message.get("metadata", {}).get("custom", {}).get(_CUT_MARK))
+    return _CUT_MARK in _marks(message)
+
+
+def _marks(message: Message) -> Mapping[str, Any]:
+    return (message.get("metadata") or {}).get("custom") or {}
 
 
 def _note() -> Message:
@@ -209,5 +226,5 @@ def _results(ids: set[str]) -> Message:
         "content": [
             {"toolResult": {"toolUseId": id_, "status": "error", "content": [{"text": CUT_TEXT}]}} for id_ in sorted(ids)
         ],
-        "metadata": {"custom": {_CUT_MARK + "_results": True}},
+        "metadata": {"custom": {_CUT_RESULTS: True}},
     }

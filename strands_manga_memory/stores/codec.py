@@ -119,8 +119,11 @@ def load(data: bytes) -> Any:
     return _unwrapped(value) if has_bytes else value
 
 
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: json.dumps makes one each time
+
+
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return _encoded(value).encode("utf-8", "surrogatepass")
 
 
 def _wrapped(value: Any) -> Any:

@@ -128,7 +128,6 @@ if kept then
   if replaced == '1' or kept.s == 'deleted' then
     redis.call('DEL', key)
   else
-    if kept.s == 'closing' then redis.call('HDEL', key, 'k') end
     for i = 13, 12 + removed do redis.call('HDEL', key, 'f:' .. ARGV[i]) end
   end
 elseif expected_epoch ~= '' then

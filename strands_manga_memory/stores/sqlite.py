@@ -23,7 +23,7 @@ from strands_manga_memory.stores.items import (
     place_in,
     target_of,
 )
-from strands_manga_memory.stores.table import SESSIONS, Condition, Index, Item, Key, TableSchema, Write
+from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Index, Item, Key, TableSchema, Write
 
 FILE_VERSION = 1
 """``PRAGMA user_version`` of the files written here. A file of a newer version is refused and left as it is."""
@@ -70,6 +70,7 @@ class SQLiteTable:
         self._name = _quoted(schema.name)
         self._select = f"SELECT item FROM {self._name} WHERE partition = ? AND sort = ?"  # noqa: S608
         self._delete = f"DELETE FROM {self._name} WHERE partition = ? AND sort = ?"  # noqa: S608
+        self._insert = f"INSERT INTO {self._name} (partition, sort, item) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
         self._replace = f"REPLACE INTO {self._name} (partition, sort, item) VALUES (?, ?, ?)"  # noqa: S608
         _tables.add(self)
 
@@ -108,7 +109,11 @@ class SQLiteTable:
 
     def put(self, item: Item, *, when: Condition | None = None) -> bool:
         """Write a record whole; return False, and write nothing, if ``when`` is not met."""
-        return self._write([Write(item=item, when=when)])
+        if when != ABSENT or self.schema.indexes:
+            return self._write([Write(item=item, when=when)])
+        key, data = target_of(self.schema, Write(item=item)), dump(_normal(item))
+        with self._connected() as connection:  # one statement is a transaction of its own
+            return bool(connection.execute(self._insert, (*key, data)).rowcount)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""

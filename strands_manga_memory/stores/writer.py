@@ -57,6 +57,7 @@ class Writer:
         self._count = itertools.count(1)
         self._threads = 0
         self._idle = 0
+        self._draining = 0
 
     def submit(self, key: Hashable, work: Callable[[], _T]) -> Future[_T]:
         """Run ``work`` on a thread of the writer, after all earlier work of the same key."""
@@ -72,7 +73,8 @@ class Writer:
             number = next(self._count)
             self._timer_of[key] = number
             heapq.heappush(self._timers, (self._clock() + delay, number, key, work))
-            self._wake()
+            if self._idle == 0 or self._timers[0][1] == number:  # else an idle thread wakes up before it is due
+                self._wake()
 
     def cancel_later(self, key: Hashable) -> None:
         """Forget the work of ``key`` that still waits for its time."""
@@ -94,7 +96,9 @@ class Writer:
                     return True
                 else:
                     job = None
+                    self._draining += 1
                     self._changed.wait(max(0.0, min(0.05, end - self._clock())))
+                    self._draining -= 1
             if job is not None:
                 self._run(*job)
             if self._clock() >= end:
@@ -115,7 +119,8 @@ class Writer:
         queue.append((work, future))
 
     def _wake(self) -> None:
-        if self._idle == 0 and self._threads < self._most_threads:
+        # A thread that was notified counts as idle until it runs; work that came meanwhile needs another one.
+        if self._idle < max(1, len(self._ready)) and self._threads < self._most_threads:
             self._threads += 1
             threading.Thread(target=self._serve, name="strands-manga-memory-writer", daemon=True).start()
         else:
@@ -151,7 +156,9 @@ class Writer:
                 self._active.discard(key)
                 if key in self._queues:
                     self._ready.append(key)
-                self._changed.notify_all()
+                    self._changed.notify()
+                if self._draining:
+                    self._changed.notify_all()
 
     def _serve(self) -> None:
         while True:

@@ -802,6 +802,19 @@ def test_redis_finds_its_own_write_when_the_answer_was_lost(proxy: servers.Fault
     assert store.read("c", ["head"]) == {"head": b"h2"}
 
 
+def test_redis_uses_connections_of_its_own_after_a_fork(proxy: servers.FaultyProxy, unique: str) -> None:
+    store = through(proxy, unique)
+    store.write("c", first())
+    proxy.clear_counts()
+    with servers.forked() as child:
+        if child.is_child:
+            child.report(str(store.read("c", ["head"])))
+    assert child.answer == str({"head": b"h1"})
+    assert proxy.connections == 1
+    store.read("c", ["head"])
+    assert proxy.connections == 1
+
+
 def test_redis_does_not_repeat_what_must_not_be_repeated(
     proxy: servers.FaultyProxy, valkey_server: servers.Valkey, unique: str
 ) -> None:

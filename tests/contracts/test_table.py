@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +110,7 @@ def test_values_come_back_with_their_types(table: Table) -> None:
         "bytes": bytes(range(256)),
         "no bytes": b"",
         "list": ["a", 1, 1.5, None, True, b"\xff", [], {}],
-        "dict": {"a.b": {"日": [1]}, "": ""},
+        "dict": {"a.b": {"日": [1]}, "#": ""},
         "name": "a reserved word",
         "a.b-c#d": 1,
     }
@@ -491,22 +493,24 @@ def test_it_can_be_used_after_a_fork(table: Table) -> None:
 
 
 def test_it_can_be_used_after_a_fork_in_the_middle_of_writes(table: Table) -> None:
-    stop = False
+    stop = threading.Event()
 
     def write() -> None:
-        number = 0
-        while not stop:
+        for number in itertools.count():
+            if stop.is_set():
+                return
             table.put(record(f"busy{number % 5}"))
-            number += 1
 
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(write) for _ in range(2)]
-        for number in range(3):
-            with servers.forked() as child:
-                if child.is_child:
-                    child.report(str(table.put(record(f"child{number}"))))
-            assert child.answer == "True"
-        stop = True
+        try:
+            for number in range(3):
+                with servers.forked() as child:
+                    if child.is_child:
+                        child.report(str(table.put(record(f"child{number}"))))
+                assert child.answer == "True"
+        finally:
+            stop.set()
         for future in running:
             future.result()
     assert sorts(table.query("p", first="child0", last="child9")) == ["child0", "child1", "child2"]
@@ -665,6 +669,20 @@ def test_sqlite_waits_for_a_lock_no_longer_than_its_deadline(tmp_path: Path) -> 
     other.execute("ROLLBACK")
     other.close()
     assert table.put(record(), when=ABSENT)
+
+
+def test_sqlite_judges_a_condition_in_the_same_step_as_it_writes(tmp_path: Path) -> None:
+    table, other = (SQLiteTable(tmp_path / "manga.db", deadline=0.05) for _ in range(2))
+    table.create_if_missing()
+
+    class Watched(Condition):
+        def met_by(self, item: Any) -> bool:
+            with pytest.raises(StoreUnavailableError):
+                other.put(record(v="other"))
+            return item is None
+
+    assert table.put(record(v=1), when=Watched())
+    assert other.get("p", "k") == record(v=1)
 
 
 def test_sqlite_waits_for_other_threads_no_longer_than_its_deadline(tmp_path: Path) -> None:
@@ -868,6 +886,21 @@ def test_dynamodb_repeats_when_an_answer_was_lost(faulty: tuple[DynamoDBTable, s
         assert proxy.dropped_answers == number
 
 
+def test_dynamodb_uses_connections_of_its_own_after_a_fork(
+    faulty: tuple[DynamoDBTable, servers.FaultyProxy],
+) -> None:
+    table, proxy = faulty
+    table.put(record(v=1))
+    proxy.clear_counts()
+    with servers.forked() as child:
+        if child.is_child:
+            child.report(str(table.get("p", "k") == record(v=1)))
+    assert child.answer == "True"
+    assert proxy.connections == 1
+    table.get("p", "k")
+    assert proxy.connections == 1
+
+
 @pytest.mark.parametrize("fault", ["blackhole", "reset"])
 def test_dynamodb_is_unavailable_within_its_deadline(faulty: tuple[DynamoDBTable, servers.FaultyProxy], fault: str) -> None:
     table, proxy = faulty
@@ -965,6 +998,18 @@ def test_dynamodb_asks_again_for_what_was_not_processed(stubbed: Stubbed) -> Non
     )
     assert table.batch_get([("p", "a"), ("p", "b")]) == {("p", name): record(name) for name in "ab"}
     assert len(sleeps) == 3
+
+
+def test_dynamodb_goes_on_as_long_as_a_batch_makes_progress(stubbed: Stubbed) -> None:
+    table, stubber, sleeps = stubbed
+    puts = [{"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": f"k{number:02}"}}}} for number in range(25)]
+    for number in range(1, 25):
+        stubber.add_response("batch_write_item", {"UnprocessedItems": {"stubbed": puts[number:]}})
+    stubber.add_response("batch_write_item", {})
+
+    table.batch_write(puts=[record(f"k{number:02}") for number in range(25)])
+
+    assert sleeps == [0.0125] * 24
 
 
 def test_dynamodb_gives_up_when_nothing_is_processed(stubbed: Stubbed) -> None:

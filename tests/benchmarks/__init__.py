@@ -1,0 +1,67 @@
+"""Benchmarks: counts at the socket and paired timings, against the budgets of the design.
+
+A benchmark is a module with ``run() -> dict`` (row to value) and ``BUDGETS`` (row to ``"<= 6"``, ``"< 1.0"``, ``"== 1"``; a
+number alone is the most allowed). A row whose name ends in ``_us``, ``_ms`` or ``_s`` is a timing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from strands import Agent
+
+_T = TypeVar("_T")
+
+
+def progress(items: Sequence[_T], label: str) -> Iterator[_T]:
+    """Yield ``items`` and show on stderr how far they are."""
+    try:
+        from rich.console import Console
+        from rich.progress import track
+    except ImportError:
+        track = None
+    if track is None or not sys.stderr.isatty():
+        print(f"{label} ...", file=sys.stderr)
+        return iter(items)
+    return iter(track(items, label, console=Console(stderr=True), transient=True))
+
+
+@cache
+def _prose() -> str:
+    # English that every Python has. Text made up at random compresses unlike a language, and has other tokens.
+    from pydoc_data.topics import topics
+
+    return " ".join(" ".join(topics.values()).split()).encode("ascii", "ignore").decode()
+
+
+_starts = itertools.count(1)
+
+
+def text(length: int) -> str:
+    """Return ``length`` bytes of English, each time other ones."""
+    prose = _prose()
+    start = next(_starts) * 7919 % (len(prose) - length)
+    return prose[start : start + length]
+
+
+async def turn_ms(agent: Agent, prompt: str) -> float:
+    """Return how long a turn takes, without the time in which the kernel let others run instead of the event loop."""
+    start, queued = time.perf_counter(), seconds_queued()
+    await agent.invoke_async(prompt)
+    taken = time.perf_counter() - start - (seconds_queued() - queued)
+    agent.model.requests.clear()  # type: ignore[attr-defined]
+    return 1000 * taken
+
+
+def seconds_queued() -> float:
+    """Return how long this thread could have run and was not let, where the kernel tells."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
+    except OSError:
+        return 0.0

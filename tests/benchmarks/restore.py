@@ -1,0 +1,154 @@
+"""restore: what bringing a conversation back reads, from 10 to 10,000 logged messages."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+
+from strands import Agent
+from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
+from strands.types.content import Message
+
+from strands_manga_memory import HotStore, ImportanceWeightedConversationManager, SQLiteTable, Table, TieredSessionManager
+from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks import progress, text
+from tests.benchmarks.wire import PATIENT, Stage, requests, rounds, staged
+
+AGES = (10, 100, 1000, 10000)
+BUDGETS = {
+    "restored_exactly": "== 1",
+    "hot_rounds": "== 1",
+    "hot_round_trips": "== 1",
+    "hot_durable_requests": "== 1",
+    "cold_rounds": "== 2",
+    "cold_rounds_with_a_window_of_3_mb": "<= 5",
+    **{f"{tier}_requests_at_10000_over_10_messages": "<= 1" for tier in ("hot", "cold")},
+    "hot_bytes_at_10000_over_10_messages": "<= 1.25",
+    # Read whole, a segment for each part of the window: one at 10 messages, as many as the window has parts from then on.
+    "cold_bytes_at_10000_over_100_messages": "<= 1.25",
+}
+_HOLD = 0.05
+_MESSAGE = 1500
+"""Bytes of a message: ten of them fill the budget of the history, so the window is as large at 10 messages as at 10,000."""
+
+
+def opened(session: str, hot: HotStore, durable: Table, *, max_tokens: int = 4096) -> tuple[Agent, TieredSessionManager]:
+    """Return an agent with this session, new or restored, and its session manager."""
+    manager = TieredSessionManager(session, hot=hot, durable=durable, hot_deadline=PATIENT, durable_deadline=PATIENT)
+    agent = Agent(
+        model=ScriptedModel(),
+        agent_id=session,
+        session_manager=manager,
+        conversation_manager=ImportanceWeightedConversationManager(max_tokens),
+        callback_handler=None,
+    )
+    return agent, manager
+
+
+async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
+    """Let the agent's hooks see turns of a user and an assistant message: ten times as fast as with a model."""
+    for _ in progress(range(turns), f"logging {2 * turns} messages"):
+        await agent.hooks.invoke_callbacks_async(BeforeInvocationEvent(agent=agent))
+        for role in ("user", "assistant"):
+            message: Message = {"role": role, "content": [{"text": text(length)}], "tracking_id": str(uuid.uuid4())}  # type: ignore[typeddict-item]
+            agent.messages.append(message)
+            await agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=message))
+        agent.conversation_manager.apply_management(agent)
+        await agent.hooks.invoke_callbacks_async(AfterInvocationEvent(agent=agent))
+
+
+def counted(stage: Stage, live: Agent, hot: HotStore, **settings: int) -> dict[str, float]:
+    """Restore the session with the stores ``_HOLD`` away; return what passed the wires."""
+    stage.hold(_HOLD)
+    stage.clear()
+    restored, _ = opened(live.agent_id, hot, stage.durable, **settings)
+    log = list(stage.hot_wire.log)
+    stage.hold(0.0)
+    durable = requests(log)
+    return {
+        "rounds": rounds(log),
+        "round_trips": stage.hot_wire.round_trips,
+        "durable_requests": len(durable),
+        "requests": stage.hot_wire.round_trips + len(durable),
+        "bytes": stage.bytes,
+        "exactly": float(restored.messages == live.messages),
+    }
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return 1000 * median(times)
+
+
+@contextmanager
+def _copy(table: Table, session: str) -> Iterator[Table]:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = SQLiteTable(f"{folder}/copy.sqlite3")
+        copy.create_if_missing()
+        copy.batch_write(puts=list(table.query(session)))
+        yield copy
+        copy.close()
+
+
+def _by_age(stage: Stage) -> dict[str, float]:
+    cold = stage.another_hot_store("cold")
+    for hot in (stage.hot, cold):
+        opened("warm-up", hot, stage.durable)
+    live, manager = opened("ageing", *stage.unwatched)
+    found: dict[str, dict[int, dict[str, float]]] = {"hot": {}, "cold": {}}
+    turns = 0
+    for age in AGES:
+        asyncio.run(converse(live, age // 2 - turns))
+        turns = age // 2
+        manager.flush()
+        found["hot"][age] = counted(stage, live, stage.hot)
+        found["cold"][age] = counted(stage, live, cold)
+        found["hot"][age]["ms"] = _milliseconds(lambda: opened("ageing", stage.hot, stage.durable))
+        # The emulator reads the whole partition to answer a query; SQLite, like DynamoDB, does not.
+        with _copy(stage.durable, "ageing") as table:
+            found["cold"][age]["ms"] = _milliseconds(lambda: opened("ageing", cold, table))
+    cold.close()
+    rows: dict[str, float] = {
+        "restored_exactly": min(counts["exactly"] for ages in found.values() for counts in ages.values()),
+        "hot_rounds": max(counts["rounds"] for counts in found["hot"].values()),
+        "hot_round_trips": max(counts["round_trips"] for counts in found["hot"].values()),
+        "hot_durable_requests": max(counts["durable_requests"] for counts in found["hot"].values()),
+        "cold_rounds": max(counts["rounds"] for counts in found["cold"].values()),
+    }
+    for tier, ages in found.items():
+        for what in ("requests", "bytes", "ms"):
+            for age in AGES:
+                rows[f"{tier}_{what}_at_{age}_messages"] = ages[age][what]
+            rows[f"{tier}_{what}_at_10000_over_10_messages"] = ages[10000][what] / ages[10][what]
+        rows[f"{tier}_bytes_at_10000_over_100_messages"] = ages[10000]["bytes"] / ages[100]["bytes"]
+    return rows
+
+
+def _large(stage: Stage) -> dict[str, float]:
+    """A window of 3 MB: 30 messages of 100 KB."""
+    budget = {"max_tokens": 10**7}
+    live, manager = opened("large", *stage.unwatched, **budget)
+    asyncio.run(converse(live, 15, 100_000))
+    manager.flush()
+    cold = stage.another_hot_store("cold")
+    opened("warm-up", cold, stage.durable)
+    found = counted(stage, live, cold, **budget)
+    cold.close()
+    if not found["exactly"]:
+        raise RuntimeError("the large window was not restored exactly: its counts mean nothing")
+    return {f"cold_{what}_with_a_window_of_3_mb": found[what] for what in ("rounds", "requests")}
+
+
+def run() -> dict[str, float]:
+    """Count, on a stage of its own."""
+    with staged() as stage:
+        return {**_by_age(stage), **_large(stage)}

@@ -1,0 +1,215 @@
+"""roundtrips: what a turn sends to the stores, counted at their sockets and by Valkey itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from strands import Agent, tool
+from strands.types.content import Messages
+
+from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
+from strands_manga_memory.testing import Reply, ScriptedModel
+from tests.benchmarks import progress, text
+from tests.benchmarks.wire import PATIENT, Stage, WriteUnits, requests, socket_use, staged
+
+BUDGETS = {
+    "text_turn_round_trips": "== 1",
+    "text_turn_durable_answers_waited_for": "== 0",
+    "text_turn_socket_calls_on_event_loops": "== 0",
+    "tool_turn_round_trips": "== 1",
+    "tool_turn_durable_answers_waited_for": "== 0",
+    "tool_turn_socket_calls_on_event_loops": "== 0",
+    "six_turns_during_a_flush_round_trips": "== 6",
+    "six_turns_during_a_flush_durable_answers_waited_for": "== 0",
+    "tool_turn_round_trips_per_message_saved_on_message": "<= 1",
+    "commands_sent_per_turn_at_6_messages": "== 1",
+    "commands_sent_per_turn_at_200_messages": "== 1",
+    "commands_sent_per_turn_at_2000_messages": "== 1",
+    "bytes_beyond_bodies_at_200_messages": "<= 2048",
+    "bytes_beyond_bodies_at_2000_messages": "<= 2048",
+    "bytes_per_turn_at_2000_over_200_messages": "<= 1.1",
+    "commands_executed_at_2000_over_200_messages": "<= 1.1",
+    "write_units_per_flush_of_5_turns_of_1_kb": "<= 6",
+}
+
+AGES = (6, 200, 2000)
+_HOLD = 0.3
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn did: ``waited_for`` are durable answers that came before its end."""
+
+    messages: int
+    bodies: int
+    round_trips: int
+    waited_for: int
+    bytes: int
+    sent: int
+    executed: int
+
+
+@tool
+def look_up(title: str) -> str:
+    """Look a manga up in the catalogue."""
+    return text(300)
+
+
+def _replies(messages: Messages) -> Reply:
+    last = messages[-1]["content"]
+    if any("look_up" in block.get("text", "") for block in last):
+        return [{"toolUse": {"toolUseId": f"use-{len(messages)}", "name": "look_up", "input": {"title": text(20)}}}]
+    return text(500)
+
+
+def new_agent(stage: Stage, session: str, *, replies: Callable[[Messages], Reply] = _replies, **settings: Any) -> Agent:
+    """Return an agent whose session is kept on the stage."""
+    manager = TieredSessionManager(session, **stage.tiers, hot_deadline=PATIENT, durable_deadline=PATIENT, **settings)
+    return Agent(
+        model=ScriptedModel(replies),
+        tools=[look_up],
+        agent_id="librarian",
+        session_manager=manager,
+        conversation_manager=ImportanceWeightedConversationManager(),
+        callback_handler=None,
+    )
+
+
+def measured(stage: Stage, agent: Agent, prompt: str) -> Turn:
+    """Let the agent take a turn, and return what it did once the background work has ended."""
+    stage.settle()
+    stage.clear()
+    before = {message.get("tracking_id") for message in agent.messages}
+    agent(prompt)
+    waited_for = stage.durable_answers()
+    stage.settle()
+    new = [message for message in agent.messages if message.get("tracking_id") not in before]
+    bodies = [json.dumps({"role": m["role"], "content": m["content"]}, ensure_ascii=False).encode() for m in new]
+    commands = stage.commands()
+    return Turn(
+        messages=len(new),
+        bodies=sum(map(len, bodies)),
+        round_trips=stage.hot_wire.round_trips,
+        waited_for=waited_for,
+        bytes=stage.hot_wire.to_server_bytes + stage.hot_wire.to_client_bytes,
+        sent=commands.get("evalsha", 0) + commands.get("eval", 0),
+        executed=sum(commands.values()),
+    )
+
+
+def _turns(stage: Stage, *, with_tools: bool) -> dict[str, float]:
+    """Six turns, a flush among them, while the answers of the durable store are held back."""
+    name = "tool_turn" if with_tools else "text_turn"
+    prompt = "look_up " + text(200) if with_tools else text(200)
+    agent = new_agent(stage, name)
+    for _ in range(4):
+        agent(prompt)
+    stage.settle()
+    stage.durable_wire.hold = _HOLD
+    turns, flushes = [], 0
+    with socket_use(stage.hot_wire.port, stage.durable_wire.port) as use:
+        for _ in range(6):
+            turns.append(measured(stage, agent, prompt))
+            flushes += bool(requests(stage.durable_wire.log))
+    stage.durable_wire.hold = 0.0
+    if not flushes or not use.elsewhere:
+        raise RuntimeError("nothing was flushed, or no use of a socket was seen: the counts mean nothing")
+    return {
+        f"{name}_round_trips": max(turn.round_trips for turn in turns),
+        f"{name}_durable_answers_waited_for": max(turn.waited_for for turn in turns),
+        f"{name}_socket_calls_on_event_loops": use.on_loops,
+    }
+
+
+def _during_a_flush(stage: Stage) -> dict[str, float]:
+    """Six turns one right after the other, the first of which starts a flush that takes longer than all of them."""
+    agent = new_agent(stage, "during-a-flush")
+    for _ in range(4):
+        agent(text(200))
+    stage.settle()
+    stage.clear()
+    stage.durable_wire.hold = 3 * _HOLD
+    for _ in range(6):
+        agent(text(200))
+    waited_for, round_trips = stage.durable_answers(), stage.hot_wire.round_trips
+    stage.durable_wire.hold = 0.0
+    stage.settle()
+    return {"six_turns_during_a_flush_round_trips": round_trips, "six_turns_during_a_flush_durable_answers_waited_for": waited_for}
+
+
+def _saved_on_message(stage: Stage) -> dict[str, float]:
+    agent = new_agent(stage, "on-message", save_on="message")
+    turns = [measured(stage, agent, "look_up " + text(500)) for _ in range(20)][-10:]
+    return {
+        "tool_turn_round_trips_per_message_saved_on_message": max(turn.round_trips / turn.messages for turn in turns),
+    }
+
+
+def _ageing(stage: Stage) -> dict[str, float]:
+    """One conversation, looked at for ten turns at each age."""
+    agent = new_agent(stage, "ageing")
+    rows: dict[str, float] = {}
+    turns = 0
+
+    async def grow(count: int) -> None:
+        for _ in progress(range(count), f"growing a conversation by {2 * count} messages"):
+            await agent.invoke_async(text(500))
+            agent.model.requests.clear()  # type: ignore[attr-defined]
+
+    by_age: dict[int, list[Turn]] = {}
+    for age in AGES:
+        asyncio.run(grow(age // 2 - turns))
+        by_age[age] = [measured(stage, agent, text(500)) for _ in range(10)]
+        turns = age // 2 + 10
+        rows[f"commands_sent_per_turn_at_{age}_messages"] = max(turn.sent for turn in by_age[age])
+        rows[f"commands_executed_per_turn_at_{age}_messages"] = _mean([turn.executed for turn in by_age[age]])
+        rows[f"bytes_per_turn_at_{age}_messages"] = _mean([turn.bytes for turn in by_age[age]])
+        rows[f"bytes_beyond_bodies_at_{age}_messages"] = max(turn.bytes - turn.bodies for turn in by_age[age])
+    for what in ("commands_executed", "bytes_per_turn"):
+        per_turn = what if what == "bytes_per_turn" else f"{what}_per_turn"
+        rows[f"{what}_at_2000_over_200_messages"] = rows[f"{per_turn}_at_2000_messages"] / rows[f"{per_turn}_at_200_messages"]
+    return rows
+
+
+def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[str, float]:
+    """Write units of the requests that flush five turns of 1 KB: 512 bytes each way."""
+    agent = new_agent(stage, f"flush{name}", replies=lambda _: words(512))
+    stage.clear()
+    units, costs, counts = WriteUnits(), [], []
+    for turn in range(40):
+        agent(words(512))
+        stage.settle()
+        if turn % 5 == 4:
+            writes = [request for request in requests(stage.durable_wire.log) if "Get" not in request.operation]
+            costs.append(units.of(writes))
+            counts.append(len(writes))
+            stage.clear()
+    return {
+        f"write_units_per_flush_of_5_turns_of_1_kb{name}": max(costs[2:]),
+        f"write_requests_per_flush{name}": max(counts[2:]),
+    }
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values)
+
+
+def run() -> dict[str, float]:
+    """Count, on a stage of its own."""
+    noise = random.Random(1)
+    with staged() as here:
+        return {
+            **_turns(here, with_tools=False),
+            **_turns(here, with_tools=True),
+            **_during_a_flush(here),
+            **_saved_on_message(here),
+            **_ageing(here),
+            **_flush_cost(here, "", text),
+            **_flush_cost(here, "_of_noise", lambda length: "".join(noise.choices(string.printable[:94], k=length))),
+        }

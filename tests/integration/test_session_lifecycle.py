@@ -1,0 +1,840 @@
+"""What belongs to an agent besides its messages, and everything an agent can do in between: all of it survives or is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from strands import Agent, ToolContext, tool
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+    SummarizingConversationManager,
+)
+from strands.agent.state import AgentState
+from strands.bidi import BidiAgent
+from strands.bidi.models import BidiModel
+from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, BeforeToolCallEvent
+from strands.types.agent import ConcurrentInvocationMode
+
+from strands_manga_memory import ConversationScope, TieredSessionManager
+from strands_manga_memory.session.window import CUT_TEXT
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.unit.session.support import (
+    KINDS,
+    PATIENT,
+    Stores,
+    agent,
+    assistant,
+    open_stores,
+    same,
+    texts,
+    tool_use,
+    user,
+)
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"found {title}"
+
+
+def check(stores: Stores, live: Agent, **arguments: Any) -> Agent:
+    restored = stores.agent(agent_id=live.agent_id, **arguments)
+    assert same(restored.messages, live.messages)
+    return restored
+
+
+# State
+
+
+def test_agent_state_survives(stores: Stores) -> None:
+    live = stores.agent(state={"kept": [1, {"ん": None}]})
+    live.state.set("basket", ["Akira 1"])
+    live("hello")
+    live.state.set("basket", ["Akira 1", "Akira 2"])
+    live.state.delete("kept")
+    live("more")
+    restored = check(stores, live)
+    assert restored.state.get() == {"basket": ["Akira 1", "Akira 2"]}
+
+
+def test_state_set_by_hooks_of_every_order_is_saved(stores: Stores) -> None:
+    live = stores.agent()
+    for order in (-100, 0, 100):
+        live.hooks.add_callback(
+            AfterInvocationEvent, lambda event, order=order: event.agent.state.set(f"at {order}", True), order=order
+        )
+    live("hello")
+    assert check(stores, live).state.get() == {"at -100": True, "at 0": True, "at 100": True}
+
+
+def test_state_changed_between_turns_is_saved_by_flush_and_by_the_next_turn(stores: Stores) -> None:
+    live = stores.agent()
+    live("hello")
+    live.state.set("between", 1)
+    live._session_manager.flush()
+    assert check(stores, live).state.get() == {"between": 1}
+    if stores.durable is not None:
+        assert stores.only_durable().agent().state.get() == {"between": 1}
+    live.state.set("between", 2)
+    live("again")
+    assert check(stores, live).state.get() == {"between": 2}
+
+
+def test_model_state_survives(stores: Stores) -> None:
+    live = stores.agent()
+    live._model_state["response_id"] = "r-1"
+    live("hello")
+    assert check(stores, live)._model_state == {"response_id": "r-1"}
+
+
+def test_the_constructors_system_prompt_is_kept(stores: Stores) -> None:
+    live = stores.agent(system_prompt="the old prompt")
+    live("hello")
+    live._session_manager.flush()
+    restored = check(stores, live, system_prompt="the new prompt")
+    assert restored.system_prompt == "the new prompt"
+    restored("again")
+    assert restored.model.requests[-1].system_prompt == "the new prompt"
+
+
+def test_another_conversation_manager_takes_over_with_a_warning(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for number in range(4):
+        live(f"question {number}")
+    live._session_manager.flush()
+    with caplog.at_level(logging.WARNING):
+        restored = check(stores, live, conversation_manager=SummarizingConversationManager())
+    assert "another conversation manager takes over" in caplog.text
+    restored("on")
+    again = check(stores, restored, conversation_manager=NullConversationManager())
+    again("and on")
+    check(stores, again, conversation_manager=NullConversationManager())
+    assert len(list(again._session_manager.history())) == 12
+
+
+# Interrupts
+
+
+@tool(context=True)
+def pay(amount: int, tool_context: ToolContext) -> str:
+    """Pay, if a human agrees.
+
+    Args:
+        amount: How much.
+    """
+    answer = tool_context.interrupt("approval", reason={"amount": amount})
+    return f"paid {amount}" if answer == "yes" else "not paid"
+
+
+def answers(result: Any, response: str) -> list[Any]:
+    return [{"interruptResponse": {"interruptId": one.id, "response": response}} for one in result.interrupts]
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores, save_on: str) -> None:
+    script = [[tool_use("f", "find", title="x"), tool_use("p", "pay", amount=7)], "thank you"]
+    live = stores.agent(ScriptedModel(script), tools=[pay, find], save_on=save_on)
+    result = live("buy it")
+    assert result.stop_reason == "interrupt"
+    for _ in range(2):  # restored twice, each time the same
+        restored = check(stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find], save_on=save_on)
+        assert texts(restored.messages) == ["buy it", "toolUse"]
+    if stores.durable is not None:
+        live._session_manager.flush()
+        cold = stores.only_durable().agent(tools=[pay, find])
+        assert same(cold.messages, live.messages)
+    final = restored(answers(result, "yes"))
+    assert final.stop_reason == "end_turn"
+    assert texts(restored.messages) == ["buy it", "toolUse", "toolResult", "thank you"]
+    results = {block["toolResult"]["toolUseId"]: block["toolResult"] for block in restored.messages[2]["content"]}
+    assert results["p"]["content"] == [{"text": "paid 7"}]
+    assert results["f"]["content"] == [{"text": "found x"}]
+    after = check(stores, restored, tools=[pay, find])
+    assert not after._interrupt_state.activated
+    assert texts(stores.manager().history()) == ["buy it", "toolUse", "toolResult", "thank you"]
+    after("next")
+    check(stores, after)
+
+
+def test_interrupt_in_a_hook_and_resume_over_a_restart(stores: Stores) -> None:
+    def ask(event: BeforeToolCallEvent) -> None:
+        if event.interrupt("may I", reason="it costs") != "yes":
+            event.cancel_tool = "no"
+
+    def build(script: list[Any]) -> Agent:
+        built = stores.agent(ScriptedModel(script), tools=[find])
+        built.hooks.add_callback(BeforeToolCallEvent, ask)
+        return built
+
+    live = build([[tool_use("f", "find", title="x")]])
+    result = live("find it")
+    assert result.stop_reason == "interrupt"
+    restored = build(["there"])
+    assert same(restored.messages, live.messages)
+    assert restored(answers(result, "yes")).stop_reason == "end_turn"
+    assert texts(restored.messages) == ["find it", "toolUse", "toolResult", "there"]
+    check(stores, restored)
+
+
+def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
+    live = both.agent(ScriptedModel(["hello", [tool_use("p", "pay", amount=7)]]), tools=[pay], flush_every=100)
+    live("hi")
+    live._session_manager.flush()
+    result = live("buy it")
+    live._session_manager._tiers.writer.submit(("A", "barrier"), lambda: None).result()
+    live._session_manager._tiers.writer.submit(live._session_manager._conversations["A", "default"].place, lambda: None).result()
+    both.lose_hot()
+    restored = both.agent(ScriptedModel(["thank you"]), tools=[pay])
+    assert same(restored.messages, live.messages)
+    assert restored(answers(result, "yes")).stop_reason == "end_turn"
+
+
+def test_a_second_interrupt_after_the_first(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel([[tool_use("p", "pay", amount=7)], [tool_use("q", "pay", amount=8)]]), tools=[pay])
+    first = live("buy it")
+    second = check(stores, live, model=ScriptedModel([[tool_use("q", "pay", amount=8)], "done"]), tools=[pay])
+    result = second(answers(first, "yes"))
+    assert result.stop_reason == "interrupt"
+    third = check(stores, second, model=ScriptedModel(["done"]), tools=[pay])
+    assert third(answers(result, "no")).stop_reason == "end_turn"
+    assert texts(third.messages) == ["buy it", "toolUse", "toolResult", "toolUse", "toolResult", "done"]
+
+
+# What an invocation can do
+
+
+def test_a_hook_resumes_the_agent(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(["first", "second", "third"]))
+    rounds = iter(["go on", "and on"])
+
+    def again(event: AfterInvocationEvent) -> None:
+        event.resume = next(rounds, None)
+
+    live.hooks.add_callback(AfterInvocationEvent, again)
+    live("start")
+    assert texts(live.messages) == ["start", "first", "go on", "second", "and on", "third"]
+    check(stores, live)
+    assert texts(live._session_manager.history()) == texts(live.messages)
+    assert live._session_manager.stats()["turns"] == 3
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_continuation_updates_the_message_it_continues(stores: Stores, save_on: str, stateful: bool) -> None:
+    """Strands merges a continuation into the last message and announces it again under the same id."""
+    from strands.agent import _continuation
+
+    live = stores.agent(ScriptedModel(["answer", "more"], stateful=stateful), save_on=save_on)
+    used: list[bool] = []
+
+    def continue_once(event: BeforeModelCallEvent) -> None:
+        if not used:
+            used.append(True)
+            _continuation.add_input(event, _continuation._ContinuationInput(args=[user("and this")]))
+
+    live.hooks.add_callback(BeforeModelCallEvent, continue_once)
+    live("start")
+    live("next")
+    logged = list(live._session_manager.history())
+    assert [block["text"] for block in logged[0]["content"]] == ["start", "and this"]
+    assert texts(logged) == ["start", "answer", "next", "more"]
+    if not stateful:
+        check(stores, live)
+    live._session_manager.flush()
+    assert same(list(stores.manager().history()), logged)
+
+
+def test_cancelled_before_it_began(stores: Stores) -> None:
+    live = stores.agent()
+    live("one")
+
+    def deny(event: BeforeInvocationEvent) -> None:
+        event.cancel = "not allowed"
+
+    live.hooks.add_callback(BeforeInvocationEvent, deny)
+    live("two")
+    assert texts(live.messages) == ["one", "ok", "not allowed"]
+    check(stores, live)
+    assert texts(live._session_manager.history()) == ["one", "ok", "not allowed"]
+
+
+def test_cancel_from_a_tool(stores: Stores) -> None:
+    @tool(context=True)
+    def stop(tool_context: ToolContext) -> str:
+        """Stop."""
+        tool_context.agent.cancel(message="stopped by a tool")
+        return "stopping"
+
+    live = stores.agent(ScriptedModel([[tool_use("s", "stop")], "never"]), tools=[stop])
+    assert live("go").stop_reason == "cancelled"
+    check(stores, live, tools=[stop])
+    live("again")
+    check(stores, live, tools=[stop])
+    assert same(list(live._session_manager.history()), live.messages)
+
+
+def test_cancel_signal_in_the_stream(stores: Stores) -> None:
+    signal = threading.Event()
+    live = stores.agent(ScriptedModel(["a long answer", "short"]))
+
+    async def run() -> None:
+        async with aclosing(live.stream_async("go", cancel_signal=signal)) as events:
+            async for event in events:
+                if "data" in event:
+                    signal.set()
+
+    asyncio.run(run())
+    check(stores, live)
+    signal.clear()
+    live("again")
+    check(stores, live)
+
+
+def test_a_client_that_disconnects(stores: Stores) -> None:
+    """The task is cancelled in the middle of an answer; what was said so far is kept, and the next turn works."""
+    live = stores.agent(ScriptedModel(delay=30), save_on="message")
+
+    async def run() -> None:
+        started = asyncio.Event()
+        live.hooks.add_callback(BeforeModelCallEvent, lambda event: started.set())
+        task = asyncio.create_task(live.invoke_async("hello"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    live.hooks._registered_callbacks[BeforeModelCallEvent].clear()
+    live._session_manager.flush()
+    check(stores, live)
+    live.model._delay = 0.0
+    live("still there")
+    check(stores, live)
+    assert texts(live._session_manager.history())[:1] == ["hello"]
+
+
+def test_an_abandoned_stream(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(["a long answer", "short"]))
+
+    async def run() -> None:
+        events: AsyncIterator[Any] = live.stream_async("hello")
+        async for event in events:
+            if "data" in event:
+                break
+        del events, event
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    live._session_manager.flush()
+    check(stores, live)
+    live("still there")
+    check(stores, live)
+
+
+def test_a_save_goes_on_when_its_caller_is_cancelled(both: Stores) -> None:
+    """Cancelling the caller in the middle of the save cancels no write."""
+    store = both.hot
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            method = getattr(store, name)
+            if name != "write":
+                return method
+
+            def write(*arguments: Any) -> Any:
+                entered.set()
+                go_on.wait(10)
+                return method(*arguments)
+
+            return write
+
+    both.hot = Slow()
+    live = both.agent()
+
+    async def run() -> None:
+        task = asyncio.create_task(live.invoke_async("hello"))
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    asyncio.run(run())
+    live._session_manager.flush()
+    both.hot = store
+    assert texts(both.agent().messages) == ["hello", "ok"]
+
+
+class Volume(BaseModel):
+    title: str
+    number: int
+
+
+def test_structured_output_model(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira", number=1)], "done"]))
+    assert live("which", structured_output_model=Volume).structured_output == Volume(title="Akira", number=1)
+    check(stores, live)
+    live("again")
+    check(stores, live)
+    assert same(list(live._session_manager.history()), live.messages)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_structured_output_leaves_no_trace(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(["hi", '{"title": "Akira", "number": 2}']))
+    live("hello")
+    assert live.structured_output(Volume, "which").number == 2
+    check(stores, live)
+    assert texts(live._session_manager.history()) == ["hello", "hi"]
+    live("again")
+    check(stores, live)
+
+
+def test_a_stateful_model_has_an_empty_window_and_a_log(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(stateful=True), tools=[find])
+    live("one")
+    live([user("two")])
+    live.tool.find(title="x")
+    assert live._session_manager.stats()["window_messages"] == len(live.messages)
+    live("three")
+    live._session_manager.flush()
+    restored = stores.agent(ScriptedModel(stateful=True))
+    assert restored.messages == []
+    logged = texts(restored._session_manager.history())
+    assert logged[:4] == ["one", "ok", "two", "ok"]
+    assert logged[-2:] == ["three", "ok"]
+    assert len(logged) == 10
+
+
+def test_a_stateful_model_is_told_the_same_list_twice(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(stateful=True))
+    prompt = [user("again")]
+    live(prompt)
+    live(prompt)
+    assert texts(live._session_manager.history()) == ["again", "ok"] * 2
+
+
+# Who may share a session
+
+
+def test_two_agents_with_their_own_ids(stores: Stores) -> None:
+    manager = stores.manager()
+    first, second = agent(manager, agent_id="librarian"), agent(manager, agent_id="cashier")
+    first("where is it")
+    second("what does it cost")
+    first("thank you")
+    manager.flush()
+    manager = stores.manager()
+    assert texts(agent(manager, agent_id="librarian").messages) == ["where is it", "ok", "thank you", "ok"]
+    assert texts(agent(manager, agent_id="cashier").messages) == ["what does it cost", "ok"]
+    assert texts(manager.history("cashier")) == ["what does it cost", "ok"]
+
+
+def test_the_same_id_twice_is_refused(both: Stores) -> None:
+    manager = both.manager()
+    first = agent(manager, agent_id="a")
+    with pytest.raises(ValueError, match="agent_id 'a' is already used"):
+        agent(manager, agent_id="a")
+    first("still works")
+    check(both, first)
+
+
+def test_reentrant_invocations_are_refused(both: Stores) -> None:
+    with pytest.raises(ValueError, match="UNSAFE_REENTRANT"):
+        both.agent(concurrent_invocation_mode=ConcurrentInvocationMode.UNSAFE_REENTRANT)
+
+
+class Microphone(BidiModel):
+    async def start(self, *arguments: Any, **named: Any) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def receive(self) -> Any: ...
+
+    async def send(self, content: Any) -> None: ...
+
+    def get_config(self) -> Any:
+        return {"model_id": "m"}
+
+    def get_audio_config(self) -> Any: ...
+
+    def update_config(self, **config: Any) -> None: ...
+
+
+def test_a_bidirectional_agent_is_refused(both: Stores) -> None:
+    Microphone.__abstractmethods__ = frozenset()
+    with pytest.raises(ValueError, match="must be a strands Agent, got BidiAgent"):
+        BidiAgent(model=Microphone(), session_manager=both.manager())
+
+
+BAD: dict[str, Any] = {
+    "empty": "",
+    "blank": "  ",
+    "too long": "x" * 1025,
+    "a number": 7,
+    "none": None,
+    "bytes": b"s",
+    "half a character": "\ud800",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_ids_fail_at_construction(both: Stores, name: str) -> None:
+    with pytest.raises(ValueError, match="session_id must"):
+        TieredSessionManager(BAD[name], hot=both.hot, durable=both.durable)
+    for field in ("user_id", "session_id", "agent_id", "tenant"):
+        if field == "tenant" and BAD[name] is None:
+            continue
+        with pytest.raises(ValueError, match=f"{field} must"):
+            ConversationScope(**{"user_id": "u", "session_id": "s", field: BAD[name]})
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"save_on": "never"}, "save_on must be one of 'turn', 'message', got 'never'"),
+        ({"on_conflict": "ignore"}, "on_conflict must be one of 'merge', 'raise'"),
+        ({"on_store_error": "ignore"}, "on_store_error must be one of"),
+        ({"refresh": "always"}, "refresh must be one of"),
+        ({"flush_every": 0}, "flush_every must be an integer of at least 1, got 0"),
+        ({"flush_every": True}, "flush_every must be an integer"),
+        ({"flush_every": 1.5}, "flush_every must be an integer"),
+        ({"max_unsaved": 0}, "max_unsaved must be"),
+        ({"hot_deadline": 0}, "hot_deadline must be a positive number of seconds, got 0"),
+        ({"durable_deadline": -1}, "durable_deadline must be"),
+        ({"hot": None, "durable": None}, "hot and durable are both None"),
+    ],
+)
+def test_bad_arguments_fail_at_construction(both: Stores, named: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        both.manager(**named)
+
+
+# Looking and waiting
+
+
+async def test_prefetch_leaves_nothing_to_read(both: Stores) -> None:
+    def use() -> None:
+        live = both.agent()
+        live("hello")
+        live._session_manager.flush()
+
+    await asyncio.to_thread(use)
+    manager = both.manager()
+    await manager.prefetch()
+    read = []
+
+    class Watched:
+        def __init__(self, store: Any) -> None:
+            self.store = store
+
+        def __getattr__(self, name: str) -> Any:
+            read.append(name)
+            return getattr(self.store, name)
+
+    manager._conversations.clear()
+    before = len(read)
+    assert texts(agent(manager).messages) == ["hello", "ok"]
+    assert len(read) == before
+
+
+async def test_forty_prefetches_at_once(both: Stores) -> None:
+    managers = [both.manager(f"{both.session}-{number}") for number in range(40)]
+    await asyncio.wait_for(asyncio.gather(*(manager.prefetch() for manager in managers)), 20)
+    for manager in managers:
+        assert agent(manager).messages == []
+
+
+async def test_cancelled_prefetches_do_no_harm(both: Stores) -> None:
+    for number in range(20):
+        task = asyncio.create_task(both.manager(f"{both.session}-{number}").prefetch())
+        await asyncio.sleep(0)
+        task.cancel()
+    live = both.agent()
+    await asyncio.wait_for(live.invoke_async("hello"), 20)
+    await asyncio.to_thread(live._session_manager.flush)
+    assert texts(both.agent().messages) == ["hello", "ok"]
+
+
+def test_metadata_from_any_process(stores: Stores) -> None:
+    clock = FakeClock()
+    live = stores.agent(clock=clock)
+    live("hello")
+    mine, other = live._session_manager, stores.manager(clock=clock)
+    mine.set_metadata(locale="ja", cart=["Akira 1"])
+    other.set_metadata(active_intent="buy", locale="en")
+    assert stores.manager(clock=clock).metadata()["active_intent"] == "buy"
+    assert mine.metadata() == {
+        "locale": "en",
+        "cart": ["Akira 1"],
+        "active_intent": "buy",
+        "turn_count": 1,
+        "created": clock(),
+        "last_activity": clock(),
+    }
+    live("again")
+    live._session_manager.flush()
+    assert stores.manager(clock=clock).metadata()["active_intent"] == "buy"
+    assert same(stores.agent(clock=clock).messages, live.messages)
+    with pytest.raises(ValueError, match="callback must be a JSON value, got function"):
+        mine.set_metadata(callback=test_metadata_from_any_process)
+
+
+def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
+    """Role, content, intent, tool calls and results, latency, cache hit (mission B4)."""
+
+    class Cached(ScriptedModel):
+        async def stream(self, *arguments: Any, **named: Any) -> Any:
+            async for event in super().stream(*arguments, **named):
+                if "metadata" in event:
+                    event["metadata"]["usage"]["cacheReadInputTokens"] = 96
+                yield event
+
+    live = stores.agent(Cached([[tool_use("f", "find", title="x")], "there"]), tools=[find])
+    live._session_manager.set_metadata(active_intent="search")
+    live("find it")
+    live._session_manager.flush()
+    records = list(stores.manager().records())
+    assert [record["seq"] for record in records] == sorted({record["seq"] for record in records})
+    assert [record["turn"] for record in records] == [1, 1, 1, 1]
+    assert [record["intent"] for record in records] == ["search"] * 4
+    assert [record["message"]["role"] for record in records] == ["user", "assistant", "user", "assistant"]
+    assert records[1]["message"]["content"][0]["toolUse"]["input"] == {"title": "x"}
+    assert records[2]["message"]["content"][0]["toolResult"]["status"] == "success"
+    for record in records[1::2]:
+        assert record["message"]["metadata"]["usage"]["cacheReadInputTokens"] == 96
+        assert record["message"]["metadata"]["metrics"]["latencyMs"] == 1
+    assert all(record["at"] > 1_700_000_000 for record in records)
+
+
+def test_history_over_many_segments_and_from_the_middle(stores: Stores) -> None:
+    live = stores.agent(flush_every=2, conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for number in range(30):
+        live(f"question {number}")
+    expected = [text for number in range(30) for text in (f"question {number}", "ok")]
+    for manager in (live._session_manager, stores.manager()):
+        assert texts(manager.history()) == expected
+        records = list(manager.records())
+        assert [record["turn"] for record in records] == [number for number in range(1, 31) for _ in range(2)]
+        for at in (0, 1, 7, 59, 60, 1000):
+            after = records[at - 1]["seq"] if 0 < at <= 60 else at
+            assert texts(manager.history(after=after)) == expected[at:]
+    pages = live._session_manager.history()
+    assert next(pages)["content"][0]["text"] == "question 0"
+
+
+def test_history_has_what_is_not_saved_yet(both: Stores) -> None:
+    live = both.agent(tools=[find])
+    live("hello")
+    live.tool.find(title="x")
+    assert len(list(live._session_manager.history())) == 6
+    assert live._session_manager.stats()["unsaved_messages"] == 4
+    live._session_manager.flush()
+    assert len(list(live._session_manager.history())) == 6
+    assert live._session_manager.stats()["unsaved_messages"] == 0
+
+
+def test_stats(both: Stores) -> None:
+    clock = FakeClock()
+    live = both.agent(clock=clock, conversation_manager=SlidingWindowConversationManager(window_size=2))
+    live("one")
+    clock.advance(60)
+    live("two")
+    clock.advance(5)
+    stats = live._session_manager.stats()
+    assert stats == {
+        "turns": 2,
+        "messages": 4,
+        "window_messages": 2,
+        "unsaved_messages": 0,
+        "dropped_messages": 0,
+        "possible_loss": False,
+        "hot": "up",
+        "durable": "up",
+        "tokens": None,
+        "budget": None,
+        "left": None,
+        "age": 65.0,
+        "oldest_turn_age": 5.0,
+    }
+    assert both.manager(clock=clock).stats() == stats
+
+
+def test_looking_creates_nothing(stores: Stores) -> None:
+    manager = stores.manager()
+    assert not manager.exists()
+    assert list(manager.history()) == []
+    assert manager.stats()["messages"] == 0
+    assert manager.metadata()["turn_count"] == 0
+    unused = agent(manager)
+    manager.flush()
+    manager.close()
+    assert not manager.exists()
+    assert not stores.manager().exists()
+    assert unused.messages == []
+    unused("hello")
+    assert stores.manager().exists()
+
+
+def test_close_and_go_on(stores: Stores) -> None:
+    live = stores.agent()
+    live("one")
+    live._session_manager.close()
+    live("two")
+    check(stores, live)
+    live._session_manager.close()
+    if stores.durable is not None:
+        cold = stores.only_durable().agent()
+        assert same(cold.messages, live.messages)
+        assert not cold._session_manager.stats()["possible_loss"]
+
+
+def test_loss_is_reported_if_and_only_if_the_hot_tier_may_have_been_ahead(both: Stores) -> None:
+    live = both.agent(flush_every=100)
+    live("one")
+    live._session_manager.close()
+    both.lose_hot()
+    restored = both.agent(flush_every=100)
+    assert not restored._session_manager.stats()["possible_loss"]
+    restored("two")
+    restored("three")
+    restored._session_manager._tiers.writer.submit(restored._session_manager._conversations["A", "default"].place, int).result()
+    both.lose_hot()
+    after = both.agent(flush_every=100)
+    assert after._session_manager.stats()["possible_loss"]
+    assert texts(after.messages)[:2] == ["one", "ok"]
+
+
+def test_a_conversation_is_saved_a_second_after_its_first_message(both: Stores) -> None:
+    """However many messages follow within less than a second of one another."""
+    manager = both.manager()
+    live = agent(manager, tools=[find])
+    later: list[tuple[Any, float]] = []
+    manager._tiers.writer.later = lambda key, delay, work, **named: later.append((key, named.get("replace", True)))
+    live.tool.find(title="x")
+    assert len(later) >= 1
+    assert not later[-1][1], "a later message must not put off the save of the first"
+
+
+def test_a_turn_cut_by_a_crash_restores_usable(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel([[tool_use("f", "find", title="x")], "there"]), tools=[find], save_on="message")
+    seen: list[Agent] = []
+
+    def crash(event: BeforeToolCallEvent) -> None:
+        live._session_manager._conversations["A", "default"].request_flush().result()
+        seen.append(stores.agent(tools=[find]))
+
+    live.hooks.add_callback(BeforeToolCallEvent, crash)
+    live("find it")
+    other = seen[0]
+    assert texts(other.messages) == ["find it", "toolUse", "toolResult", CUT_TEXT]
+    other("are you there")
+    assert [message["role"] for message in other.model.requests[-1].messages] == ["user", "assistant"] * 2 + ["user"]
+
+
+def test_state_objects_are_not_shared_with_the_agent(both: Stores) -> None:
+    live = both.agent(state=AgentState({"basket": []}))
+    live("one")
+    live.state.get()["basket"].append("not mine")
+    live("two")
+    assert check(both, live).state.get() == {"basket": []}
+
+
+def test_messages_are_not_shared_with_the_log(both: Stores) -> None:
+    live = both.agent()
+    live("one")
+    live.messages[0]["content"][0]["text"] = "edited"
+    live("two")
+    assert texts(live._session_manager.history()) == ["one", "ok", "two", "ok"]
+    assert texts(check(both, live).messages) == ["edited", "ok", "two", "ok"]
+
+
+def test_a_result_that_is_no_json_is_saved_as_text(both: Stores) -> None:
+    class Odd:
+        def __str__(self) -> str:
+            return "odd"
+
+    @tool
+    def odd() -> dict[str, Any]:
+        """Return something odd."""
+        return {"status": "success", "content": [{"json": {"odd": Odd(), "set": {1}}}]}
+
+    live = both.agent(ScriptedModel([[tool_use("o", "odd")], "done"]), tools=[odd])
+    live("go")
+    live._session_manager.flush()
+    restored = both.agent(tools=[odd])
+    assert restored.messages[2]["content"][0]["toolResult"]["content"][0]["json"]["odd"] == "odd"
+    assert len(restored.messages) == 4
+
+
+def test_in_process_hot_tier_alone(unique: str) -> None:
+    from strands_manga_memory import InMemoryHotStore
+
+    hot = InMemoryHotStore()
+    live = agent(TieredSessionManager(unique, hot=hot, **PATIENT))
+    live("hello")
+    assert same(agent(TieredSessionManager(unique, hot=hot, **PATIENT)).messages, live.messages)
+
+
+def test_in_process_hot_tier_beside_a_durable_one_is_not_waited_for(both: Stores) -> None:
+    from strands_manga_memory import InMemoryHotStore
+
+    live = both.agent()
+    live._session_manager.close()
+    manager = TieredSessionManager(both.session, hot=InMemoryHotStore(), durable=both.durable, **PATIENT)
+    live = agent(manager)
+    live("hello")
+    assert manager.stats()["hot"] == "none"
+    assert texts(agent(TieredSessionManager(both.session, durable=both.durable, **PATIENT)).messages) == ["hello", "ok"]
+
+
+def test_unsaved_messages_are_bounded(both: Stores) -> None:
+    from strands_manga_memory import StoreUnavailableError
+    from strands_manga_memory.testing import FaultyHotStore, FaultyTable
+
+    both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
+    live = both.agent(max_unsaved=4)
+    live("one")
+    live._session_manager.flush()
+    both.hot.down = both.durable.down = True
+    live("two")
+    live("three")
+    with pytest.raises(StoreUnavailableError, match="4 messages could not be saved"):
+        live("four")
+    assert live._session_manager.stats()["unsaved_messages"] == 4
+    both.hot.down = both.durable.down = False
+
+
+def test_seeds_given_to_a_restored_agent_give_way(both: Stores, caplog: pytest.LogCaptureFixture) -> None:
+    live = both.agent()
+    live("hello")
+    with caplog.at_level(logging.WARNING):
+        restored = both.agent(messages=[user("seed"), assistant("seeded")])
+    assert texts(restored.messages) == ["hello", "ok"]
+    assert "give way" in caplog.text

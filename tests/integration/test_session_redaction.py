@@ -1,0 +1,319 @@
+"""A redacted text is found nowhere any more: in no tier, raw or decoded, in no queue, whatever was stored before, and stays so."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import AsyncIterable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from tests.servers import wait_until
+from tests.unit.session.support import (
+    KINDS,
+    Stores,
+    agent,
+    everything_stored,
+    open_stores,
+    same,
+    texts,
+    tool_use,
+    user,
+)
+
+SECRET = "4111 1111 1111 1111"
+REDACTED = "[redacted by the guardrail]"
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    stores = open_stores("valkey+sqlite", request)
+    stores.hot, stores.durable = FaultyHotStore(stores.hot), FaultyTable(stores.durable)
+    return stores
+
+
+class GuardedModel(ScriptedModel):
+    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of the stream."""
+
+    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
+        asked, answered = SECRET in str(messages[-1]), False
+        async for event in super().stream(messages, *arguments, **named):
+            answered = answered or SECRET in str(event)
+            yield event
+        if asked:
+            yield {"redactContent": {"redactUserContentMessage": REDACTED}}
+        if answered:
+            yield {"redactContent": {"redactAssistantContentMessage": REDACTED}}
+
+
+def in_memory(value: Any, seen: set[int] | None = None) -> bool:
+    """Tell whether the secret is anywhere in what a conversation keeps in memory."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or value is None:
+        return False
+    seen.add(id(value))
+    if isinstance(value, bytes | str):
+        return SECRET in (value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+    return any(in_memory(part, seen) for part in _parts(value))
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.keys()
+        yield from value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from value
+    elif type(value).__module__.startswith("strands_manga_memory.session"):
+        for name in {*getattr(value, "__dict__", {}), *getattr(type(value), "__slots__", ())}:
+            yield getattr(value, name, None)
+
+
+def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
+    """The secret is nowhere now, nor after further turns, flushes and restores."""
+    manager = live._session_manager
+    for number in range(turns):
+        manager.flush()
+        assert SECRET.encode() not in everything_stored(stores)
+        assert SECRET not in str(list(manager.history()))
+        assert SECRET not in str(live.messages)
+        assert not in_memory(manager._conversations["A", "default"])
+        restored = stores.agent()
+        assert same(restored.messages, live.messages)
+        live(f"and then {number}")
+    manager.close()
+    assert SECRET.encode() not in everything_stored(stores)
+    assert REDACTED in str(list(stores.manager().history()))
+
+
+def flush_before_the_answer(event: BeforeModelCallEvent) -> None:
+    event.agent._session_manager.flush()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_redacted_question(stores: Stores, save_on: str, flushed: bool) -> None:
+    live = stores.agent(GuardedModel(), save_on=save_on, flush_every=1)
+    live("hello")
+    if flushed:
+        live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
+    live(f"my card is {SECRET}")
+    assert texts(live.messages) == ["hello", "ok", REDACTED, "ok"]
+    check_gone(stores, live)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_redacted_first_question(stores: Stores, save_on: str) -> None:
+    live = stores.agent(GuardedModel(), save_on=save_on)
+    live(f"my card is {SECRET}")
+    check_gone(stores, live)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_redacted_answer(stores: Stores, save_on: str) -> None:
+    live = stores.agent(GuardedModel([f"your card is {SECRET}"]), save_on=save_on)
+    live("what is my card")
+    assert texts(live.messages) == ["what is my card", REDACTED]
+    check_gone(stores, live)
+
+
+@tool
+def card() -> str:
+    """Return the card's number."""
+    return f"it is {SECRET}, " + "valid " * 100
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_redacted_tool_result(stores: Stores, save_on: str, flushed: bool) -> None:
+    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card], save_on=save_on)
+    if flushed:
+        live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
+    live("look it up")
+    assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": REDACTED}]
+    check_gone(stores, live)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_redacted_tool_result_that_a_hook_had_shortened(stores: Stores, flushed: bool) -> None:
+    """The window holds the shortened form, the log the full one: both must go."""
+
+    def shorten(event: MessageAddedEvent) -> None:
+        for block in event.message["content"]:
+            if "toolResult" in block:
+                block["toolResult"]["content"] = [{"text": block["toolResult"]["content"][0]["text"][:40]}]
+
+    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card], save_on="message")
+    live.hooks.add_callback(MessageAddedEvent, shorten)
+    if flushed:
+        live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
+    live("look it up")
+    check_gone(stores, live)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_the_same_list_was_said_before(stores: Stores, save_on: str) -> None:
+    """A caller passes one list twice: the agent redacts one object that stands for two messages."""
+    model = GuardedModel()
+    live = stores.agent(model, save_on=save_on)
+    prompt = [user(f"my card is {SECRET}")]
+    guard, GuardedModel.stream = GuardedModel.stream, ScriptedModel.stream
+    try:
+        live(prompt)
+    finally:
+        GuardedModel.stream = guard
+    assert SECRET.encode() in everything_stored(stores)
+    live(prompt)
+    check_gone(stores, live)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_model_that_keeps_the_conversation_itself(stores: Stores, save_on: str, flushed: bool) -> None:
+    live = stores.agent(GuardedModel(stateful=True), save_on=save_on)
+    live("hello")
+    if flushed:
+        live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
+    live(f"my card is {SECRET}")
+    live._session_manager.flush()
+    assert SECRET.encode() not in everything_stored(stores)
+    assert texts(stores.manager().history()) == ["hello", "ok", REDACTED, "ok"]
+    assert not in_memory(live._session_manager._conversations["A", "default"])
+
+
+@pytest.mark.parametrize("down", ["hot", "durable", "both"])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
+    """What is down gets the redacted form as soon as it is back; a flush that comes late cannot bring the original back."""
+    live = both.agent(GuardedModel(), save_on="message", flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
+    live("hello")
+    down_now = [tier for name, tier in (("hot", both.hot), ("durable", both.durable)) if down in (name, "both")]
+
+    def cut_off(event: BeforeModelCallEvent) -> None:
+        if flushed:
+            event.agent._session_manager.flush()
+        for tier in down_now:
+            tier.down = True
+
+    live.hooks.add_callback(BeforeModelCallEvent, cut_off)
+    live(f"my card is {SECRET}")
+    live.hooks._registered_callbacks[BeforeModelCallEvent].clear()
+    if down != "hot":
+        with pytest.raises(StoreUnavailableError):
+            live._session_manager.flush()
+    for tier in down_now:
+        tier.down = False
+    flush_soon(live)
+    check_gone(both, live)
+
+
+def flush_soon(live: Agent) -> None:
+    """Flush as soon as the tiers are tried again, and wait until both have it."""
+    conversation = live._session_manager._conversations["A", "default"]
+
+    def everywhere() -> bool:
+        with suppress(StoreUnavailableError):
+            live._session_manager.flush()
+            return not conversation.is_dirty
+        return False
+
+    wait_until(everywhere, "the return of the tiers")
+
+
+def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) -> None:
+    """The segment is stored, the head that makes it count is not: the next flush must not take the segment as it is."""
+    live = both.agent(GuardedModel(), save_on="message")
+    conversation: Conversation = live._session_manager._conversations["A", "default"]
+    table = both.durable._store
+    put: Callable[..., bool] = table.put
+    failing = [True]
+
+    def fails_at_the_head(item: Any, **named: Any) -> bool:
+        if failing[0] and str(item["sk"]).endswith("HEAD"):
+            raise StoreUnavailableError("the head could not be stored")
+        return put(item, **named)
+
+    table.put = fails_at_the_head
+
+    def flush(event: BeforeModelCallEvent) -> None:
+        with pytest.raises(StoreUnavailableError):
+            conversation.request_flush().result()
+        assert SECRET.encode() in everything_stored(both)
+        failing[0] = False
+
+    live.hooks.add_callback(BeforeModelCallEvent, flush)
+    live(f"my card is {SECRET}")
+    live.hooks._registered_callbacks[BeforeModelCallEvent].clear()
+    flush_soon(live)
+    check_gone(both, live)
+
+
+def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
+    live = both.agent(GuardedModel(), save_on="message", flush_every=1)
+    live("hello")
+    live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
+    manager = live._session_manager
+    redact, seen = manager.redact_latest_message, []
+
+    def redact_and_look(message: Any, agent: Agent, **named: Any) -> None:
+        assert SECRET.encode() in everything_stored(both)
+        redact(message, agent, **named)
+        seen.append(SECRET.encode() in everything_stored(both))
+
+    manager.redact_latest_message = redact_and_look
+    live(f"my card is {SECRET}")
+    assert seen == [False]
+
+
+def test_a_window_that_slides_in_the_same_turn(stores: Stores) -> None:
+    live = stores.agent(
+        GuardedModel([[tool_use("t", "card")], "done"]),
+        tools=[card],
+        save_on="message",
+        conversation_manager=SlidingWindowConversationManager(window_size=2, per_turn=True),
+    )
+    live("look it up")
+    live._session_manager.flush()
+    assert SECRET.encode() not in everything_stored(stores)
+
+
+def test_a_large_redacted_message(stores: Stores) -> None:
+    """Its parts, too."""
+    noise = random.Random(3).randbytes(400_000).hex()
+    live = stores.agent(GuardedModel(), save_on="message", flush_every=1)
+    live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
+    live(f"{noise} {SECRET}")
+    live.hooks._registered_callbacks[BeforeModelCallEvent].clear()
+    check_gone(stores, live, turns=1)
+    assert noise[:64].encode() not in everything_stored(stores)
+
+
+def test_another_process_sees_the_redacted_form(stores: Stores) -> None:
+    live = stores.agent(GuardedModel(), flush_every=1)
+    other = stores.agent(refresh="turn")
+    live(f"my card is {SECRET}")
+    live._session_manager.flush()
+    other("what was that")
+    assert SECRET not in str(other.messages)
+    assert copy.copy(texts(other.messages)) == [REDACTED, "ok", "what was that", "ok"]
+
+
+def test_redaction_by_hand_between_turns(stores: Stores) -> None:
+    """Anyone may call it for the latest message, as Strands does."""
+    live = agent(stores.manager(flush_every=1))
+    live(f"my card is {SECRET}")
+    live.messages[-2]["content"] = [{"text": REDACTED}]
+    live._session_manager.redact_latest_message(live.messages[-2], live)
+    check_gone(stores, live)

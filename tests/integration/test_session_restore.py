@@ -1,0 +1,439 @@
+"""A restored agent has exactly the messages the live one has: any conversation manager, any edit, any tier, any block."""
+
+from __future__ import annotations
+
+import copy
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import (
+    ConversationManager,
+    NullConversationManager,
+    SlidingWindowConversationManager,
+    SummarizingConversationManager,
+)
+from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.session.window import CUT_TEXT
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import (
+    BLOCKS,
+    KINDS,
+    Stores,
+    agent,
+    assistant,
+    open_stores,
+    same,
+    texts,
+    tool_use,
+    user,
+)
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"{title}: volume {len(title)}, " + "in stock " * 20
+
+
+def check(stores: Stores, live: Agent, **arguments: Any) -> None:
+    """Restore the conversation as new processes would, hot, and cold after a flush; it must be the live one."""
+    restored = stores.agent(agent_id=live.agent_id, **arguments)
+    assert same(restored.messages, live.messages)
+    if stores.hot is not None and stores.durable is not None:
+        live._session_manager.flush()
+        cold = stores.only_durable().agent(agent_id=live.agent_id, **arguments)
+        assert same(cold.messages, live.messages)
+
+
+def tool_turns(count: int) -> ScriptedModel:
+    """A model that makes every third turn call a tool, every sixth two tools at once."""
+
+    def reply(messages: Any) -> Any:
+        last = messages[-1]["content"]
+        if "toolResult" in last[0]:
+            return "found it"
+        number = int(last[0]["text"].split()[-1])
+        if number % 6 == 5:
+            return [{"text": "looking"}, tool_use(f"u{number}a", "find", title="One"), tool_use(f"u{number}b", "find", title="ん")]
+        return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
+
+    assert count
+    return ScriptedModel(reply)
+
+
+MANAGERS: dict[str, Callable[[], ConversationManager]] = {
+    "none": NullConversationManager,
+    "sliding": lambda: SlidingWindowConversationManager(window_size=6),
+    "sliding, first pinned": lambda: SlidingWindowConversationManager(window_size=6, pin_first=2),
+    "sliding in turn": lambda: SlidingWindowConversationManager(window_size=5, per_turn=True),
+    "sliding, empty": lambda: SlidingWindowConversationManager(window_size=0),
+    "summarizing": lambda: SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=2),
+    "summarizing, first pinned": lambda: SummarizingConversationManager(
+        summary_ratio=0.5, preserve_recent_messages=2, pin_first=1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANAGERS)
+def test_conversation_managers_restore_exactly(stores: Stores, name: str) -> None:
+    script = tool_turns(12)
+    if name.startswith("summarizing"):
+        script = _overflowing(script, every=7)
+    live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
+    for number in range(12):
+        live(f"question {number}")
+        check(stores, live, conversation_manager=MANAGERS[name]())
+        if number % 4 == 3:  # go on as a new process
+            live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
+    log = texts(live._session_manager.history())
+    assert [text for text in log if text.startswith("question")] == [f"question {number}" for number in range(12)]
+    assert len(log) == 12 * 2 + 4 * 2
+
+
+def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
+    calls = 0
+
+    def reply(messages: Any) -> Any:
+        nonlocal calls
+        if "summarize" in str(messages[-1]).lower():
+            return f"summary number {calls}"
+        calls += 1
+        return ContextWindowOverflowException("too long") if calls % every == 0 else script._reply(messages)
+
+    return ScriptedModel(reply)
+
+
+def test_pins_in_the_middle_and_their_flags(stores: Stores) -> None:
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for number in range(6):
+        live(f"question {number}")
+        if number == 1:
+            pin_message(live.messages, 3)
+            live._session_manager.flush()
+        check(stores, live, conversation_manager=SlidingWindowConversationManager(window_size=4))
+    assert "ok" in texts(live.messages)[:1]
+    assert live.messages[0]["metadata"]["custom"]["pinned"] is True
+
+
+@pytest.mark.filterwarnings("ignore:.*experimental.*")
+@pytest.mark.filterwarnings("ignore:.*context_manager.*")
+def test_truncation_by_strands_own_context_manager(stores: Stores) -> None:
+    @tool
+    def catalogue() -> str:
+        """Return a lot."""
+        return "one volume after another, " * 2000
+
+    def reply(messages: Any) -> Any:
+        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        live = stores.agent(ScriptedModel(reply), tools=[catalogue], context_manager="auto")
+        live("all of them")
+        live("again")
+        restored = stores.agent(context_manager="auto")
+    assert len(str(live.messages)) < 60_000 < len(str(list(live._session_manager.history())))
+    assert same(restored.messages, live.messages)
+
+
+EDITS: dict[str, Callable[[Agent], Any]] = {
+    "in place": lambda agent: agent.messages[1]["content"].append({"text": "edited"}),
+    "deep in place": lambda agent: agent.messages[0]["content"][0].update(text="other words"),
+    "replaced message": lambda agent: agent.messages.__setitem__(0, user("replaced")),
+    "replaced list": lambda agent: setattr(agent, "messages", agent.messages[2:]),
+    "removed in the middle": lambda agent: agent.messages.__delitem__(slice(2, 4)),
+    "removed first": lambda agent: agent.messages.pop(0),
+    "all removed": lambda agent: agent.messages.clear(),
+    "reordered": lambda agent: agent.messages.reverse(),
+    "rotated": lambda agent: agent.messages.append(agent.messages.pop(0)),
+    "doubled": lambda agent: agent.messages.extend(copy.deepcopy(agent.messages[:2])),
+    "the same object twice": lambda agent: agent.messages.append(agent.messages[0]),
+    "synthesized": lambda agent: agent.messages.insert(2, assistant("[summary]", metadata={"custom": {"by": "hand"}})),
+    "without ids": lambda agent: [message.pop("tracking_id") for message in agent.messages],
+    "same ids": lambda agent: [message.update(tracking_id="same") for message in agent.messages],
+    "unknown keys": lambda agent: agent.messages[0].update(later={"version": [1, None, "x"]}),
+    "dangling tool call inside": lambda agent: agent.messages.insert(1, assistant(tool_use("gone", "find", title="x"))),
+    "two user messages": lambda agent: agent.messages.insert(0, user("one more")),
+    "empty content": lambda agent: agent.messages[0].update(content=[]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_hand_edits_between_turns(both: Stores, edit: str) -> None:
+    live = both.agent()
+    for number in range(4):
+        live(f"question {number}")
+    EDITS[edit](live)
+    live._session_manager.flush()
+    check(both, live)
+    live("and now")
+    check(both, live)
+    EDITS[edit](live)
+    live("and again")
+    check(both, live)
+    logged = texts(live._session_manager.history())
+    assert logged == [text for n in range(4) for text in (f"question {n}", "ok")] + ["and now", "ok", "and again", "ok"]
+
+
+def test_hand_edits_inside_a_turn(stores: Stores) -> None:
+    def shorten(event: BeforeModelCallEvent) -> None:
+        for message in event.agent.messages[:-1]:
+            for block in message["content"]:
+                if "toolResult" in block:
+                    block["toolResult"]["content"] = [{"text": "cut"}]
+
+    def summarize(event: AfterInvocationEvent) -> None:
+        if len(event.agent.messages) > 8:
+            event.agent.messages[:6] = [user("summary of six"), assistant("understood")]
+
+    live = stores.agent(tool_turns(9), tools=[find])
+    live.hooks.add_callback(BeforeModelCallEvent, shorten)
+    live.hooks.add_callback(AfterInvocationEvent, summarize)
+    for number in range(9):
+        live(f"question {number}")
+        check(stores, live)
+
+
+def test_edits_by_a_later_hook_of_the_same_message(stores: Stores) -> None:
+    def mark(event: MessageAddedEvent) -> None:
+        event.message["content"].append({"text": "marked"})
+
+    live = stores.agent(save_on="message")
+    live.hooks.add_callback(MessageAddedEvent, mark)
+    for number in range(3):
+        live(f"question {number}")
+        check(stores, live)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_every_content_block_comes_back(stores: Stores, save_on: str) -> None:
+    live = stores.agent(save_on=save_on)
+    for name, block in BLOCKS.items():
+        if name not in ("tool use", "tool result", "reasoning", "redacted"):
+            live([copy.deepcopy(block), {"text": name}])
+    live.messages += [
+        user("use it"),
+        assistant(*(copy.deepcopy(BLOCKS[name]) for name in ("reasoning", "redacted", "tool use"))),
+        user(copy.deepcopy(BLOCKS["tool result"])),
+        assistant("there"),
+    ]
+    live("and on")
+    check(stores, live)
+    restored = stores.agent()
+    kinds = {key for message in restored.messages for block in message["content"] for key in block}
+    assert kinds >= {key for block in BLOCKS.values() for key in block}
+
+
+def test_three_megabyte_result_and_one_megabyte_image(stores: Stores) -> None:
+    noise = random.Random(7).randbytes(1_000_000)
+
+    @tool
+    def everything() -> dict[str, Any]:
+        """Return far too much."""
+        return {"status": "success", "content": [{"text": noise.hex() + noise.hex()[:1_000_000]}]}
+
+    live = stores.agent(ScriptedModel([[tool_use("e", "everything")], "much"]), tools=[everything])
+    live([{"image": {"format": "png", "source": {"bytes": noise}}}, {"text": "what is it"}])
+    assert len(live.messages[2]["content"][0]["toolResult"]["content"][0]["text"]) == 3_000_000
+    check(stores, live)
+    assert same(list(live._session_manager.history()), live.messages)
+
+
+def test_a_thousand_messages(both: Stores) -> None:
+    messages = [message for n in range(500) for message in (user(f"question {n}"), assistant("ok"))]
+    live = both.agent(messages=messages, conversation_manager=NullConversationManager())
+    live("the last")
+    check(both, live)
+    assert same(list(both.manager().history()), live.messages)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_seed_messages_get_an_id_and_are_kept(stores: Stores, save_on: str) -> None:
+    live = stores.agent(save_on=save_on, messages=[user("seed"), assistant("seeded")])
+    live("hello")
+    assert all(message["tracking_id"] for message in live.messages)
+    check(stores, live)
+    assert texts(stores.agent(messages=[user("other seed")]).messages) == ["seed", "seeded", "hello", "ok"]
+    assert texts(live._session_manager.history()) == ["seed", "seeded", "hello", "ok"]
+
+
+def test_seed_messages_are_kept_when_only_metadata_was_there(stores: Stores) -> None:
+    manager = stores.manager()
+    manager.set_metadata(locale="ja")
+    live = agent(manager, messages=[user("seed"), assistant("seeded")])
+    live("hello")
+    check(stores, live)
+    assert texts(live.messages) == ["seed", "seeded", "hello", "ok"]
+    assert stores.manager().metadata()["locale"] == "ja"
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_the_same_list_twice_is_two_turns(stores: Stores, save_on: str) -> None:
+    live = stores.agent(save_on=save_on)
+    prompt = [user("again")]
+    for _ in range(3):
+        live(prompt)
+        check(stores, live)
+    assert texts(live.messages) == ["again", "ok"] * 3
+    assert texts(live._session_manager.history()) == ["again", "ok"] * 3
+    assert live._session_manager.stats()["turns"] == 3
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_the_same_list_twice_after_it_was_evicted(stores: Stores, save_on: str) -> None:
+    live = stores.agent(save_on=save_on, conversation_manager=SlidingWindowConversationManager(window_size=2))
+    prompt = [user("again")]
+    for _ in range(3):
+        live(prompt)
+        live("something else")
+        check(stores, live, conversation_manager=SlidingWindowConversationManager(window_size=2))
+    assert texts(live._session_manager.history()) == ["again", "ok", "something else", "ok"] * 3
+
+
+def test_direct_tool_calls_are_saved_with_the_next_event_and_by_flush(stores: Stores) -> None:
+    live = stores.agent(tools=[find])
+    live("hello")
+    live.tool.find(title="Akira")
+    live._session_manager.flush()
+    check(stores, live)
+    live.tool.find(title="Blame")
+    live("what was that")
+    check(stores, live)
+    assert len(live.messages) == 12
+    assert same(list(live._session_manager.history()), live.messages)
+
+
+def test_direct_tool_call_before_the_first_turn(stores: Stores) -> None:
+    live = stores.agent(tools=[find])
+    live.tool.find(title="Akira")
+    live._session_manager.close()
+    check(stores, live)
+
+
+def test_a_failed_model_call_leaves_what_the_live_one_has(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(["fine", RuntimeError("the model is down"), "back"]))
+    live("one")
+    with pytest.raises(RuntimeError, match="the model is down"):
+        live("two")
+    check(stores, live)
+    assert texts(stores.agent().messages) == ["one", "ok".replace("ok", "fine"), "two"]
+    live("three")
+    check(stores, live)
+    assert texts(live._session_manager.history()) == ["one", "fine", "two", "three", "back"]
+
+
+def test_an_unfinished_turn_is_closed_in_the_window_and_not_in_the_log(stores: Stores) -> None:
+    class Died(BaseException):
+        pass
+
+    live = stores.agent(
+        ScriptedModel([[tool_use("t", "find", title="x")], "never"]), tools=[find], save_on="message", flush_every=1
+    )
+    seen: list[list[str]] = []
+
+    def look(event: MessageAddedEvent) -> None:
+        """See what a new process would restore if this one died now."""
+        live._session_manager._conversations["A", "default"].request_flush().result()
+        restored = stores.agent()
+        seen.append(texts(restored.messages))
+        roles = [message["role"] for message in restored.messages]
+        assert roles == ["user", "assistant"] * (len(roles) // 2)
+
+    live.hooks.add_callback(MessageAddedEvent, look, order=1000)
+    live("start")
+    assert seen == [
+        ["start", CUT_TEXT],
+        ["start", "toolUse", "toolResult", CUT_TEXT],
+        ["start", "toolUse", "toolResult", CUT_TEXT],
+        ["start", "toolUse", "toolResult", "never"],
+    ]
+    assert texts(stores.manager().history()) == ["start", "toolUse", "toolResult", "never"]
+    check(stores, live)
+
+
+def test_a_trailing_tool_call_without_interrupt_is_answered(stores: Stores) -> None:
+    live = stores.agent(messages=[user("use it"), assistant(tool_use("t", "find", title="x"))])
+    live._session_manager.flush()
+    restored = stores.agent(tools=[find])
+    assert texts(restored.messages) == ["use it", "toolUse", "toolResult", CUT_TEXT]
+    assert texts(stores.manager().history()) == ["use it", "toolUse"]
+    restored("go on")
+    check(stores, restored)
+    assert texts(stores.manager().history()) == ["use it", "toolUse", "go on", "ok"]
+
+
+def test_a_hook_that_raises_after_the_turn(stores: Stores) -> None:
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for number in range(2):
+        live(f"question {number}")
+
+    def broken(event: AfterInvocationEvent) -> None:
+        raise RuntimeError("a user's own mistake")
+
+    entries = live.hooks._registered_callbacks[AfterInvocationEvent]
+    live.hooks.add_callback(AfterInvocationEvent, broken)
+    with pytest.raises(RuntimeError, match="own mistake"):
+        live("question 2")
+    live._session_manager.flush()
+    check(stores, live, conversation_manager=SlidingWindowConversationManager(window_size=4))
+    with pytest.raises(RuntimeError, match="own mistake"):
+        live("question 3")
+    entries[:] = [entry for entry in entries if entry.callback is not broken]
+    live("question 4")
+    check(stores, live, conversation_manager=SlidingWindowConversationManager(window_size=4))
+    assert texts(live._session_manager.history()) == [t for n in range(5) for t in (f"question {n}", "ok")]
+    assert live._session_manager.stats()["turns"] == 5
+
+
+def test_a_hook_that_raises_before_the_turn(stores: Stores) -> None:
+    live = stores.agent(tools=[find])
+    live("one")
+    failing = [True]
+
+    def broken(event: BeforeInvocationEvent) -> None:
+        if failing[0]:
+            raise RuntimeError("not today")
+
+    live.hooks.add_callback(BeforeInvocationEvent, broken)
+    with pytest.raises(RuntimeError, match="not today"):
+        live("two")
+    live.tool.find(title="x")
+    live._session_manager.flush()
+    check(stores, live)
+    failing.clear()
+    failing.append(False)
+    live("three")
+    check(stores, live)
+    assert texts(live._session_manager.history())[-2:] == ["three", "ok"]
+
+
+def test_only_what_is_stored_by_others_is_used(both: Stores) -> None:
+    """Two agents of one session and two sessions of one store do not see each other."""
+    first, second = both.agent(agent_id="a"), both.agent(agent_id="b")
+    other = both.agent(session=both.session + "x")
+    for each, word in ((first, "first"), (second, "second"), (other, "other")):
+        each(word)
+    assert texts(both.agent(agent_id="a").messages) == ["first", "ok"]
+    assert texts(both.agent(agent_id="b").messages) == ["second", "ok"]
+    assert texts(both.agent(session=both.session + "x").messages) == ["other", "ok"]

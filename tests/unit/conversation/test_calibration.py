@@ -1,0 +1,78 @@
+"""Learning a model's token ratio, and a whole request's plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from strands_manga_memory.conversation import BudgetPlan, budget_plan
+from strands_manga_memory.conversation.calibration import Calibration
+
+
+def taught(ratio: float, *, exact: bool = True, times: int = 20, counted: int = 4_000) -> Calibration:
+    calibration = Calibration(exact=exact)
+    for _ in range(times):
+        calibration.observe(counted, int(counted * ratio))
+    return calibration
+
+
+def test_the_ratio_is_learned_and_the_budget_holds_by_both_counts() -> None:
+    calibration = taught(1.25)
+    assert calibration.ratio == pytest.approx(1.25, abs=0.01)
+    budget = calibration.budget(4_096)
+    assert budget == pytest.approx(4_096 / 1.25, abs=30)
+    assert calibration.reported(budget) <= 4_096
+
+
+@pytest.mark.parametrize(
+    ("exact", "ratio", "learned"), [(True, 0.7, 1.0), (False, 0.7, 0.8), (True, 2.0, 1.6), (False, 2.0, 1.6)]
+)
+def test_the_ratio_has_bounds(exact: bool, ratio: float, learned: float) -> None:
+    calibration = taught(ratio, exact=exact)
+    assert calibration.ratio == pytest.approx(learned, abs=0.01)
+    assert calibration.budget(1_000) <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("counted", "reported"), [(4_000, 0), (4_000, -1), (4_000, 12_000), (4_000, 1_500), (150, 200), (0, 10)]
+)
+def test_reports_that_cannot_be_right_are_ignored(counted: int, reported: int) -> None:
+    calibration = Calibration(exact=False)
+    calibration.observe(counted, reported)
+    assert calibration.ratio == 1.0
+
+
+def test_small_requests_count_for_less() -> None:
+    assert taught(1.5, times=1, counted=300).ratio < 1.1 < taught(1.5, times=1).ratio
+
+
+def test_what_is_persisted_changes_only_with_the_ratio() -> None:
+    calibration = taught(1.2, times=30)
+    settled = calibration.settled
+    for number in range(50):
+        calibration.observe(4_000, 4_800 + 40 * (-1) ** number)
+    assert calibration.settled == settled
+    assert settled == pytest.approx(1.2, abs=0.05)
+
+
+def test_a_restored_ratio_goes_on() -> None:
+    calibration = Calibration(exact=True)
+    calibration.restore(1.3)
+    assert (calibration.ratio, calibration.settled) == (1.3, 1.3)
+    calibration.restore(7.0)
+    assert calibration.ratio == 1.6
+
+
+def test_a_plan_for_a_whole_request() -> None:
+    plan = budget_plan()
+    assert plan == BudgetPlan(system=800, user_context=500, history=4_096, current=200, tool_results=1_000, output=1_024)
+    assert plan.total == 7_620
+    assert plan.fits(8_192)
+    assert not plan.fits(7_619)
+    assert plan.left(8_192) == 572
+    assert budget_plan(history=2_000, recall=1_024, state=100).total == 7_620 - 2_096 + 1_124
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "800"])
+def test_a_part_of_a_plan_is_a_whole_number(value: object) -> None:
+    with pytest.raises(ValueError, match=r"system must be a whole number of tokens, 0 or more, got"):
+        budget_plan(system=value)  # type: ignore[arg-type]

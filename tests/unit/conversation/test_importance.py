@@ -1,0 +1,478 @@
+"""The manager in a real agent with a scripted model, without a session."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.hooks import BeforeModelCallEvent
+from strands.middleware import InvokeModelContext, InvokeModelStage
+from strands.types.exceptions import ContextWindowOverflowException
+from strands.vended_plugins.context_injector import ContextInjector
+
+from strands_manga_memory.conversation import EstimateCounter, ImportanceWeightedConversationManager, default_counter
+from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.conversation.messages import assistant, calls, pinned, results, user
+
+COUNTER = default_counter()
+OVERFLOW = ContextWindowOverflowException("prompt is too long")
+
+
+def tokens(messages: list[Any]) -> int:
+    return sum(map(COUNTER.count, messages))
+
+
+def made(
+    budget: int = 500, *, model: Any = None, messages: list[Any] | None = None, agent: Any = None, **settings: Any
+) -> Agent:
+    """An agent with a manager."""
+    return Agent(
+        model=model or ScriptedModel(),
+        conversation_manager=ImportanceWeightedConversationManager(budget, **settings),
+        messages=messages,
+        callback_handler=None,
+        retry_strategy=None,
+        **(agent or {}),
+    )
+
+
+def chat(exchanges: int, size: int = 40) -> list[Any]:
+    """A conversation of so many exchanges, of some ``size`` tokens a message."""
+    return [
+        message
+        for number in range(exchanges)
+        for message in (
+            user(f"question {number} " + "about it " * (size // 2)),
+            assistant(f"answer {number} " + "of mine " * (size // 2)),
+        )
+    ]
+
+
+# --- Settings ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
+        ({"max_tokens": 4_096.0}, "max_tokens must be a positive whole number, got 4096.0"),
+        ({"max_tokens": True}, "max_tokens must be a positive whole number, got True"),
+        ({"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
+        ({"scorer": len}, r"scorer must have a method score\(message\), got <built-in function len>"),
+        ({"counter": 3}, r"counter must have a method count\(message\), got 3"),
+        ({"on_evict": "log"}, "on_evict must be a function of a list of messages, got 'log'"),
+        ({"proactive_compression": {"compression_threshold": 2}}, "compression_threshold must be between 0"),
+    ],
+)
+def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ImportanceWeightedConversationManager(**settings)
+
+
+def test_one_manager_serves_one_agent() -> None:
+    agent = made()
+    with pytest.raises(ValueError, match="already serves an agent; give each agent its own"):
+        Agent(model=ScriptedModel(), conversation_manager=agent.conversation_manager)
+
+
+def test_the_folder_imports_none_of_its_neighbours() -> None:
+    code = (
+        "import sys, strands_manga_memory.conversation\n"
+        "print([name for name in sys.modules if name.startswith('strands_manga_memory.')"
+        " and name.split('.')[1] in ('session', 'memory', 'state', 'mcp')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# --- The budget -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_history_is_within_the_budget_at_every_model_call() -> None:
+    model = ScriptedModel(lambda _: "answer " * 60)
+    agent = made(model=model)
+    for number in range(20):
+        agent(f"question {number} " + "word " * 50)
+        assert tokens(agent.messages) <= 500
+    assert all(tokens(request.messages) <= 500 for request in model.requests)
+    assert all(problems(request.messages) == [] for request in model.requests)
+    assert all("question 0 " in json.dumps(request.messages[0]) for request in model.requests)
+
+
+def test_defect_hotcontext_invalid_history() -> None:
+    """Trimming a plain chat must not leave neighbours of one role."""
+    agent = made(messages=chat(12))
+    agent.conversation_manager.apply_management(agent)
+    assert 2 < len(agent.messages) < 24
+    assert problems(agent.messages) == []
+
+
+def test_the_list_of_messages_stays_the_same_object() -> None:
+    agent = made(messages=chat(12))
+    messages = agent.messages
+    agent("and now?")
+    assert agent.messages is messages
+
+
+def test_messages_of_others_are_never_changed_in_place() -> None:
+    long_result = results("a", content=[{"text": "row " * 5_000}])
+    history = [user(), calls("a"), long_result, assistant()]
+    content = json.dumps(history)
+    agent = made(messages=list(history))
+    agent.conversation_manager.apply_management(agent)
+    assert tokens(agent.messages) <= 500
+    assert json.dumps(history) == content
+    assert agent.messages[2]["tracking_id"] == long_result["tracking_id"]
+
+
+def test_a_tool_result_of_megabytes_and_a_large_image_end_within_the_budget() -> None:
+    @tool
+    def dump() -> str:
+        """Return the whole catalogue."""
+        return "A volume of the series, in stock. " * 90_000
+
+    png = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (4_000).to_bytes(4, "big") * 2 + b"\x00" * 1_000_000
+    model = ScriptedModel([[{"toolUse": {"toolUseId": "t1", "name": "dump", "input": {}}}], "a long list", "a page"])
+    agent = made(4_096, model=model, agent={"tools": [dump]})
+    agent("List everything.")
+    agent([{"text": "What is this?"}, {"image": {"format": "png", "source": {"bytes": png}}}])
+    assert [tokens(request.messages) <= 4_096 for request in model.requests] == [True] * 3
+    result = model.requests[1].messages[2]["content"][0]["toolResult"]
+    assert (result["toolUseId"], result["status"]) == ("t1", "success")
+    assert result["content"][0]["text"].startswith("A volume of the series")
+    assert result["content"][0]["text"].endswith("in stock. ")
+    assert "image" in model.requests[2].messages[-1]["content"][1]
+
+
+def test_large_texts_are_counted_off_the_event_loop() -> None:
+    threads: dict[str, set[int]] = {"large": set(), "small": set()}
+
+    class Watching(EstimateCounter):
+        def text(self, text: str) -> int:
+            threads["large" if len(text) > 50_000 else "small"].add(threading.get_ident())
+            return super().text(text)
+
+    loop_thread: list[int] = []
+    model = ScriptedModel(lambda _: loop_thread.append(threading.get_ident()) or "ok")
+    agent = made(model=model, counter=Watching())
+    agent("word " * 30_000)
+    assert not threads["large"] & set(loop_thread)
+    assert threads["large"]
+
+
+def test_pinned_messages_reach_the_model_whole_and_stay() -> None:
+    model = ScriptedModel(lambda _: "answer " * 60)
+    agent = made(model=model)
+    agent("hello")
+    agent("my order is ORD-1 " + "word " * 20)
+    pin_message(agent.messages, 2)
+    for number in range(10):
+        agent(f"question {number} " + "word " * 50)
+    assert agent.messages[2]["content"] in [message["content"] for message in model.requests[-1].messages]
+    assert "ORD-1" in json.dumps(agent.messages[2])
+
+
+def test_pins_over_the_budget_are_kept_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    agent = made(200, messages=[user(), assistant(), pinned(user("keep " * 400)), assistant()])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            agent("next")
+    assert agent.messages[2]["content"][0]["text"] == "keep " * 400
+    assert len([record for record in caplog.records if "over the budget" in record.message]) == 1
+    assert "keep" not in caplog.text
+
+
+def test_a_cap_in_turns() -> None:
+    model = ScriptedModel()
+    agent = made(4_096, model=model, max_turns=3)
+    for number in range(10):
+        agent(f"question {number}")
+    sent = [message["content"][0]["text"] for message in model.requests[-1].messages if message["role"] == "user"]
+    assert sent == ["question 0", "question 8", "question 9"]
+
+
+def test_the_first_turn_never_grows() -> None:
+    agent = made()
+    for number in range(30):
+        agent(f"question {number} " + "word " * 40)
+        agent.conversation_manager.apply_management(agent)
+    fates = agent.conversation_manager.explain(agent)
+    assert [fate.why for fate in fates if fate.why == "first turn"] == ["first turn"] * 2
+
+
+def test_a_history_that_is_replaced_gets_a_first_turn_of_its_own() -> None:
+    agent = made()
+    for history in (chat(12), chat(12)):
+        agent.messages[:] = history
+        agent.conversation_manager.apply_management(agent)
+        assert agent.messages[:2] == history[:2]
+
+
+def test_what_others_add_to_a_request_is_trimmed_for_that_call_alone() -> None:
+    def add(context: InvokeModelContext) -> InvokeModelContext:
+        return context.replace(
+            messages=[*context.messages[:-1], assistant("seen " * 300), user("more " * 300), context.messages[-1]]
+        )
+
+    class Adding(ContextInjector):
+        def init_agent(self, agent: Any) -> None:
+            super().init_agent(agent)
+            agent.add_middleware(InvokeModelStage.Input, add)
+
+    model = ScriptedModel()
+    agent = made(model=model, agent={"plugins": [Adding(lambda _: None)]})
+    agent("hello")
+    assert problems(model.requests[0].messages) == []
+    assert tokens(model.requests[0].messages) <= 500
+    assert len(agent.messages) == 2
+
+
+def test_what_is_injected_for_one_call_has_its_own_budget() -> None:
+    note = "<state>" + "phase " * 200 + "</state>"
+    model = ScriptedModel(lambda _: "answer " * 30)
+    agent = made(300, model=model, agent={"plugins": [ContextInjector(lambda _: note, trigger="everyTurn")]})
+    for number in range(10):
+        agent(f"question {number} " + "word " * 30)
+    for request in model.requests:
+        *history, last = request.messages
+        assert note in last["content"][-1]["text"]
+        assert tokens([*history, {**last, "content": last["content"][:-1]}]) <= 300
+        assert problems(request.messages) == []
+    assert note not in json.dumps(agent.messages)
+    assert tokens(agent.messages) > 150
+
+
+def test_two_prompts_in_a_row_are_sent_as_one_message() -> None:
+    model = ScriptedModel([RuntimeError("out of order"), "ok"])
+    agent = made(model=model)
+    with pytest.raises(RuntimeError):
+        agent("one")
+    agent("two")
+    assert [message["role"] for message in model.requests[-1].messages] == ["user"]
+    assert model.requests[-1].messages[0]["content"] == [{"text": "one"}, {"text": "two"}]
+    assert [message["role"] for message in agent.messages] == ["user", "user", "assistant"]
+
+
+def test_both_the_models_count_and_ours_are_within_the_budget() -> None:
+    def reported(messages: list[Any]) -> int:
+        return int(1.3 * tokens(messages))
+
+    model = ScriptedModel(lambda _: "answer " * 80, usage=reported)
+    agent = made(1_000, model=model)
+    for number in range(40):
+        agent(f"question {number} " + "word " * 70)
+    assert all(tokens(request.messages) <= 1_000 for request in model.requests)
+    assert all(reported(request.messages) <= 1_010 for request in model.requests[-10:])
+    usage = agent.conversation_manager.usage(agent)
+    assert usage["budget"] == 1_000
+    assert usage["tokens"] + usage["left"] == 1_000
+    assert usage["tokens"] == pytest.approx(1.3 * tokens(agent.messages), rel=0.03)
+    assert agent.conversation_manager.get_state()["ratio"] == pytest.approx(1.3, abs=0.06)
+
+
+# --- A full window ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_overflow_halves_the_history_and_the_turn_goes_on() -> None:
+    model = ScriptedModel([OVERFLOW, "ok"])
+    agent = made(messages=chat(4))
+    agent.model = model
+    assert str(agent("and now?")).strip() == "ok"
+    first, second = (tokens(request.messages) for request in model.requests)
+    assert second <= first // 2
+    assert problems(model.requests[1].messages) == []
+
+
+def test_each_further_overflow_goes_deeper() -> None:
+    model = ScriptedModel([OVERFLOW, OVERFLOW, OVERFLOW, "ok"])
+    agent = made(4_096, messages=chat(20))
+    agent.model = model
+    agent("and now? " * 10)
+    sizes = [tokens(request.messages) for request in model.requests]
+    assert all(later <= earlier // 2 for earlier, later in itertools.pairwise(sizes))
+
+
+def test_upstream_3338_an_overflow_that_cannot_be_reduced_raises_instead_of_recursing() -> None:
+    model = ScriptedModel(lambda _: OVERFLOW)
+    agent = made(4_096, messages=chat(20), model=model)
+    with pytest.raises(ContextWindowOverflowException, match="the history cannot be halved") as caught:
+        agent("and now?")
+    assert caught.value.__cause__ is OVERFLOW
+    assert len(model.requests) < 12
+    assert problems(model.requests[-1].messages) == []
+
+
+def test_an_overflow_with_nothing_to_free_raises_at_once_and_changes_nothing() -> None:
+    model = ScriptedModel(lambda _: OVERFLOW)
+    agent = made(messages=[pinned(user("keep " * 100)), assistant("ok")], model=model)
+    before = list(agent.messages)
+    with pytest.raises(ContextWindowOverflowException):
+        agent("hi")
+    assert agent.messages[:2] == before
+    assert len(model.requests) == 1
+    empty = made()
+    with pytest.raises(ContextWindowOverflowException):
+        empty.conversation_manager.reduce_context(empty, OVERFLOW)
+
+
+def test_without_an_overflow_reducing_drops_what_need_not_stay_and_never_raises() -> None:
+    agent = made(4_096, messages=chat(20))
+    before = tokens(agent.messages)
+    agent.conversation_manager.reduce_context(agent)
+    assert tokens(agent.messages) <= before * 3 // 4
+    must_stay = made(4_096, messages=[user("word " * 100), assistant()])
+    must_stay.conversation_manager.reduce_context(must_stay)
+    assert len(must_stay.messages) == 2
+    assert "word " * 100 in must_stay.messages[0]["content"][0]["text"]
+
+
+def test_the_window_of_the_model_can_be_a_threshold_too() -> None:
+    model = ScriptedModel(lambda _: "answer " * 100, usage=lambda messages: 10 * tokens(messages))
+    model.update_config(context_window_limit=10_000)
+    agent = made(4_096, model=model, proactive_compression={"compression_threshold": 0.5})
+    for number in range(20):
+        agent(f"question {number}")
+    assert all(tokens(request.messages) < 1_000 for request in model.requests)
+
+
+# --- What can go wrong ------------------------------------------------------------------------------------------------------
+
+
+def test_a_counter_that_fails_ends_no_conversation(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def count(self, message: Any) -> int:
+            raise OSError("no vocabulary")
+
+    agent = made(counter=Broken())
+    with caplog.at_level(logging.WARNING):
+        assert str(agent("hello")).strip() == "ok"
+    assert "could not be trimmed" in caplog.text
+
+
+def test_evicted_messages_are_handed_over_and_a_failing_hand_over_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    evicted: list[Any] = []
+
+    def hand_over(messages: list[Any]) -> None:
+        evicted.extend(messages)
+        raise RuntimeError("index is down")
+
+    history = chat(12)
+    agent = made(messages=list(history), on_evict=hand_over)
+    agent.conversation_manager.apply_management(agent)
+    assert evicted
+    assert [message for message in history if message not in evicted] == agent.messages
+    assert "on_evict failed" in caplog.text
+
+
+def test_a_history_replaced_while_it_was_looked_at_is_left_alone() -> None:
+    replacement = chat(2)
+
+    class Replacing(EstimateCounter):
+        def count(self, message: Any) -> int:
+            agent.messages[:] = replacement
+            return super().count(message)
+
+    agent = made(200, counter=Replacing())
+    agent.messages[:] = chat(12)
+    agent.conversation_manager.apply_management(agent)
+    assert agent.messages == replacement
+
+
+# --- What users ask ---------------------------------------------------------------------------------------------------------
+
+
+def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> None:
+    history = [
+        *chat(1),
+        user("I prefer horror manga."),
+        assistant("Noted."),
+        user("Hello!"),
+        assistant("Hi!"),
+        *chat(5),
+        user("List them."),
+        calls("a"),
+        results("a", content=[{"text": "row " * 600}]),
+        assistant("Done."),
+    ]
+    agent = made(messages=list(history))
+    agent.conversation_manager.apply_management(agent)
+    fates = agent.conversation_manager.explain(agent)
+    assert [fate.tracking_id for fate in fates] == [message["tracking_id"] for message in history]
+    preference, hello, early, result = fates[2], fates[4], fates[6], fates[-2]
+    assert (preference.role, preference.act, preference.score, preference.fate) == ("user", "preference", 0.9, "kept")
+    assert (hello.act, hello.score) == ("greeting", 0.1)
+    assert (early.act, early.score, early.fate, early.why) == ("unmatched", 0.5, "dropped", "no room in the budget")
+    assert (result.act, result.fate, result.why) == ("tool_result", "shortened", "current turn")
+    assert fates[0].why == "first turn"
+    assert sum(fate.tokens for fate in fates if fate.fate != "dropped") == tokens(agent.messages)
+
+
+def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
+    agent = made()
+    for number in range(300):
+        agent.messages += [user(f"question {number} " + "word " * 40), assistant("answer")]
+        agent.conversation_manager.apply_management(agent)
+    manager: Any = agent.conversation_manager
+    assert len(manager._notes) < 200
+    assert len(manager.explain(agent)) <= 1_000 + len(agent.messages)
+
+
+# --- State ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_manager_that_restores_the_window_itself_gets_a_tiny_stable_state() -> None:
+    model = ScriptedModel(lambda _: "answer " * 60, usage=lambda messages: int(1.2 * tokens(messages)))
+    agent = made(model=model)
+    agent.conversation_manager.persist_layout = False
+    states = set()
+    for number in range(40):
+        agent(f"question {number} " + "word " * 50)
+        states.add(json.dumps(agent.conversation_manager.get_state()))
+    assert all(len(state) < 150 for state in states)
+    assert len(states) <= 6
+
+
+def test_a_state_of_another_manager_or_a_broken_one_is_refused() -> None:
+    manager = ImportanceWeightedConversationManager()
+    good = manager.get_state()
+    with pytest.raises(ValueError, match="the session holds the state of 'SlidingWindowConversationManager'"):
+        manager.restore_from_session({"__name__": "SlidingWindowConversationManager", "removed_message_count": 2})
+    for broken in ({"removed_message_count": None}, {"removed_message_count": -1}, {"ratio": "1"}, {"layout": {"v": 9}}):
+        with pytest.raises(CorruptRecordError):
+            manager.restore_from_session({**good, **broken})
+    assert manager.restore_from_session({**good, "something_newer": 1}) is None
+
+
+def test_a_snapshot_loaded_later_replaces_the_messages_and_nothing_else() -> None:
+    agent = made()
+    for number in range(10):
+        agent(f"question {number} " + "word " * 50)
+    snapshot = agent.take_snapshot(preset="session")
+    kept = [message["content"] for message in agent.messages]
+    agent("later")
+    agent.load_snapshot(snapshot)
+    assert [message["content"] for message in agent.messages] == kept
+    agent("and on")
+    assert tokens(agent.messages) <= 500
+
+
+def test_seed_messages_get_ids_before_anything_else() -> None:
+    agent = made(
+        messages=[{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"text": "hello"}]}]
+    )
+    assert all(message["tracking_id"] for message in agent.messages)
+
+
+async def test_hooks_called_by_hand_keep_the_budget_too() -> None:
+    agent = made(messages=chat(12))
+    await agent.hooks.invoke_callbacks_async(BeforeModelCallEvent(agent=agent))
+    assert tokens(agent.messages) <= 500

@@ -1,0 +1,109 @@
+"""What is measured once stays measured until the content changes."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.conversation.ledger import Ledger, content_fingerprint, fingerprint
+from tests.unit.conversation.messages import calls, results, user
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.counted: list[Any] = []
+
+    def count(self, message: Any) -> int:
+        self.counted.append(message)
+        return len(message["content"][0]["text"])
+
+
+def test_a_message_is_counted_once() -> None:
+    counter = Counter()
+    counted = Ledger(counter.count)
+    message = user("four")
+    assert [counted(message), counted(copy.deepcopy(message))] == [4, 4]
+    assert len(counter.counted) == 1
+
+
+def test_a_message_is_counted_again_when_its_content_has_changed_in_place() -> None:
+    counted = Ledger(Counter().count)
+    message = user("four")
+    counted(message)
+    message["content"][0]["text"] = "fourteen"
+    assert message not in counted
+    assert counted(message) == 8
+
+
+def test_metadata_does_not_matter() -> None:
+    counted = Ledger(Counter().count)
+    message = user("four")
+    counted(message)
+    assert {**message, "metadata": {"usage": {"inputTokens": 1}}} in counted
+
+
+def test_a_message_that_gets_its_id_is_not_counted_again() -> None:
+    counter = Counter()
+    counted = Ledger(counter.count)
+    message = user("four")
+    counted({key: value for key, value in message.items() if key != "tracking_id"})
+    assert counted(message) == 4
+    assert len(counter.counted) == 1
+
+
+def test_messages_that_left_are_forgotten() -> None:
+    counted = Ledger(Counter().count)
+    messages = [user(str(number)) for number in range(10)]
+    assert [counted(message) for message in messages] == [1] * 10
+    counted.forget_all_but(messages[:2])
+    assert [message in counted for message in messages] == [True] * 2 + [False] * 8
+    assert len(counted) == 2
+
+
+def test_a_slow_measure_holds_no_lock() -> None:
+    inside = threading.Event()
+    go_on = threading.Event()
+
+    def measure(message: Any) -> str:
+        if message["content"][0]["text"] == "slow":
+            inside.set()
+            assert go_on.wait(10)
+        return "measured"
+
+    ledger = Ledger(measure)
+    thread = threading.Thread(target=ledger, args=[user("slow")])
+    thread.start()
+    assert inside.wait(10)
+    assert ledger(user("quick")) == "measured"
+    go_on.set()
+    thread.join(10)
+    assert len(ledger) == 2
+
+
+_json = st.recursive(
+    st.none() | st.text(max_size=4) | st.binary(max_size=4) | st.integers(2, 9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_json, _json)
+def test_values_have_one_fingerprint_exactly_if_they_are_equal(one: Any, other: Any) -> None:
+    assert fingerprint(one) == fingerprint(copy.deepcopy(one))
+    if one != other:
+        assert fingerprint(one) != fingerprint(other)
+
+
+def test_what_cannot_be_hashed_has_a_fingerprint_of_its_own() -> None:
+    one, other = bytearray(b"a"), bytearray(b"a")
+    assert fingerprint({"data": one}) != fingerprint({"data": other})
+
+
+def test_role_and_every_block_count() -> None:
+    message = user("a")
+    variants = [message, {**message, "role": "assistant"}, user("b"), calls("a"), results("a"), results("a", status="error")]
+    assert len({content_fingerprint(variant) for variant in variants}) == len(variants)

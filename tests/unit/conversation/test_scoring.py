@@ -1,0 +1,94 @@
+"""What messages are worth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.conversation import EstimateCounter, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.notes import Notes
+from strands_manga_memory.conversation.scoring import Band, Bands, message_act
+from tests.unit.conversation.messages import assistant, calls, results, user
+
+
+@pytest.mark.parametrize(
+    ("message", "act", "score"),
+    [
+        (user("I prefer horror manga."), "preference", 0.9),
+        (user("ホラーが好きです。"), "preference", 0.9),
+        (user("No, I meant volume 12."), "correction", 0.85),
+        (assistant("I recommend Monster."), "recommendation", 0.6),
+        (user("Do you have volume 3?"), "unmatched", 0.5),
+        (calls("a", text="I prefer to look it up."), "tool_use", 0.4),
+        (results("a"), "tool_result", 0.4),
+        (user("ok thanks"), "acknowledgement", 0.2),
+        (user("こんにちは"), "greeting", 0.1),
+        (assistant("Have a nice day!"), "farewell", 0.1),
+        ({"role": "user", "content": [{"image": {"format": "png", "source": {"bytes": b""}}}]}, "unmatched", 0.5),
+        ({"role": "user", "content": [{"guardContent": {"text": {"text": "I prefer horror."}}}]}, "preference", 0.9),
+        (
+            {"role": "assistant", "content": [{"citationsContent": {"content": [{"text": "I suggest it."}]}}]},
+            "recommendation",
+            0.6,
+        ),
+    ],
+)
+def test_rules(message: Any, act: str, score: float) -> None:
+    assert message_act(message) == act
+    assert RuleScorer().score(message) == score
+
+
+def test_weights_are_data() -> None:
+    assert RuleScorer(ImportanceWeights(preference=0.3)).score(user("I prefer horror.")) == 0.3
+    with pytest.raises(ValueError, match="greeting must be between 0 and 1, got 2"):
+        ImportanceWeights(greeting=2)
+
+
+def test_bands() -> None:
+    bands = Bands()
+    assert [bands.of(score) for score in (1, 0.8, 0.79, 0.5, 0.49, 0)] == [
+        Band.HIGH,
+        Band.HIGH,
+        Band.MIDDLE,
+        Band.MIDDLE,
+        Band.LOW,
+        Band.LOW,
+    ]
+    with pytest.raises(ValueError, match=r"got middle=0\.9 high=0\.8"):
+        Bands(middle=0.9)
+
+
+class Fixed:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.asked: list[Any] = []
+
+    def score(self, message: Any) -> Any:
+        self.asked.append(message)
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [(0.7, 0.7), (3, 1.0), (-1, 0.0), (math.nan, 0.5), ("high", 0.5), (None, 0.5), (RuntimeError("down"), 0.5)],
+)
+def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(value: Any, score: float) -> None:
+    scorer = Fixed(value)
+    notes = Notes(EstimateCounter(), scorer, list)
+    message = user()
+    assert notes(message).score == notes(message).score == score
+    assert scorer.asked == [message]
+
+
+def test_a_scorer_may_look_at_the_history() -> None:
+    class Recency:
+        def score(self, message: Any, context: Any = ()) -> float:
+            return (context.index(message) + 1) / len(context)
+
+    history = [user(), assistant()]
+    notes = Notes(EstimateCounter(), Recency(), lambda: history)
+    assert [notes(message).score for message in history] == [0.5, 1.0]

@@ -1,0 +1,160 @@
+"""Shortening: head and tail stay, the marker tells what went."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.conversation import EstimateCounter
+from strands_manga_memory.conversation.shortening import Shortener, cap_of, cut_text, is_shortened
+from tests.unit.conversation.messages import assistant, calls, pinned, results, user
+
+COUNTER = EstimateCounter()
+LONG = " ".join(f"word{number}" for number in range(2_000))
+
+
+def shortener(messages: list[Any], *locked: int) -> Shortener:
+    sizes = {at: COUNTER.count(message) for at, message in enumerate(messages)}
+    return Shortener(dict(enumerate(messages)), sizes, COUNTER.count, frozenset(locked))
+
+
+def test_a_short_text_is_left_alone() -> None:
+    assert cut_text("two words", 10, COUNTER.text) == "two words"
+
+
+def test_head_and_tail_stay_and_the_marker_counts_what_went() -> None:
+    cut = cut_text(LONG, 100, COUNTER.text)
+    assert COUNTER.text(cut) <= 100
+    assert cut.startswith("word0 word1 ")
+    assert cut.endswith(" word1999")
+    marker = re.search(r"\n\[\.\.\. (\d+) characters cut \.\.\.\]\n", cut)
+    assert marker
+    assert int(marker[1]) == len(LONG) - len(cut) + len(marker[0])
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.text(alphabet="ab 漢字\n", max_size=400))
+def test_a_text_can_be_cut_again_and_again(sizes: list[int], text: str) -> None:
+    whole = text * 5
+    cut = whole
+    for size in sizes:
+        cut = cut_text(cut, size, COUNTER.text)
+        assert COUNTER.text(cut) <= max(size, 30)
+    marker = re.search(r"\n\[\.\.\. (\d+) characters cut \.\.\.\]\n", cut)
+    if marker:
+        assert len(cut) - len(marker[0]) + int(marker[1]) == len(whole)
+        assert whole.startswith(cut[: marker.start()])
+        assert whole.endswith(cut[marker.end() :])
+    else:
+        assert cut == whole
+
+
+@given(st.lists(st.integers(0, 1_000), max_size=8), st.integers(1, 3_000), st.integers(0, 200))
+def test_the_cap_frees_what_is_asked_from_the_largest_first(sizes: list[int], excess: int, floor: int) -> None:
+    cap = cap_of(sizes, excess, floor)
+    freed = sum(max(0, size - cap) for size in sizes)
+    assert cap >= floor
+    assert freed >= excess or cap == floor
+    if cap > floor:  # no smaller than needed
+        assert sum(max(0, size - cap - 1) for size in sizes) < excess
+
+
+def test_the_largest_results_are_cut_to_one_size() -> None:
+    history = [
+        user(),
+        calls("a", "b", "c"),
+        {
+            "role": "user",
+            "content": [
+                results("a", content=[{"text": LONG}])["content"][0],
+                results("b", content=[{"text": LONG[:8_000]}], status="error")["content"][0],
+                results("c", content=[{"text": "short"}])["content"][0],
+            ],
+        },
+    ]
+    before = copy.deepcopy(history)
+    work = shortener(history)
+    work.shorten("toolResult", [0, 1, 2], 600, 50)
+    assert work.tokens <= 600
+    assert history == before
+    first, second, third = (block["toolResult"] for block in work.messages[2]["content"])
+    assert abs(COUNTER.text(first["content"][0]["text"]) - COUNTER.text(second["content"][0]["text"])) < 60
+    assert third["content"] == [{"text": "short"}]
+    assert [result["toolUseId"] for result in (first, second, third)] == ["a", "b", "c"]
+    assert second["status"] == "error"
+    assert work.changed == {2}
+    assert is_shortened(work.messages[2])
+    assert not is_shortened(history[2])
+
+
+def test_json_and_several_texts_of_a_result_become_one_text_and_media_stay() -> None:
+    image = {"image": {"format": "png", "source": {"bytes": b""}}}
+    work = shortener([results("a", content=[{"json": {"rows": LONG}}, image, {"text": LONG}])])
+    work.shorten("toolResult", [0], 1_800, 50)
+    content = work.messages[0]["content"][0]["toolResult"]["content"]
+    assert content[0]["text"].startswith('{"rows": "word0 ')
+    assert content[0]["text"].endswith(" word1999")
+    assert content[1:] == [image]
+
+
+def test_nothing_goes_below_the_floor_and_nothing_locked_changes() -> None:
+    work = shortener([user(LONG), pinned(user(LONG))], 1)
+    work.shorten("text", [0, 1], 0, 200)
+    assert 150 < COUNTER.count(work.messages[0]) <= 200
+    assert work.messages[1]["content"] == [{"text": LONG}]
+    assert work.locked_tokens == COUNTER.text(LONG)
+    work.drop([1])
+    assert 1 in work.messages
+    work.drop([0])
+    assert list(work.messages) == [1]
+    assert work.tokens == work.locked_tokens
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"text": LONG},
+        {"guardContent": {"text": {"text": LONG, "qualifiers": ["query"]}}},
+        {"citationsContent": {"content": [{"text": LONG}], "citations": []}},
+    ],
+)
+def test_every_kind_of_text_can_be_cut(block: Any) -> None:
+    work = shortener([{"role": "assistant", "content": [block]}])
+    work.shorten("text", [0], 100, 20)
+    assert work.tokens <= 100
+    assert is_shortened(work.messages[0])
+
+
+def test_the_long_strings_of_a_tool_input_are_cut_and_its_shape_stays() -> None:
+    work = shortener([calls("a", tool_input={"path": "notes.txt", "lines": [LONG, 3], "options": {"note": LONG}})])
+    work.shorten("toolUse", [0], 200, 20)
+    assert work.tokens <= 200
+    tool_input = work.messages[0]["content"][0]["toolUse"]["input"]
+    assert tool_input["path"] == "notes.txt"
+    assert tool_input["lines"][1] == 3
+    assert "characters cut" in tool_input["options"]["note"]
+    assert is_shortened(work.messages[0])
+
+
+def test_media_are_left_out_one_by_one_with_a_note() -> None:
+    image = {"image": {"format": "png", "source": {"bytes": b"12345"}}}
+    document = {"document": {"format": "pdf", "name": "catalogue", "source": {"bytes": b"x" * 40_000}}}
+    work = shortener(
+        [{"role": "user", "content": [image]}, results("a", content=[document]), {"role": "user", "content": [image]}]
+    )
+    work.leave_out_media([0, 1, 2], 1_700)
+    assert work.messages[0]["content"] == [{"text": "[image left out: png, 5 bytes]"}]
+    assert work.messages[1]["content"][0]["toolResult"]["content"] == [
+        {"text": "[document left out: catalogue, pdf, 40000 bytes]"}
+    ]
+    assert work.messages[2]["content"] == [image]
+    assert is_shortened(work.messages[1])
+
+
+def test_a_message_without_anything_cut_is_not_shortened() -> None:
+    assert not is_shortened(assistant("[... see below ...]"))
+    assert not is_shortened(calls("a", tool_input={"n": [1, None]}))

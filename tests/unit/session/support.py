@@ -1,0 +1,427 @@
+"""What the session tests share: stores of every kind, agents with scripted models, and a look at all that is stored."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import ConversationScope, TieredSessionManager
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.records import unpack
+from strands_manga_memory.stores import (
+    SESSIONS,
+    Codec,
+    Condition,
+    DynamoDBTable,
+    HotStore,
+    InMemoryHotStore,
+    RedisHotStore,
+    SQLiteTable,
+    Table,
+    open_hot_store,
+)
+from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+KINDS = ("valkey+dynamodb", "valkey+sqlite", "valkey", "dynamodb", "sqlite")
+"""Pairs of tiers, by the names of their servers; one name alone is the only tier."""
+
+PATIENT = {"hot_deadline": 10.0, "durable_deadline": 10.0}
+"""Deadlines that a busy machine does not miss."""
+
+
+@dataclass
+class Stores:
+    """The tiers of one test, and what is made of them."""
+
+    hot: HotStore | None
+    durable: Table | None
+    session: str
+    client: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def manager(self, session: str | ConversationScope | None = None, **settings: Any) -> TieredSessionManager:
+        """Return a session manager that knows nothing yet, as a new process would make it."""
+        tiers: dict[str, Any] = {"hot": self.hot, "durable": self.durable}
+        return TieredSessionManager(session or self.session, **{**tiers, **PATIENT, **self.settings, **settings})
+
+    def agent(self, model: ScriptedModel | None = None, *, session: Any = None, **arguments: Any) -> Agent:
+        """Return an agent of this session, in a session manager of its own."""
+        settings = {name: arguments.pop(name) for name in list(arguments) if name in _SETTINGS}
+        return agent(self.manager(session, **settings), model, **arguments)
+
+    def lose_hot(self) -> None:
+        """Delete every key of the hot tier, as an eviction or a server restarted without its data would."""
+        if self.client is not None:
+            for key in self.client.scan_iter(match="smm:*"):
+                self.client.delete(key)
+
+    def only_durable(self) -> Stores:
+        """The same, as a process sees it that has no hot tier."""
+        return Stores(None, self.durable, self.session, settings=self.settings)
+
+
+_SETTINGS = {
+    "save_on",
+    "flush_every",
+    "ttl",
+    "on_conflict",
+    "on_store_error",
+    "refresh",
+    "resume_cold",
+    "codec",
+    "clock",
+    "hot_deadline",
+    "durable_deadline",
+    "max_unsaved",
+}
+
+
+def open_stores(kind: str, request: pytest.FixtureRequest) -> Stores:
+    """Return the stores of ``kind`` for the test of ``request``, with a session id of its own."""
+    unique = request.getfixturevalue("unique")
+    hot: HotStore | None = None
+    durable: Table | None = None
+    client = None
+    for name in kind.split("+"):
+        if name == "valkey":
+            server = request.getfixturevalue("valkey_server")
+            hot, client = open_hot_store(server.url), server.client()
+            request.addfinalizer(client.close)
+        elif name == "memory":
+            hot = InMemoryHotStore()
+        elif name == "dynamodb":
+            durable = dynamodb_table(request.getfixturevalue("dynamodb_server"))
+        else:
+            durable = SQLiteTable(Path(request.getfixturevalue("tmp_path")) / "sessions.sqlite3")
+            durable.create_if_missing()
+        for store in (hot, durable):
+            if isinstance(store, RedisHotStore | SQLiteTable):
+                request.addfinalizer(store.close)
+    return Stores(hot, durable, f"s-{unique}", client=client)
+
+
+@cache
+def dynamodb_table(server: servers.DynamoDB) -> DynamoDBTable:
+    """Return the one table of sessions that all tests of this worker share."""
+    table = DynamoDBTable(server.client(), SESSIONS, name="session_tests", deadline=10.0)
+    table.create_if_missing()
+    return table
+
+
+def agent(manager: TieredSessionManager | None, model: ScriptedModel | None = None, **arguments: Any) -> Agent:
+    """Return an agent that answers from a script, by default with "ok", and prints nothing."""
+    arguments.setdefault("retry_strategy", None)
+    return Agent(model=model or ScriptedModel(), session_manager=manager, callback_handler=None, **arguments)
+
+
+def texts(messages: Any) -> list[str]:
+    """Return the text of each message, or the kind of its first block."""
+    return [message["content"][0].get("text") or next(iter(message["content"][0])) for message in messages]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two histories are the same JSON, the order of keys included."""
+    return dump(one) == dump(other)
+
+
+def tool_use(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """Return a content block that calls a tool."""
+    return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
+
+
+def user(*blocks: dict[str, Any] | str, **more: Any) -> Any:
+    """Return a user message."""
+    return {"role": "user", "content": [{"text": b} if isinstance(b, str) else b for b in blocks], **more}
+
+
+def assistant(*blocks: dict[str, Any] | str, **more: Any) -> Any:
+    """Return an assistant message."""
+    return {"role": "assistant", "content": [{"text": b} if isinstance(b, str) else b for b in blocks], **more}
+
+
+# What is stored, whoever stored it
+
+
+def everything_stored(stores: Stores) -> bytes:
+    """Return all bytes of both tiers that belong to the session: raw, and as our codec reads them, one after the other."""
+    return b"\n".join([*_all_hot(stores), *_all_durable(stores)])
+
+
+def _all_hot(stores: Stores) -> Iterator[bytes]:
+    if stores.client is None:
+        if stores.hot is not None:
+            yield repr(vars(stores.hot)).encode()
+        return
+    for key in stores.client.scan_iter(match="smm:*"):
+        name = key.decode().split(":c:")[-1]
+        if stores.session not in name:
+            continue
+        for field_name, value in stores.client.hgetall(key).items():
+            yield from (field_name, value)
+            yield from _opened(value, f"{name}#{field_name.decode().removeprefix('f:')}")
+
+
+def _all_durable(stores: Stores) -> Iterator[bytes]:
+    if stores.durable is None:
+        return
+    for item in stores.durable.query(stores.session):
+        yield repr(item).encode()
+        data = item.get("data")
+        if isinstance(data, bytes):
+            yield data
+            yield from _opened(data, f"{item['session_id']}/{item['sk']}")
+
+
+def _opened(value: bytes, place: str) -> Iterator[bytes]:
+    try:
+        data = Codec().unseal(value, place)
+        yield data
+        parts = unpack(data, record=place)
+    except CorruptRecordError:
+        return
+    yield from parts.values()
+
+
+def durable_units(item: Any) -> int:
+    """Return the write units DynamoDB takes for an item: one for each KB of names and values."""
+    return -(-_size(item) // 1024)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(len(name.encode()) + _size(item) for name, item in value.items())
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, bool) or value is None:
+        return 1
+    if isinstance(value, int | float):
+        return 1 + (len(str(value)) + 1) // 2
+    return 3 + sum(map(_size, value))
+
+
+class CountingHot:
+    """A HotStore that counts its calls and the bytes it is given."""
+
+    def __init__(self, store: HotStore) -> None:
+        self._store = store
+        self.calls: list[str] = []
+        self.written: list[int] = []
+        self.survives_process = store.survives_process
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append(name)
+            if name == "write":
+                write = arguments[1]
+                self.written.append(sum(len(k) + len(v) for k, v in write.fields.items()) + len(write.writers))
+            return method(*arguments, **named)
+
+        return call
+
+
+class CountingTable:
+    """A Table that counts its calls and the write units of what it is given."""
+
+    def __init__(self, table: Table, before: Callable[[str, Any], None] | None = None) -> None:
+        self._table = table
+        self._before = before
+        self.schema = table.schema
+        self.calls: list[str] = []
+        self.units = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._table, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append(name)
+            if self._before is not None:
+                self._before(name, arguments)
+            if name == "put":
+                self.units += durable_units(arguments[0])
+            return method(*arguments, **named)
+
+        return call
+
+
+BLOCKS: dict[str, dict[str, Any]] = {
+    "text": {"text": "日本語 and English, 🎴, \u0000, \ud800"},
+    "image": {"image": {"format": "png", "source": {"bytes": bytes(range(256))}}},
+    "document": {"document": {"format": "pdf", "name": "invoice", "source": {"bytes": b"%PDF-\xff\xfe"}, "context": "c"}},
+    "video": {"video": {"format": "mp4", "source": {"bytes": b"\x00\x01\x02"}}},
+    "location": {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://b/k"}}}},
+    "reasoning": {"reasoningContent": {"reasoningText": {"text": "thinking", "signature": "sig"}}},
+    "redacted": {"reasoningContent": {"redactedContent": b"\x80\x81"}},
+    "guard": {"guardContent": {"text": {"text": "guarded", "qualifiers": ["query"]}}},
+    "citations": {
+        "citationsContent": {
+            "citations": [{"location": {"documentChar": {"documentIndex": 0, "start": 1, "end": 2}}, "title": "t"}],
+            "content": [{"text": "cited"}],
+        }
+    },
+    "cache point": {"cachePoint": {"type": "default"}},
+    "tool use": {"toolUse": {"toolUseId": "t1", "name": "find", "input": {"a": [1, 2.5, None, True, {"b": "ん"}]}}},
+    "tool result": {
+        "toolResult": {
+            "toolUseId": "t1",
+            "status": "success",
+            "content": [
+                {"text": "found"},
+                {"json": {"n": 1, "nested": [{"x": 1e300}]}},
+                {"image": {"format": "jpeg", "source": {"bytes": b"\xff\xd8\xff"}}},
+                {"document": {"format": "txt", "name": "d", "source": {"bytes": b"text"}}},
+            ],
+        }
+    },
+    "looks like ours": {"text": json.dumps({"\0bytes": base64.b64encode(b"x").decode()})},
+}
+"""One content block of each kind there is."""
+
+
+def loaded(data: bytes) -> Any:
+    """Return what ``dump`` was given."""
+    return load(data)
+
+
+class InlineWriter:
+    """A Writer that does work in the calling thread, and the rest of it when told to: work that other work asked for waits.
+
+    Work of one key is done in order, as the real one does it.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.hot_health, self.durable_health = TierHealth(clock=clock), TierHealth(clock=clock)
+        self._queue: list[tuple[Hashable, Callable[[], Any], Future[Any]]] = []
+        self._later: dict[Hashable, Callable[[], Any]] = {}
+        self._working = False
+
+    def submit(self, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
+        """Do ``work`` after earlier work of its key; if called by other work, leave it for ``work_off``."""
+        future: Future[Any] = Future()
+        self._queue.append((key, work, future))
+        if not self._working:
+            while not future.done():
+                self._do(next(at for at, job in enumerate(self._queue) if job[0] == key))
+        return future
+
+    def later(self, key: Hashable, delay: float, work: Callable[[], Any], **_: Any) -> None:
+        """Leave ``work`` for ``time_passes``."""
+        self._later[key] = work
+
+    def work_off(self) -> None:
+        """Do what waits."""
+        while self._queue:
+            self._do(0)
+
+    def time_passes(self) -> None:
+        """Do what waited for its time."""
+        waiting, self._later = self._later, {}
+        for work in waiting.values():
+            work()
+            self.work_off()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not (self._queue or self._later)
+
+    def _do(self, at: int) -> None:
+        _, work, future = self._queue.pop(at)
+        self._working = True
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        finally:
+            self._working = False
+
+
+class MemoryTable:
+    """A Table in memory, for tests of millions of steps; the contract suite covers the real ones."""
+
+    schema = SESSIONS
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def get(self, partition: str, sort: str) -> dict[str, Any] | None:
+        """Return a copy of a record."""
+        row = self.rows.get((partition, sort))
+        return None if row is None else dict(row)
+
+    def batch_get(self, keys: Any) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return copies of those records that exist."""
+        return {key: dict(self.rows[key]) for key in keys if key in self.rows}
+
+    def put(self, item: dict[str, Any], *, when: Condition | None = None) -> bool:
+        """Put a record if the condition is met."""
+        key = (item["session_id"], item["sk"])
+        if when is not None and not when.met_by(self.rows.get(key)):
+            return False
+        self.rows[key] = dict(item)
+        return True
+
+    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
+        """Delete a record if the condition is met."""
+        row = self.rows.get((partition, sort))
+        if row is not None and when is not None and not when.met_by(row):
+            return False
+        self.rows.pop((partition, sort), None)
+        return True
+
+    def batch_write(self, *, puts: Any = (), deletes: Any = ()) -> None:
+        """Put and delete."""
+        for item in puts:
+            self.put(item)
+        for key in deletes:
+            self.rows.pop(tuple(key), None)
+
+    def query(
+        self,
+        partition: str,
+        *,
+        first: Any = None,
+        last: Any = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        index: str | None = None,
+        attributes: Any = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the records of a partition in order."""
+        keys = sorted(
+            (key for key in self.rows if key[0] == partition and (first or "") <= key[1] <= (last or "\U0010ffff")),
+            reverse=reverse,
+        )
+        for key in keys[:limit]:
+            row = dict(self.rows[key])
+            wanted = row if attributes is None else {"session_id", "sk", *attributes}
+            yield {name: value for name, value in row.items() if name in wanted}
+
+
+class SurvivingHotStore(InMemoryHotStore):
+    """A hot store in memory that counts as one that survives the process, because the tests' processes are not real ones."""
+
+    survives_process = True
+
+    def copy(self) -> dict[str, Any]:
+        """Return what it holds, to go back to."""
+        return dict(self._conversations)
+
+    def go_back(self, held: dict[str, Any]) -> None:
+        """Hold what it held then, as a replica does that had not heard of the rest."""
+        self._conversations = dict(held)
