@@ -35,7 +35,7 @@ from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, R
 from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
 from strands_manga_memory.conversation.shortening import is_shortened
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
-from strands_manga_memory.conversation.turns import is_turn_start, mended, turns
+from strands_manga_memory.conversation.turns import is_turn_start, mended, tool_use_ids, turns
 from strands_manga_memory.exceptions import CorruptRecordError
 
 if TYPE_CHECKING:
@@ -148,6 +148,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def _message_was_added(self, event: MessageAddedEvent[Agent]) -> None:
         self._log.added()
+        if event.message["role"] == "assistant" and not tool_use_ids(event.message):
+            # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
+            self._keep_budget(event.agent, [])
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._keep_budget_off_loop(event.agent, event.messages or [])

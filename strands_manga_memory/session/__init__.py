@@ -1,6 +1,7 @@
 """What survives: sessions in a hot and a durable tier."""
 
-from strands_manga_memory.session.manager import SessionStats, TieredSessionManager
+from strands_manga_memory.session.manager import TieredSessionManager
+from strands_manga_memory.session.stats import SessionStats
 from strands_manga_memory.session.sweeper import Finalizer, SessionSweeper
 from strands_manga_memory.session.ttl import TtlPolicy
 

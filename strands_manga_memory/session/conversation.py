@@ -17,9 +17,9 @@ from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.hot_tier import HotTier
 from strands_manga_memory.session.model import Model
 from strands_manga_memory.session.opening import read_tiers
-from strands_manga_memory.session.records import Draft, Head, Kind, Place, Stored
+from strands_manga_memory.session.records import Draft, Head, Kind, Place, Stored, overlaps
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.window import Identity, Logged, mended, parse_runs
+from strands_manga_memory.session.window import Identity, Logged, mended, parse_runs, shown_of
 from strands_manga_memory.stores.codec import load
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import CLOSING, DELETED, WriteStatus
@@ -59,6 +59,7 @@ class Conversation:
         # the loss of the hot tier would go unnoticed.
         self._durable_knows = False
         self._flushed_at: tuple[int, int] | None = None
+        self._is_due = False
         self.closing = False
         self.error: StoreError | None = None
         self.asked_at: float | None = None
@@ -91,9 +92,10 @@ class Conversation:
             return None
         if from_durable and self._durable is not None:
             self._read_window(chosen)
-        self.possible_loss = self.possible_loss or (from_durable and chosen.ahead and not opened.went_apart)
+        is_behind = chosen.ahead or bool(chosen.head.pending)
+        self.possible_loss = self.possible_loss or (from_durable and is_behind and not opened.went_apart)
         with self.lock:
-            self.model.adopt(chosen, pending=self._durable is not None and not from_durable)
+            self.model.adopt(chosen, pending=self._durable is not None)
             self._durable_knows = durable is not None and durable.ahead
             self._flushed_at = None if durable is None else (durable.epoch, durable.version)
             cut = self.model.cut_ids()
@@ -178,6 +180,9 @@ class Conversation:
     def request(self, *, flush: bool = False) -> Future[None]:
         """Save on the writer what is new, and flush if it is time or ``flush``; the future ends when the first tier has it."""
         self.asked_at = None
+        if self._is_due:
+            self._is_due = False
+            self._tiers.writer.cancel_later((self.place, "soon"))
         return self._tiers.writer.submit(self.place, lambda: self._commit(flush=flush))
 
     def request_flush(self) -> Future[None]:
@@ -195,14 +200,22 @@ class Conversation:
         return self._tiers.writer.submit(self.place, work)
 
     def request_soon(self, delay: float) -> None:
-        """Save after ``delay`` seconds what is new by then."""
-        self._tiers.writer.later((self.place, "soon"), delay, self.request)
+        """Save ``delay`` seconds after the first thing that is new since the last save."""
+        if not self._is_due:
+            self._is_due = True
+            self._tiers.writer.later((self.place, "soon"), delay, self.request)
 
     @property
     def is_dirty(self) -> bool:
         """Whether there is something that no tier has confirmed."""
         with self.lock:
             return self.model.is_dirty
+
+    @property
+    def _is_blank(self) -> bool:
+        """Whether there is nothing that was ever saved or is to be saved."""
+        with self.lock:
+            return self.model.version == 0 and not self.model.is_dirty
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
@@ -252,18 +265,17 @@ class Conversation:
         self._guarded(self._flush_once, self._tiers.durable_health)
 
     def _flush_is_due(self) -> bool:
-        head = self.model.head
-        turns = head.turns - head.flushed_turns
-        return (
-            not self._durable_knows or bool(self.model.revised) or (turns >= self._tiers.flush_every and not self.model.in_turn)
-        )
+        model = self.model
+        turns = model.head.turns - model.head.flushed_turns
+        is_behind = model.version > 0 and self._flushed_at != (model.epoch, model.version)
+        is_time = not self._durable_knows or (turns >= self._tiers.flush_every and not model.in_turn)
+        return bool(model.revised) or (is_behind and is_time)
 
     def _flush(self) -> None:
         with self.lock:
             model = self.model
-            is_new = model.version == 0 and not model.is_dirty
             is_flushed = not (model.is_dirty or model.pending) and self._flushed_at == (model.epoch, model.version)
-        if is_new or (is_flushed and not (self.closing and self._durable_knows and self._hot is not None)):
+        if self._is_blank or (is_flushed and not (self.closing and self._durable_knows and self._hot is not None)):
             return
         self._guarded(self._flush_once, self._tiers.durable_health)
 
@@ -315,7 +327,7 @@ class Conversation:
     def _unconfirmed(self) -> Draft:
         """Return what is to be stored without a hot tier's consent: just what was read, if nothing is new."""
         with self.lock:
-            return self._draft() if self.model.is_dirty or self.model.version == 0 else self.model.as_stored()
+            return self._draft() if self.model.is_dirty else self.model.as_stored()
 
     def _save_hot(self) -> None:
         hot = self._hot
@@ -374,15 +386,21 @@ class Conversation:
             if durable is not None and durable.head.since == stored.head.since and not stored.includes(durable.made_by):
                 self._join(durable, stored)
                 return
-        there: set[Identity] = set()
-        if self._joined_from and self._durable is not None and self._hot is not None:
-            # What we carry for others may have been carried by someone else meanwhile.
-            pending = self._hot.read_log(parse_runs(stored.head.pending, record="head"))
-            log = self._durable.history(first=self._joined_from)
-            there = {slot.identity for slot in (*stored.slots, *pending, *log) if isinstance(slot, Logged)}
+        with self.lock:
+            first = min(filter(None, (model.doubtful(stored), self._joined_from)), default=0)
+        # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
+        there = self._logged(stored, first=first) if first else set()
         with self.lock:
             model.rebase(stored, logged=there)
-            self._confirmed = None
+            self._confirmed, self._joined_from = None, first
+
+    def _logged(self, stored: Stored, *, first: int) -> set[Identity]:
+        """Return what the hot copy ``stored`` and the durable log have from message ``first`` on."""
+        is_alone = self._durable is None
+        seqs = range(first, stored.head.next) if is_alone else parse_runs(stored.head.pending, record="head")
+        hot = self._hot.read_log(seqs) if self._hot is not None else []
+        durable = self._durable.history(first=first) if self._durable is not None else ()
+        return {slot.identity for slot in (*stored.slots, *hot, *durable) if isinstance(slot, Logged)}
 
     def _join(self, durable: Stored, hot: Stored | None) -> None:
         """Merge two copies that went apart because a tier was cut off from a writer, or rolled back; our own turns come last.
@@ -394,7 +412,7 @@ class Conversation:
         with self.lock:
             known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
             ours = {slot.identity for slot in known if slot.order > 0}
-            window = {slot.identity for slot in [*model.slots, *(hot.slots if hot else ())] if isinstance(slot, Logged)}
+            window = list(hot.slots if hot else model.slots)
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
         if hot is not None and self._hot is not None:
             loose |= {slot.identity: slot for slot in self._hot.read_log(parse_runs(hot.head.pending, record="head"))}
@@ -409,11 +427,15 @@ class Conversation:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
             carried = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: slot.seq)
+            turns = {slot.identity: slot.turn for slot in durable.slots if isinstance(slot, Logged)}
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
             model.rebase(
                 base,
                 carried=carried,
-                unseen=[slot for slot in carried if slot.identity not in window],
+                shown=shown_of(window, carried),
+                continued={
+                    slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns
+                },
                 logged=there,
                 seen=hot.writers if hot else {},
                 open_elsewhere={
@@ -448,6 +470,8 @@ class Conversation:
         if durable.expect is None:
             durable.enlist(self._base)
         for _ in range(_TRIES):
+            if self._is_blank:  # deleted meanwhile, or never used: an empty conversation is not stored
+                return
             hot_is_up = self._hot is not None and self._tiers.hot_health.is_up
             if hot_is_up and self._confirmed is None and self.is_dirty:
                 self._save_hot()
@@ -500,7 +524,7 @@ class Conversation:
     def _settle(self, durable: DurableTier, draft: Draft) -> None:
         """After a refused flush: find out why, and make the next try succeed."""
         collision, durable.collision = durable.collision, None
-        added = [segment.first for segment in durable.added]
+        added = list(durable.added)
         stored = durable.load()
         known = stored is None or (stored.state != DELETED and stored.is_part_of(draft.writers))
         if collision is not None and known:
@@ -516,8 +540,14 @@ class Conversation:
         with self.lock:
             logged = [slot for slot in (*self.model.slots, *self.model.recent) if isinstance(slot, Logged)]
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
-        # What was stored under a number that it lost since, or for a conversation that was deleted, is garbage.
-        durable.log.discard([first for first in added if self.deleted or first in renumbered])
+        # What was stored under a number that it lost since, twice, or for a conversation that was deleted, is garbage.
+        is_garbage = [
+            self.deleted
+            or any(seq in segment for seq in renumbered)
+            or (overlaps(segment, durable.committed) and not any(segment.first in run for run in durable.committed))
+            for segment in added
+        ]
+        durable.log.discard([segment.first for segment, garbage in zip(added, is_garbage, strict=True) if garbage])
         if self.deleted:
             return
         if self._hot is not None and self._tiers.hot_health.is_up and self.is_dirty:
@@ -564,7 +594,7 @@ class Conversation:
 
     def renew_after_fork(self) -> None:
         """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
-        self.lock, self._durable_lock = threading.RLock(), threading.RLock()
+        self.lock, self._durable_lock, self._is_due = threading.RLock(), threading.RLock(), False
         with self.lock:
             self.model.new_writer()
             self.model.forget_unsaved()
@@ -575,6 +605,7 @@ class Conversation:
             head, pending = self.model.head, sorted(self.model.pending)
             mine = {slot.seq: slot for slot in [*self.model.slots, *self.model.recent] if isinstance(slot, Logged) and slot.seq}
             first = max(after + 1, head.first)
+            unplaced = [slot for slot in self.model.recent if slot.seq == 0 and slot.order < 0]
         if self._durable is None:
             yield from self._hot_history(first, head.next)
             return
@@ -590,6 +621,7 @@ class Conversation:
                     yield loose[seq]
             yield slot
         yield from (loose[seq] for seq in waiting)
+        yield from unplaced
 
     def _hot_history(self, first: int, end: int) -> Iterator[Logged]:
         assert self._hot is not None  # noqa: S101

@@ -20,6 +20,7 @@ from strands_manga_memory.session.records import (
     directory_key,
     joined,
     needed_segments,
+    outside,
     pack,
     parse_writers,
     segments_text,
@@ -29,7 +30,7 @@ from strands_manga_memory.session.records import (
     writers_text,
 )
 from strands_manga_memory.session.split import put_split, whole_values
-from strands_manga_memory.session.window import Body, Logged, Slot, parse_runs, window_text
+from strands_manga_memory.session.window import Body, Logged, Slot, parse_runs, runs_text, window_text
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, WriteStatus, body_field
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
@@ -185,9 +186,13 @@ class DurableTier:
             self.added += added
             if self.collision is not None:
                 return WriteStatus.CONFLICT, draft.head
+        seqs = [slot.seq for slot in draft.slots if isinstance(slot, Logged)]
+        segments = [*segments, *self.log.holding(outside(seqs, segments))]
+        stored = {slot.seq for slot in draft.pending}
+        lacking = [seq for seq in parse_runs(draft.head.pending, record=self._name) if seq not in stored]
         head = dataclasses.replace(
             draft.head,
-            pending="",
+            pending=runs_text(outside(lacking, committed)),
             flushed_turns=draft.head.turns,
             segments=segments_text(needed_segments(draft.slots, segments)),
         )
@@ -203,9 +208,7 @@ class DurableTier:
         }
         bodies = {body_field(slot.number): slot.record for slot in draft.slots if isinstance(slot, Body)}
         parts = {"base": dump(dict(draft.base)), "clear": dump(clear), "head": dump(head.to_dict())}
-        if not self._put_head(
-            draft.epoch, version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}
-        ):
+        if not self._put_head(draft.epoch, version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}):
             return WriteStatus.CONFLICT, draft.head
         self.segments, self.committed, self.added = Segment.parse(head.segments, record=self._name), committed, []
         self.made_by = Save(*list(draft.writers.items())[-1], draft.version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.hot_tier import logged_of
@@ -75,6 +75,15 @@ class SegmentLog:
             for slot in self._messages([item]):
                 if first <= slot.seq:
                     yield slot
+
+    def holding(self, seqs: Iterable[int]) -> list[Segment]:
+        """Return the segments that hold these messages, as far as there are any."""
+        segments: list[Segment] = []
+        for seq in seqs:
+            holder = None if any(seq in segment for segment in segments) else self._holder(seq)
+            if holder is not None:
+                segments.append(Segment(holder["first"], int(holder["last"])))
+        return segments
 
     def beyond(self, seq: int) -> list[int]:
         """Return the first numbers of the segments from ``seq`` on, and last the number after all of them."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
 from strands import Agent, Snapshot
 from strands.hooks import (
@@ -37,9 +37,11 @@ from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope, checked_id, encoded_id
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Kind, Place, directory_key
+from strands_manga_memory.session.stats import SessionStats, stats_of
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.session.window import Logged, tool_use_ids
+from strands_manga_memory.session.waiting import awaitable
+from strands_manga_memory.session.window import Identity, Logged, tool_use_ids
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
@@ -62,40 +64,6 @@ _STATES = {
     "interrupt_state": "state.interrupts",
     "model_state": "state.model",
 }
-
-
-class SessionStats(TypedDict):
-    """What a session manager knows of one conversation.
-
-    Attributes:
-        turns: User requests so far.
-        messages: Messages logged so far.
-        window_messages: Messages in the agent's history.
-        unsaved_messages: Messages that no tier has confirmed.
-        dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
-        possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
-        hot: ``up``, ``down`` or ``none``.
-        durable: ``up``, ``down`` or ``none``.
-        tokens: Tokens of the history, if the conversation manager counts them; else None.
-        budget: Its budget; else None.
-        left: What is left of it; else None.
-        age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the oldest message of the history was logged; None if it is empty.
-    """
-
-    turns: int
-    messages: int
-    window_messages: int
-    unsaved_messages: int
-    dropped_messages: int
-    possible_loss: bool
-    hot: str
-    durable: str
-    tokens: int | None
-    budget: int | None
-    left: int | None
-    age: float
-    oldest_turn_age: float | None
 
 
 class TieredSessionManager(SessionManager[Agent]):
@@ -264,6 +232,9 @@ class TieredSessionManager(SessionManager[Agent]):
             self._restore(agent, conversation, seeds if not has_log else [] if agent.model.stateful else messages)
         if not has_log:
             self._seed(conversation, agent.messages)
+            with conversation.lock:  # an agent as it was built is nothing to save
+                model = conversation.model
+                model.fields = {**_dumped(self._as_built[agent.agent_id]), **model.fields}
         with self._lock:
             self._conversations["A", agent.agent_id] = conversation
             self._agents[agent.agent_id] = agent
@@ -370,8 +341,7 @@ class TieredSessionManager(SessionManager[Agent]):
         return conversation.request()
 
     def _capture(self, agent: Agent, conversation: Conversation, *, in_turn: bool) -> None:
-        snapshot = agent.take_snapshot(preset="session", exclude=["messages"])
-        fields = {_STATES[name]: dump(value) for name, value in snapshot.data.items() if name in _STATES}
+        fields = _dumped(agent.take_snapshot(preset="session", exclude=["messages"]))
         with conversation.lock:
             if not conversation.deleted:
                 conversation.model.capture(agent.messages, fields, in_turn=in_turn)
@@ -382,7 +352,7 @@ class TieredSessionManager(SessionManager[Agent]):
         if tier == "nothing" and self._tiers.on_store_error == "degrade":
             return
         deadline = self._durable_deadline if tier == "durable" else self._hot_deadline
-        waiter = _awaitable(future)
+        waiter = awaitable(future)
         try:
             # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to.
             for _ in range(_MOST_DEADLINES):
@@ -475,7 +445,8 @@ class TieredSessionManager(SessionManager[Agent]):
     def delete_session(self) -> None:
         """Delete every conversation of this session in both tiers and leave tombstones, so no late write brings one back.
 
-        An agent that is alive starts with an empty history at its next invocation.
+        An agent that is alive starts with an empty history at its next invocation, as it was built. Without a durable tier
+        nothing lists a session's agents: those of this manager and the scope's are deleted, others end with their time to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
@@ -541,40 +512,22 @@ class TieredSessionManager(SessionManager[Agent]):
     def _log(self, agent_id: str | None, after: int) -> Iterator[Logged]:
         """Yield what is stored, whoever stored it, then what only this process has."""
         id_ = self._agent_id(agent_id)
+        known = self._conversations.get(("A", id_))
+        newer: dict[Identity, list[Logged]] = {}
+        if known is not None:  # looked at first: what gets saved meanwhile is found in the store too
+            with known.lock:
+                for slot in (*known.model.unsaved_slots(), *known.model.revised):
+                    newer.setdefault(slot.identity, []).append(slot)
         stored = self._new_conversation("A", id_)
         stored.open(inspect=True)
-        yield from stored.history(after=after)
-        known = self._conversations.get(("A", id_))
-        if known is not None:
-            with known.lock:
-                unsaved = known.model.unsaved_slots()
-            yield from unsaved
+        for slot in stored.history(after=after):
+            same = newer.get(slot.identity)
+            yield max(same.pop(0), slot, key=lambda one: one.revision) if same else slot
+        yield from (slot for slots in newer.values() for slot in slots if slot.seq == 0 or slot.seq > after)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""
-        conversation = self._known_or_opened(agent_id)
-        agent = self._agents.get(self._agent_id(agent_id))
-        usage = getattr(agent.conversation_manager, "usage", None) if agent else None
-        used = usage(agent) if callable(usage) else {}
-        now = self._tiers.clock()
-        with conversation.lock:
-            model = conversation.model
-            oldest = next((slot.at for slot in model.slots if hasattr(slot, "at")), None)
-            return SessionStats(
-                turns=model.head.turns,
-                messages=model.head.messages,
-                window_messages=len(agent.messages) if agent else len(model.slots),
-                unsaved_messages=model.unsaved,
-                dropped_messages=conversation.dropped,
-                possible_loss=conversation.possible_loss,
-                hot=_health(self._tiers.hot, self._tiers.hot_health.is_up),
-                durable=_health(self._tiers.durable, self._tiers.durable_health.is_up),
-                tokens=used.get("tokens"),
-                budget=used.get("budget"),
-                left=used.get("left"),
-                age=max(0.0, now - model.head.created),
-                oldest_turn_age=None if oldest is None else max(0.0, now - oldest),
-            )
+        return stats_of(self._known_or_opened(agent_id), self._agents.get(self._agent_id(agent_id)), self._tiers)
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters (mission A1)."""
@@ -609,7 +562,7 @@ class TieredSessionManager(SessionManager[Agent]):
 
     def _agent_id(self, agent_id: str | None) -> str:
         if agent_id is not None:
-            return agent_id
+            return checked_id("agent_id", agent_id)
         if self.scope is not None:
             return self.scope.agent_id
         live = [id_ for kind, id_ in self._conversations if kind == "A"]
@@ -647,34 +600,8 @@ class TieredSessionManager(SessionManager[Agent]):
             conversation.renew_after_fork()
 
 
-def _awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable for ``future`` that does not mind when its loop is closed first."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if waiter.done():
-            return
-        error = future.exception()
-        if error is not None:
-            waiter.set_exception(error)
-            waiter.exception()  # a caller who was cancelled never looks at it
-        else:
-            waiter.set_result(None)
-
-    def done(_: Future[None]) -> None:
-        if not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                logger.debug("event loop closed before the save ended")
-
-    future.add_done_callback(done)
-    return waiter
-
-
-def _health(store: object, is_up: bool) -> str:  # noqa: FBT001 - private
-    return "none" if store is None else "up" if is_up else "down"
+def _dumped(snapshot: Snapshot) -> dict[str, bytes]:
+    return {_STATES[name]: dump(value) for name, value in snapshot.data.items() if name in _STATES}
 
 
 def _is_json(value: Any) -> bool:

@@ -227,7 +227,9 @@ class Model:
         new = [slot for slot in self.recent if slot.seq == 0]
         for slot in new:
             block = self._blocks.get(slot.turn)
-            if self.in_turn and slot.turn == self.turn and (block is None or block.next == block.end):
+            is_open = self.in_turn and slot.turn == self.turn
+            is_open = is_open or any(slot.identity in messages for messages in self._open_elsewhere.values())
+            if is_open and (block is None or block.next == block.end):
                 block = self._blocks[slot.turn] = _Block(self.head.next, self.head.next + _TURN_NUMBERS, self.number)
                 self.head.next = block.end
             if block is not None and block.next < block.end:
@@ -236,9 +238,10 @@ class Model:
             else:
                 slot.seq = self.head.next
                 self.head.next += 1
-            slot.number = self.number
             if durable:
                 self.pending.add(slot.seq)
+        for slot in (slot for slot in self.recent if slot.order and not slot.number):
+            slot.number = self.number
         last = self._blocks.get(self.turn)
         if last is not None and not self.in_turn and self.head.next == last.end:
             self.head.next = last.end = last.next
@@ -260,7 +263,8 @@ class Model:
     def flushed(self, draft: Draft, head: Head) -> None:
         """Take note that the durable tier has stored ``draft``, with ``head``."""
         self.head.segments, self.head.flushed_turns, self.head.garbage = head.segments, head.flushed_turns, ""
-        stored = {slot.seq: slot.revision for slot in draft.pending}
+        lacking = set(parse_runs(head.pending, record="head"))
+        stored = {slot.seq: slot.revision for slot in draft.pending if slot.seq not in lacking}
         now = {s.seq: s for s in (*self.slots, *self.recent) if isinstance(s, Logged) and s.seq in stored}
         self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
         self.pending -= stored.keys()
@@ -280,7 +284,8 @@ class Model:
         stored: Stored,
         *,
         carried: Sequence[Logged] = (),
-        unseen: Collection[Logged] = (),
+        shown: Sequence[Slot] = (),
+        continued: Mapping[int, int] = MappingProxyType({}),
         logged: Collection[Identity] = (),
         seen: Mapping[str, int] = MappingProxyType({}),
         open_elsewhere: Mapping[str, Collection[Identity]] = MappingProxyType({}),
@@ -291,8 +296,10 @@ class Model:
 
         Args:
             stored: What is stored.
-            carried: Messages of others that it lacks; they get new numbers and turns, before our own.
-            unseen: Those of them that no window holds.
+            carried: Messages of others that it lacks. They come before our own, and get new numbers, except where they continue
+                a turn within the numbers that were set aside for it.
+            shown: What a window shows of them.
+            continued: Turns among them that ``stored`` has in part, with their numbers there.
             logged: Messages that are in its log for certain.
             seen: Saves of others, beside those of ``stored``, that the result includes.
             open_elsewhere: Carried messages of turns that others have not finished, by writer.
@@ -303,7 +310,8 @@ class Model:
         if _interrupted(self.fields) or _interrupted(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
         known = self._known_to(stored)
-        ours = {id(slot): slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged) and slot.order}
+        slots = [*self.slots, *self.recent, *self._of_turn]
+        ours = {id(slot): slot for slot in slots if isinstance(slot, Logged) and slot.order}
         again = {slot.identity for slot in carried}
         ours = {key: slot for key, slot in ours.items() if slot.identity not in again}
         lacking = (slot for slot in ours.values() if slot.number == 0 or slot.number > known)
@@ -312,43 +320,67 @@ class Model:
         # unless the save that set them aside was refused, or someone else gave the first part other ones.
         split = {slot.turn for slot in mine} | ({self.turn} if self.in_turn else set())
         begun = {slot.identity: slot for slot in ours.values() if slot.turn in split and slot not in mine}
-        for there in (slot for slot in stored.slots if isinstance(slot, Logged) and slot.identity in begun):
-            own = begun[there.identity]
-            if there.seq != own.seq:
-                self._blocks.pop(own.turn, None)
-            own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
+        renamed: dict[int, int] = {}
+        moved: list[Logged] = []
+        unfinished = set(parse_runs(stored.head.open.get(self.writer, ""), record="head"))
+        for there in [slot for slot in stored.slots if isinstance(slot, Logged)]:
+            own = begun.get(there.identity)
+            if own is not None:
+                if there.seq != own.seq:
+                    self._blocks.pop(own.turn, None)
+                    moved.append(there)
+                own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
+                renamed[own.turn] = there.turn
+            elif there.seq in unfinished and there.turn in split:  # our window has it in another form, or not at all
+                there.order, there.number = 1, known
+                begun[there.identity] = there
         self._blocks = {turn: block for turn, block in self._blocks.items() if known >= block.number}
+        if moved and all(slot.seq in unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
+            first, last = min(slot.seq for slot in moved), max(slot.seq for slot in moved)
+            self._blocks[moved[0].turn] = _Block(last + 1, first + _TURN_NUMBERS, known)
         kept = [slot for slot in stored.slots if not (isinstance(slot, Logged) and slot.identity in begun)]
+        for slot in (*begun.values(), *mine):
+            slot.turn = renamed.get(slot.turn, slot.turn)
+        self.turn = renamed.get(self.turn, self.turn)
         old_turns = sorted({slot.turn for slot in mine} - {slot.turn for slot in begun.values()})
         head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         head.messages += len(mine) + len(carried)
-        fresh = {turn: head.turns + count for count, turn in enumerate(sorted({slot.turn for slot in carried}), 1)}
-        head.turns += len(fresh)
+        new_turns = sorted({slot.turn for slot in carried} - continued.keys())
+        fresh = {**continued, **{turn: head.turns + count for count, turn in enumerate(new_turns, 1)}}
+        head.turns += len(new_turns)
+        starts = [min(parse_runs(runs, record="head"), default=0) for runs in head.open.values()]
+        set_aside = [range(start, start + _TURN_NUMBERS) for start in starts if start + _TURN_NUMBERS <= head.next]
         for slot in carried:
-            slot.seq, slot.number, slot.turn, slot.order = 0, 0, fresh[slot.turn], next(self._foreign_orders)
+            keeps = slot.turn in continued and any(slot.seq in numbers for numbers in set_aside)
+            slot.seq, slot.number = (slot.seq if keeps else 0), 0
+            slot.turn, slot.order = fresh[slot.turn], next(self._foreign_orders)
             slot.record = dump({**load(slot.record), "turn": slot.turn})
         renumbered = {turn: head.turns + count for count, turn in enumerate(old_turns, 1)}
         head.turns += len(renumbered)
         self.turn = renumbered.get(self.turn, self.turn)
         for slot in mine:
-            if slot.turn not in self._blocks:
+            if slot.turn not in self._blocks or moved:
                 slot.seq, slot.number = 0, 0
-            if slot.turn in renumbered:
-                slot.turn = renumbered[slot.turn]
+            if slot.turn in renumbered or slot.turn in renamed.values():
+                slot.turn = renumbered.get(slot.turn, slot.turn)
                 slot.record = dump({**load(slot.record), "turn": slot.turn})
+        parts = {slot.turn for slot in carried} & set(continued.values())
+        earlier = [slot for slot in kept if isinstance(slot, Logged) and slot.turn in parts]
+        kept = [slot for slot in kept if slot not in earlier]
         fields = dict(stored.fields)
         for name in _MERGED_BY_KEY:
             if name in self.fields:
                 fields[name] = _merged(self._stored_fields.get(name), self.fields[name], stored.fields.get(name))
-        self.pending = set(parse_runs(stored.head.pending, record="head")) | {slot.seq for slot in mine if slot.seq}
+        self.pending = set(parse_runs(stored.head.pending, record="head"))
+        self.pending |= {slot.seq for slot in (*carried, *mine) if slot.seq}
         self.recent = [slot for slot in self.recent if slot.seq in self.pending and slot not in mine]
         self.recent += [*carried, *mine]
         self.epoch = stored.epoch + (stored.state == CLOSING)
         self.version = stored.version
         self.writers = {**seen, **{writer: max(n, seen.get(writer, 0)) for writer, n in stored.writers.items()}}
         self.head, self.fields, self._stored_fields = head, fields, dict(stored.fields)
-        shown = [slot for slot in carried if slot not in unseen]
-        self.slots = [*kept, *shown, *begun.values(), *mine] if self.keeps_window else []
+        if self.keeps_window:
+            self.slots = [*kept, *earlier, *shown, *sorted(begun.values(), key=lambda slot: slot.seq), *mine]
         self._blocks = {turn: block for turn, block in self._blocks.items() if turn not in renumbered}
         self._open_elsewhere = dict(open_elsewhere)
         self.touched = self.stale = True
@@ -360,13 +392,24 @@ class Model:
             return self.confirmed_number
         return stored.writers.get(self.writer, 0)
 
+    def doubtful(self, stored: Stored) -> int:
+        """Return the first number of our messages that a tier had confirmed, and ``stored`` may lack; 0 if there are none."""
+        known = self._known_to(stored)
+        ours = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged) and slot.order and slot.seq]
+        return min((slot.seq for slot in ours if known < slot.number <= self.confirmed_number), default=0)
+
     def resequence(self, *, garbage: Iterable[int], beyond: int) -> None:
         """Give every message that the durable tier lacks a new number, because others are stored under the old ones."""
         loose = {
             id(slot): slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged) and slot.seq in self.pending
         }
+        for writer, runs in self.head.open.items():
+            if writer != self.writer:
+                seqs = set(parse_runs(runs, record="head"))
+                self._open_elsewhere[writer] = {slot.identity for slot in loose.values() if slot.seq in seqs}
+        self._open_elsewhere = {writer: messages for writer, messages in self._open_elsewhere.items() if messages}
         for slot in sorted(loose.values(), key=lambda slot: slot.seq):
-            slot.seq, slot.number = 0, 0
+            slot.seq = 0
             slot.order = slot.order or next(self._foreign_orders)
             if slot not in self.recent:
                 self.recent.append(slot)
@@ -387,7 +430,7 @@ class Model:
         for kept in self.slots:
             if isinstance(kept, Logged):
                 kept.order = 0
-        self.recent = []
+        self.recent, self._of_turn = [], []
         self.confirmed_number = self.number
 
     def messages(self, live: Sequence[Message] = ()) -> list[Message]:

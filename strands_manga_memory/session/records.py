@@ -299,6 +299,11 @@ def segments_text(segments: Iterable[Segment]) -> str:
     return ",".join(f"{segment.first}-{segment.last}" for segment in segments)
 
 
+def overlaps(segment: Segment, others: Iterable[Segment]) -> bool:
+    """Tell whether a segment has a number in common with any of the others."""
+    return any(segment.first <= other.last and other.first <= segment.last for other in others)
+
+
 def joined(segments: Iterable[Segment]) -> list[Segment]:
     """Return as few segments as possible that cover the same numbers; beyond ``MOST_RUNS`` the oldest gaps are closed."""
     runs: list[Segment] = []
@@ -308,6 +313,19 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
         runs.append(segment)
     old, new = runs[: 1 - MOST_RUNS], runs[1 - MOST_RUNS :]
     return [Segment(old[0].first, old[-1].last), *new] if old else new
+
+
+def outside(seqs: Iterable[int], segments: Iterable[Segment]) -> list[int]:
+    """Return those of ``seqs`` that no segment holds, in order."""
+    ordered = iter(sorted(segments, key=lambda segment: segment.first))
+    found: list[int] = []
+    segment = next(ordered, None)
+    for seq in sorted(seqs):
+        while segment is not None and segment.last < seq:
+            segment = next(ordered, None)
+        if segment is None or seq < segment.first:
+            found.append(seq)
+    return found
 
 
 def needed_segments(slots: Iterable[Slot], segments: Iterable[Segment]) -> list[Segment]:

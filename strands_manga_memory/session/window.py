@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import re
+import uuid
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -182,9 +183,9 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         wanted = tool_use_ids(message)
         may_be_cut = following is None or message.get("tracking_id") in cut_ids
         if wanted and may_be_cut and (following is None or not wanted <= tool_result_ids(following)):
-            result += [_results(wanted), _note()]
+            result += [_results(wanted, after=message), _note(after=message)]
         elif _is_end_of_cut(message, following, cut_ids):
-            result.append(_note())
+            result.append(_note(after=message))
     return result
 
 
@@ -208,6 +209,20 @@ def _is_plain_user(message: Message) -> bool:
     return message["role"] == "user" and not tool_result_ids(message)
 
 
+def shown_of(window: Iterable[Slot], carried: Sequence[Logged]) -> list[Slot]:
+    """Return what a window shows of some of its messages: themselves, edited forms of them, and what closes their turns."""
+    by_identity = {slot.identity: slot for slot in carried}
+    ids = {slot.tracking_id for slot in carried}
+    shown: list[Slot] = []
+    for slot in window:
+        if isinstance(slot, Logged):
+            if slot.identity in by_identity:
+                shown.append(by_identity[slot.identity])
+        elif slot.tracking_id in ids or (shown and {_CUT_MARK, _CUT_RESULTS} & _marks(slot.message).keys()):
+            shown.append(Body(slot.tracking_id, slot.fingerprint, slot.record))
+    return shown
+
+
 def _is_note(message: Message) -> bool:
     return _CUT_MARK in _marks(message)
 
@@ -216,12 +231,23 @@ def _marks(message: Message) -> Mapping[str, Any]:
     return (message.get("metadata") or {}).get("custom") or {}
 
 
-def _note() -> Message:
-    return {"role": "assistant", "content": [{"text": CUT_TEXT}], "metadata": {"custom": {_CUT_MARK: True}}}
-
-
-def _results(ids: set[str]) -> Message:
+def _note(*, after: Message) -> Message:
     return {
+        "role": "assistant",
+        "content": [{"text": CUT_TEXT}],
+        "tracking_id": _id(_CUT_MARK, after),
+        "metadata": {"custom": {_CUT_MARK: True}},
+    }
+
+
+def _id(what: str, after: Message) -> str:
+    """Return the same id in every process, as each of them closes the turn for itself."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{what} {after.get('tracking_id')}"))
+
+
+def _results(ids: set[str], *, after: Message) -> Message:
+    return {
+        "tracking_id": _id(_CUT_RESULTS, after),
         "role": "user",
         "content": [
             {"toolResult": {"toolUseId": id_, "status": "error", "content": [{"text": CUT_TEXT}]}} for id_ in sorted(ids)

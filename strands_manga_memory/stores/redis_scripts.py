@@ -128,7 +128,11 @@ if kept then
   if replaced == '1' or kept.s == 'deleted' then
     redis.call('DEL', key)
   else
-    for i = 13, 12 + removed do redis.call('HDEL', key, 'f:' .. ARGV[i]) end
+    for first = 13, 12 + removed, 5000 do
+      local fields = {}
+      for i = first, math.min(first + 4999, 12 + removed) do fields[#fields + 1] = 'f:' .. ARGV[i] end
+      redis.call('HDEL', key, unpack(fields))
+    end
   end
 elseif expected_epoch ~= '' then
   return {'missing', '0', '0', ''}

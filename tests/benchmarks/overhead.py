@@ -1,10 +1,17 @@
-"""overhead: what the whole layer adds to a bare agent's text turn, with embedded stores."""
+"""overhead: what the whole layer adds to a bare agent's text turn, with embedded stores.
+
+On one processor: a turn waits for its save, so a second one makes none faster, but a virtual machine may take longer to wake it
+than the whole layer takes, or not, as the kernel happens to place the writer's thread. What that makes of it is shown too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -28,36 +35,61 @@ def bare_agent(**settings: Any) -> Agent:
     return Agent(model=ScriptedModel(lambda _: text(500)), callback_handler=None, **settings)
 
 
-async def _paired(layered: Agent, label: str) -> tuple[list[float], list[float]]:
-    """Alternate turns of the layered agent and of a bare one with a history of the same length."""
-    for _ in range(_WARM_UP):
-        await turn_ms(layered, text(500))
-    bare = bare_agent(conversation_manager=SlidingWindowConversationManager(window_size=len(layered.messages)))
-    for _ in range(_WARM_UP):
-        await turn_ms(bare, text(500))
-    pairs: list[tuple[float, float]] = []
-    for number in progress(range(_TURNS), label):
+async def _side_by_side(agents: Mapping[str, Agent]) -> dict[str, list[float]]:
+    """Return how long the same turns take each agent, one agent after the other, each first as often as last."""
+    times: dict[str, list[float]] = {name: [] for name in agents}
+    order = list(agents)
+    for _ in progress(range(_TURNS), f"{_TURNS} turns, bare and layered side by side"):
         prompt = text(500)
-        if number % 2:
-            without = await turn_ms(bare, prompt)
-            pairs.append((without, await turn_ms(layered, prompt)))
-        else:
-            with_layer = await turn_ms(layered, prompt)
-            pairs.append((await turn_ms(bare, prompt), with_layer))
-    return [without for without, _ in pairs], [with_layer for _, with_layer in pairs]
+        for name in order:
+            times[name].append(await turn_ms(agents[name], prompt))
+        order.reverse()
+    return times
 
 
-def _layer() -> dict[str, float]:
+async def _warmed_up(agent: Agent) -> Agent:
+    for _ in range(_WARM_UP):
+        await turn_ms(agent, text(500))
+    return agent
+
+
+async def _turns(layered: Agent) -> dict[str, list[float]]:
+    await _warmed_up(layered)
+    # Strands copies the history for every model call, so an agent with a shorter one is faster, whatever made it shorter.
+    same_length = SlidingWindowConversationManager(window_size=len(layered.messages))
+    return await _side_by_side(
+        {
+            "bare": await _warmed_up(bare_agent()),
+            "layered": layered,
+            "same_length": await _warmed_up(bare_agent(conversation_manager=same_length)),
+        }
+    )
+
+
+def _layer(session: str) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3")
-        layered = bare_agent(**memory.agent_kwargs(user_id="u", session_id="s"))
-        bare_ms, layered_ms = asyncio.run(_paired(layered, f"{_TURNS} turns, bare and layered in turn"))
+        times = asyncio.run(_turns(bare_agent(**memory.agent_kwargs(user_id="u", session_id=session))))
         memory.close()
-    return {
-        "bare_text_turn_ms": median(bare_ms),
-        "layered_text_turn_ms": median(layered_ms),
-        "added_to_a_text_turn_ms": median(after - before for before, after in zip(bare_ms, layered_ms, strict=True)),
-    }
+    return times
+
+
+def _added_to(name: str, times: Mapping[str, list[float]]) -> float:
+    return median(after - before for before, after in zip(times[name], times["layered"], strict=True))
+
+
+@contextmanager
+def _one_processor() -> Iterator[None]:
+    """Keep this thread, and those it starts, on one processor, where the system can."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _fingerprints() -> float:
@@ -75,5 +107,14 @@ def _fingerprints() -> float:
 
 
 def run() -> dict[str, float]:
-    """Time both agents in one run."""
-    return {**_layer(), "fingerprint_of_200_messages_ms": _fingerprints()}
+    """Time the agents in one run."""
+    with _one_processor():
+        times = _layer("one")
+    return {
+        "bare_text_turn_ms": median(times["bare"]),
+        "layered_text_turn_ms": median(times["layered"]),
+        "added_to_a_text_turn_ms": _added_to("bare", times),
+        "added_to_a_text_turn_with_a_history_as_short_ms": _added_to("same_length", times),
+        "added_to_a_text_turn_on_all_processors_ms": _added_to("bare", _layer("all")),
+        "fingerprint_of_200_messages_ms": _fingerprints(),
+    }

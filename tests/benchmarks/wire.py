@@ -23,6 +23,8 @@ from tests import servers
 PATIENT = 5.0
 """Seconds a turn waits for its tier where counts are taken: a busy machine must not turn a count into a timeout."""
 
+READS = ("GetItem", "BatchGetItem", "Query")
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -130,7 +132,7 @@ class WriteUnits:
             writes = [write for writes in body["RequestItems"].values() for write in writes]
             puts = [self._put(write["PutRequest"]["Item"]) for write in writes if "PutRequest" in write]
             return sum(puts) + sum(self._deleted(write["DeleteRequest"]["Key"]) for write in writes if "DeleteRequest" in write)
-        if request.operation in ("GetItem", "BatchGetItem", "Query"):
+        if request.operation in READS:
             return 0
         raise ValueError(f"no cost is known for {request.operation}")
 

@@ -27,6 +27,7 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands_manga_memory import ConversationScope, TieredSessionManager
 from strands_manga_memory.session.window import CUT_TEXT
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.servers import wait_until
 from tests.unit.session.support import (
     KINDS,
     PATIENT,
@@ -733,13 +734,19 @@ def test_loss_is_reported_if_and_only_if_the_hot_tier_may_have_been_ahead(both: 
 
 def test_a_conversation_is_saved_a_second_after_its_first_message(both: Stores) -> None:
     """However many messages follow within less than a second of one another."""
-    manager = both.manager()
-    live = agent(manager, tools=[find])
-    later: list[tuple[Any, float]] = []
-    manager._tiers.writer.later = lambda key, delay, work, **named: later.append((key, named.get("replace", True)))
+    live = both.agent(tools=[find])
+    writer = live._session_manager._tiers.writer
+    delays: list[float] = []
+    later = writer.later
+    writer.later = lambda key, delay, work: (delays.append(delay), later(key, delay, work))
     live.tool.find(title="x")
-    assert len(later) >= 1
-    assert not later[-1][1], "a later message must not put off the save of the first"
+    live.tool.find(title="y")
+    assert delays == [1.0]
+    live("hello")
+    assert delays == [1.0, 1.0]
+    wait_until(lambda: len(both.agent().messages) == 10, "the save")
+    live.tool.find(title="z")
+    wait_until(lambda: len(both.agent().messages) == 14, "the save a second later")
 
 
 def test_a_turn_cut_by_a_crash_restores_usable(stores: Stores) -> None:

@@ -67,6 +67,16 @@ class Stores:
             for key in self.client.scan_iter(match="smm:*"):
                 self.client.delete(key)
 
+    def elsewhere(self) -> Stores:
+        """The same servers through objects of one's own, and so a writer of one's own, as in another process."""
+        hot = RedisHotStore(self.hot._client) if isinstance(self.hot, RedisHotStore) else self.hot
+        durable = self.durable
+        if isinstance(durable, SQLiteTable):
+            durable = SQLiteTable(durable._path)
+        elif isinstance(durable, DynamoDBTable):
+            durable = DynamoDBTable(durable._client, SESSIONS, name=durable._name, deadline=10.0)
+        return Stores(hot, durable, self.session, client=self.client, settings=self.settings)
+
     def only_durable(self) -> Stores:
         """The same, as a process sees it that has no hot tier."""
         return Stores(None, self.durable, self.session, settings=self.settings)
@@ -322,6 +332,10 @@ class InlineWriter:
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], **_: Any) -> None:
         """Leave ``work`` for ``time_passes``."""
         self._later[key] = work
+
+    def cancel_later(self, key: Hashable) -> None:
+        """Forget what was left for ``time_passes`` under ``key``."""
+        self._later.pop(key, None)
 
     def work_off(self) -> None:
         """Do what waits."""

@@ -1,0 +1,296 @@
+"""A deleted session is gone from both tiers and from memory, a late write cannot bring it back, and its id can be used again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from strands import tool
+from strands.agent.conversation_manager import NullConversationManager, SummarizingConversationManager
+from strands.hooks import AfterModelCallEvent
+
+from strands_manga_memory import ConversationScope, StoreUnavailableError
+from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from tests.servers import wait_until
+from tests.unit.session.support import (
+    KINDS,
+    Stores,
+    agent,
+    everything_stored,
+    open_stores,
+    same,
+    texts,
+    user,
+)
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+WORD = "Nausicaä"
+
+
+def check_gone(stores: Stores) -> None:
+    assert WORD.encode() not in everything_stored(stores)
+    manager = stores.manager()
+    assert not manager.exists()
+    assert list(manager.history()) == []
+
+
+def test_everything_goes_and_the_id_can_be_used_again(stores: Stores) -> None:
+    live = stores.agent(flush_every=1)
+    for number in range(7):
+        live(f"{WORD} {number}")
+    live._session_manager.set_metadata(cart=[WORD])
+    live._session_manager.flush()
+    stores.manager().delete_session()
+    check_gone(stores)
+    fresh = stores.agent()
+    assert fresh.messages == []
+    fresh("new")
+    fresh._session_manager.flush()
+    assert texts(stores.agent().messages) == ["new", "ok"]
+    assert texts(stores.manager().history()) == ["new", "ok"]
+    assert stores.manager().stats()["turns"] == 1
+    assert WORD.encode() not in everything_stored(stores)
+
+
+def test_a_live_agent_starts_empty_with_the_state_it_was_built_with(stores: Stores) -> None:
+    manager = stores.manager()
+    live = agent(manager, state={"built": 1}, conversation_manager=SummarizingConversationManager())
+    live(f"about {WORD}")
+    live.state.set("favourite", WORD)
+    live.conversation_manager._summary_message = user(f"summary of {WORD}")
+    live("again")
+    manager.delete_session()
+    check_gone(stores)
+    live("hello")
+    assert texts(live.messages) == ["hello", "ok"]
+    assert texts(live.model.requests[-1].messages) == ["hello"]
+    assert live.state.get() == {"built": 1}
+    manager.flush()
+    assert WORD.encode() not in everything_stored(stores)
+    assert texts(manager.history()) == ["hello", "ok"]
+    restored = stores.agent(conversation_manager=SummarizingConversationManager())
+    assert same(restored.messages, live.messages)
+    assert restored.state.get() == {"built": 1}
+
+
+def test_another_process_notices_at_its_next_turn(stores: Stores) -> None:
+    other = stores.agent(state={"built": 1})
+    other(f"about {WORD}")
+    other.state.set("favourite", WORD)
+    other._session_manager.flush()
+    stores.manager().delete_session()
+    other(f"a late word about {WORD}")
+    assert WORD.encode() not in everything_stored(stores)
+    assert other._session_manager.stats()["dropped_messages"] == 2
+    other("hello")
+    assert texts(other.messages) == ["hello", "ok"]
+    assert other.state.get() == {"built": 1}
+    other._session_manager.flush()
+    assert texts(stores.manager().history()) == ["hello", "ok"]
+    assert WORD.encode() not in everything_stored(stores)
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_process_that_ends_after_the_deletion_brings_nothing_back(stores: Stores, closing: bool) -> None:
+    other = stores.agent(flush_every=100)
+    other("hello")
+    other._session_manager.flush()
+    other(f"about {WORD}")
+    stores.manager().delete_session()
+    for _ in range(2):
+        if closing:
+            other._session_manager.close()
+        else:
+            other._session_manager.flush()
+        check_gone(stores)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_deleted_in_the_middle_of_a_turn(stores: Stores, save_on: str) -> None:
+    manager = stores.manager(save_on=save_on)
+    live = agent(manager)
+    live(f"about {WORD}")
+    deleted: list[bool] = []
+
+    def delete(event: AfterModelCallEvent) -> None:
+        if not deleted:
+            deleted.append(True)
+            stores.manager().delete_session()
+
+    live.hooks.add_callback(AfterModelCallEvent, delete)
+    live(f"more about {WORD}")
+    manager.flush()
+    check_gone(stores)
+    live("hello")
+    manager.flush()
+    assert texts(stores.agent().messages) == ["hello", "ok"]
+    assert WORD.encode() not in everything_stored(stores)
+
+
+def test_deleted_by_oneself_in_the_middle_of_a_turn(stores: Stores) -> None:
+    manager = stores.manager()
+
+    @tool
+    def forget_me() -> str:
+        """Forget everything."""
+        manager.delete_session()
+        return f"forgot {WORD}"
+
+    live = agent(manager, ScriptedModel([[{"toolUse": {"toolUseId": "f", "name": "forget_me", "input": {}}}], WORD]), tools=[forget_me])
+    live(f"forget {WORD}")
+    manager.flush()
+    check_gone(stores)
+    live("hello")
+    assert texts(live.messages) == ["hello", "ok"]
+
+
+def test_recreated_by_another_process_before_we_notice(stores: Stores) -> None:
+    old = stores.agent()
+    old(f"about {WORD}")
+    old._session_manager.flush()
+    stores.manager().delete_session()
+    new = stores.agent()
+    new("a new start")
+    new._session_manager.flush()
+    old(f"late {WORD}")
+    old("hello")
+    old._session_manager.flush()
+    assert texts(stores.manager().history()) == ["a new start", "ok", "hello", "ok"]
+    assert texts(old.messages) == ["a new start", "ok", "hello", "ok"]
+    assert WORD.encode() not in everything_stored(stores)
+    assert same(stores.agent().messages, old.messages)
+
+
+def test_every_agent_and_orchestrator_of_the_session_goes(stores: Stores) -> None:
+    from strands.multiagent import GraphBuilder
+
+    manager = stores.manager(flush_every=1)
+    for id_ in ("librarian", "cash~ier", "日本"):
+        agent(manager, agent_id=id_)(f"{WORD} for {id_}")
+    builder = GraphBuilder()
+    builder.add_node(agent(None), "only")
+    builder.set_session_manager(manager)
+    builder.set_graph_id("tour")
+    builder.set_execution_timeout(60)
+    builder.build()(f"show me {WORD}")
+    manager.flush()
+    assert WORD.encode() in everything_stored(stores)
+    if stores.durable is None:  # nothing lists them
+        manager.delete_session()
+    stores.manager().delete_session()
+    assert WORD.encode() not in everything_stored(stores)
+    for id_ in ("librarian", "cash~ier", "日本"):
+        assert not stores.manager().exists(id_)
+
+
+def test_deleting_what_is_not_there(stores: Stores) -> None:
+    manager = stores.manager()
+    manager.delete_session()
+    manager.delete_session()
+    assert not manager.exists()
+    live = agent(manager)
+    live("hello")
+    assert stores.manager().exists()
+
+
+def test_deleted_and_recreated_many_times(stores: Stores) -> None:
+    live = stores.agent(flush_every=1)
+    for number in range(5):
+        live(f"life {number}")
+        live._session_manager.flush()
+        assert texts(stores.manager().history()) == [f"life {number}", "ok"]
+        live._session_manager.delete_session()
+    assert not stores.manager().exists()
+
+
+@pytest.mark.parametrize("down", ["hot", "durable"])
+def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str) -> None:
+    both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
+    live = both.agent(flush_every=1)
+    live(f"about {WORD}")
+    live._session_manager.flush()
+    tier = both.hot if down == "hot" else both.durable
+    tier.down = True
+    manager = both.manager()
+    with pytest.raises(StoreUnavailableError):
+        manager.delete_session()
+    tier.down = False
+
+    def deleted() -> bool:
+        with suppress(StoreUnavailableError):
+            manager.delete_session()
+            return True
+        return False
+
+    wait_until(deleted, "deletion")
+    check_gone(both)
+    live("hello")
+    live("again")
+    assert WORD.encode() not in everything_stored(both)
+
+
+def test_large_values_go_with_all_their_parts(stores: Stores) -> None:
+    import random
+
+    noise = WORD + random.Random(1).randbytes(500_000).hex()
+    live = stores.agent(flush_every=1, conversation_manager=NullConversationManager())
+    live(noise)
+    live._session_manager.flush()
+    stores.manager().delete_session()
+    check_gone(stores)
+    if stores.durable is not None:
+        rows = [str(row["sk"]) for row in stores.durable.query(stores.session)]
+        assert rows == ["A:default#HEAD"]
+
+
+def test_only_the_session_of_the_scope_goes(both: Stores) -> None:
+    scopes = [ConversationScope(both.session, "one"), ConversationScope(both.session, "two")]
+    for scope in scopes:
+        both.agent(session=scope)("hello")
+    both.manager(scopes[0]).delete_session()
+    assert not both.manager(scopes[0]).exists()
+    assert both.manager(scopes[1]).exists()
+
+
+def test_metadata_of_a_deleted_session_is_gone(stores: Stores) -> None:
+    manager = stores.manager()
+    manager.set_metadata(cart=[WORD])
+    stores.manager().delete_session()
+    assert "cart" not in manager.metadata()
+    check_gone(stores)
+    manager.set_metadata(locale="ja")
+    assert stores.manager().metadata()["locale"] == "ja"
+    assert "cart" not in stores.manager().metadata()
+
+
+def test_pending_work_of_a_dead_process_is_no_resurrection(both: Stores) -> None:
+    """A flush that was under way while the session was deleted leaves no segment behind."""
+    table: Any = both.durable
+    other = both.elsewhere()
+    put = table.put
+    held: list[Any] = []
+
+    def put_later(item: Any, **named: Any) -> bool:
+        if "#LOG#" in str(item["sk"]) and not held:
+            held.append(True)
+            other.manager().delete_session()
+        return put(item, **named)
+
+    live = both.agent()
+    table.put = put_later
+    live(f"about {WORD}")
+    live._session_manager.flush()
+    table.put = put
+    other.durable.close()
+    check_gone(both)

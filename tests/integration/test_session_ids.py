@@ -1,0 +1,170 @@
+"""No choice of ids lets one conversation reach another: restore, exists, history, metadata, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import ConversationScope, CorruptRecordError
+from strands_manga_memory.session.records import Place
+from tests.unit.session.support import KINDS, Stores, agent, open_stores, texts
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+NASTY = (
+    "a",
+    "a*",
+    "a?",
+    "[a]",
+    "a:b",
+    "a#b",
+    "a#HEAD",
+    "a/b",
+    "a%2Fb",
+    "a~b",
+    "a~001",
+    "a b",
+    "a\nb",
+    "a\x00b",
+    "{x}",
+    "{x}:y",
+    "日本",
+    "日本語",
+    "A",
+    "aa",
+    ".",
+    "-",
+    "a!b",
+    "x" * 512,
+    "x" * 511,
+    "日" * 512,
+    "日" * 511 + "本",
+    "y" * 300 + "1",
+    "y" * 300 + "2",
+)
+
+
+def test_sessions_do_not_cross(stores: Stores) -> None:
+    for number, id_ in enumerate(NASTY):
+        live = stores.agent(session=f"{stores.session}{id_}")
+        live(f"in session {number}")
+        live._session_manager.set_metadata(number=number)
+        live._session_manager.flush()
+    for number, id_ in enumerate(NASTY):
+        manager = stores.manager(f"{stores.session}{id_}")
+        assert manager.exists()
+        assert texts(manager.history()) == [f"in session {number}", "ok"]
+        assert manager.metadata()["number"] == number
+        assert texts(agent(manager).messages) == [f"in session {number}", "ok"]
+    for gone, id_ in enumerate(NASTY):
+        stores.manager(f"{stores.session}{id_}").delete_session()
+        for number, other in enumerate(NASTY):
+            manager = stores.manager(f"{stores.session}{other}")
+            if number <= gone or number % 7 == gone % 7:
+                assert manager.exists() == (number > gone)
+    assert not any(stores.manager(f"{stores.session}{id_}").exists() for id_ in NASTY)
+
+
+def test_agents_do_not_cross(stores: Stores) -> None:
+    ids = [id_ for id_ in NASTY if "/" not in id_ and "\x00" not in id_]
+    manager = stores.manager(flush_every=1)
+    live = [agent(manager, agent_id=id_) for id_ in ids]
+    for turn in range(2):
+        for number, each in enumerate(live):
+            each(f"turn {turn} of agent {number}")
+    manager.flush()
+    manager = stores.manager()
+    for number, id_ in enumerate(ids):
+        expected = [f"turn 0 of agent {number}", "ok", f"turn 1 of agent {number}", "ok"]
+        assert texts(manager.history(id_)) == expected
+        assert texts(agent(manager, agent_id=id_).messages) == expected
+        assert manager.stats(id_)["turns"] == 2
+
+
+def test_scopes_do_not_cross(stores: Stores) -> None:
+    name = stores.session
+    scopes = [
+        ConversationScope(name, "s"),
+        ConversationScope(name, "s", tenant="t"),
+        ConversationScope(name, "s", tenant="T"),
+        ConversationScope(f"t:{name}", "s"),
+        ConversationScope(f"{name}:s", "s"),
+        ConversationScope(name, "s:s"),
+        ConversationScope(name, "s", "librarian"),
+        ConversationScope("s", name),
+        ConversationScope(name, "s", tenant="t:t"),
+        ConversationScope(name, "s", tenant="日本"),
+    ]
+    for number, scope in enumerate(scopes):
+        live = stores.agent(session=scope, agent_id=scope.agent_id)
+        live(f"in scope {number}")
+        live._session_manager.flush()
+    plain = stores.agent(session=f"{name}:s")
+    plain("plain")
+    for number, scope in enumerate(scopes):
+        manager = stores.manager(scope)
+        assert texts(manager.history()) == [f"in scope {number}", "ok"]
+        assert texts(agent(manager, agent_id=scope.agent_id).messages) == [f"in scope {number}", "ok"]
+    stores.manager(scopes[1]).delete_session()
+    left = [number for number, scope in enumerate(scopes) if stores.manager(scope).exists()]
+    assert left == [number for number in range(len(scopes)) if number != 1]
+    assert stores.manager(f"{name}:s").exists()
+
+
+def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
+    """Should two ids ever share a key (a collision of SHA-256), the second one is told so, and nothing is overwritten."""
+    first = both.agent(session="z" * 300 + both.session)
+    first("mine")
+    first._session_manager.flush()
+    manager = both.manager("z" * 300 + both.session + "x")
+    manager._storage_id = first._session_manager._storage_id
+    with pytest.raises(CorruptRecordError, match="belongs to other ids"):
+        agent(manager)
+    with pytest.raises(CorruptRecordError, match="belongs to other ids"):
+        manager.exists()
+    assert texts(first._session_manager.history()) == ["mine", "ok"]
+
+
+def test_places_are_injective() -> None:
+    from itertools import product
+
+    from strands_manga_memory.scope import encoded_id
+
+    ids = [*NASTY, "a:A", "M:a", "A:a", "~", "a#LOG#000000000001"]
+    places: dict[Any, Any] = {}
+    for session, kind, id_ in product(ids, ("A", "M"), ids):
+        place = Place.of(encoded_id(session), kind, id_)
+        assert places.setdefault(place.conversation, (session, kind, id_)) == (session, kind, id_)
+        assert Place.named(place.conversation) == place
+        first, last = place.everything
+        assert first <= place.head_key[1] <= last
+        assert first <= place.log_key(1)[1] <= last
+        assert first <= f"{place.log_key(10**12 - 1)[1]}~001.x" <= last
+    one = Place.of("s", "A", "a")
+    for id_ in ids:
+        if id_ != "a":
+            other = Place.of("s", "A", id_)
+            first, last = one.everything
+            assert not first <= other.head_key[1] <= last
+            assert not first <= other.log_key(1)[1] <= last
+
+
+@pytest.mark.parametrize("id_", ["", "  ", "x" * 1025, 7, None, b"a", "\ud800"])
+def test_bad_agent_ids_are_refused(both: Stores, id_: Any) -> None:
+    manager = both.manager()
+    if id_ is None:
+        assert not manager.exists(None)
+        return
+    for look in (manager.exists, manager.stats, manager.metadata, lambda agent_id: list(manager.history(agent_id))):
+        with pytest.raises(ValueError, match="agent_id must"):
+            look(id_)

@@ -1,0 +1,569 @@
+"""Two clocks: the hot tier's time to live and the session's; what refreshes them; the sweeper that ends what is over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import (
+    CorruptRecordError,
+    InMemoryHotStore,
+    SessionSweeper,
+    StoreUnavailableError,
+    TtlPolicy,
+)
+from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.records import Place
+from strands_manga_memory.stores import HotRecord, RedisHotStore
+from strands_manga_memory.stores.hot import ACTIVE, CLOSING
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
+from tests.unit.session.support import (
+    MemoryTable,
+    Stores,
+    SurvivingHotStore,
+    agent,
+    open_stores,
+    same,
+    texts,
+    user,
+)
+
+
+class Timed(Stores):
+    """Stores whose clock the test moves."""
+
+    clock: FakeClock
+
+    @classmethod
+    def made(cls, *, hot: bool = True, durable: bool = True, **settings: Any) -> Timed:
+        clock = FakeClock()
+        stores = cls(
+            SurvivingHotStore(clock=clock) if hot else None,
+            MemoryTable() if durable else None,
+            "s",
+            settings={"clock": clock, **settings},
+        )
+        stores.clock = clock
+        return stores
+
+    @property
+    def record(self) -> HotRecord | None:
+        return self.hot.load(Place.of("s", "A", "default").conversation, [], touch=False)
+
+    def sweeper(self, finalizer: Any = None, **named: Any) -> SessionSweeper:
+        ttl = self.settings.get("ttl")
+        tiers: dict[str, Any] = {"hot": self.hot, "durable": self.durable}
+        return SessionSweeper(**{**tiers, "finalizer": finalizer, "ttl": ttl, "clock": self.clock, **named})
+
+
+@pytest.fixture
+def timed() -> Timed:
+    return Timed.made()
+
+
+# The policy at work
+
+
+@pytest.mark.parametrize(
+    ("tier", "depth", "first", "deep"),
+    [("standard", 10, 1800, 2700), ("premium", 8, 2700, 3600), ("vip", 5, 3600, 7200), ("unknown", 10, 1800, 2700)],
+)
+def test_hybrid_by_tier_and_depth(tier: str, depth: int, first: float, deep: float) -> None:
+    stores = Timed.made(ttl=TtlPolicy(tier))
+    live = stores.agent()
+    for turn in range(1, depth + 2):
+        live(f"turn {turn}")
+        assert stores.record.ttl == (deep if turn >= depth else first)
+        stores.clock.advance(stores.record.ttl - 1)
+        assert stores.record.expires_in == 1
+    stores.clock.advance(1)
+    assert list(stores.hot.expired()) == [Place.of("s", "A", "default").conversation]
+
+
+def test_sliding_is_refreshed_by_the_agents_reads_and_writes() -> None:
+    stores = Timed.made(ttl=TtlPolicy(mode="sliding", seconds=100))
+    live = stores.agent()
+    live("one")
+    stores.clock.advance(60)
+    live("two")
+    assert stores.record.expires_in == 100
+    stores.clock.advance(60)
+    stores.agent()
+    assert stores.record.expires_in == 100
+
+
+def test_activity_is_refreshed_by_writes_only() -> None:
+    stores = Timed.made(ttl=TtlPolicy(mode="activity", seconds=100))
+    live = stores.agent()
+    live("one")
+    stores.clock.advance(60)
+    stores.agent()
+    assert stores.record.expires_in == 40
+    live("two")
+    assert stores.record.expires_in == 100
+
+
+def test_fixed_is_never_refreshed() -> None:
+    stores = Timed.made(ttl=TtlPolicy(mode="fixed", seconds=100))
+    live = stores.agent()
+    live("one")
+    stores.clock.advance(60)
+    stores.agent()
+    live("two")
+    assert stores.record.expires_in == 40
+
+
+@pytest.mark.parametrize("mode", ["sliding", "activity", "fixed", "hybrid"])
+def test_looking_refreshes_nothing(mode: Any) -> None:
+    stores = Timed.made(ttl=TtlPolicy(mode=mode, seconds=100))
+    live = stores.agent()
+    live("one")
+    live._session_manager.flush()
+    head = dict(stores.durable.rows["s", "A:default#HEAD"])
+    stores.clock.advance(60)
+    for manager in (live._session_manager, stores.manager()):
+        manager.exists()
+        manager.stats()
+        manager.metadata()
+        list(manager.history())
+        list(manager.records())
+    stores.sweeper().run_once()
+    assert stores.record.expires_in == 40
+    assert stores.durable.rows["s", "A:default#HEAD"] == head
+
+
+def test_physical_expiry_leaves_an_hour(timed: Timed) -> None:
+    live = timed.agent()
+    live("one")
+    live._session_manager.flush()
+    head = timed.durable.rows["s", "A:default#HEAD"]
+    assert head["expires_at"] == timed.clock() + 86_400 + 3600
+    assert not any("expires_at" in row for key, row in timed.durable.rows.items() if "#LOG#" in key[1])
+    timed.clock.advance(1800 + 3599)
+    assert timed.record is not None
+    timed.clock.advance(1)
+    assert timed.record is None
+
+
+@pytest.mark.parametrize("grace", [3600.0, 7200.0])
+def test_the_grace_of_the_durable_tier(grace: float) -> None:
+    stores = Timed.made(hot=False, ttl=TtlPolicy(grace=grace, session=100))
+    live = stores.agent()
+    live("one")
+    assert stores.durable.rows["s", "A:default#HEAD"]["expires_at"] == stores.clock() + 100 + grace
+
+
+# The end of a conversation
+
+
+def test_a_return_within_the_session_takes_it_up_again(timed: Timed) -> None:
+    live = timed.agent()
+    live("one")
+    live("two")
+    timed.clock.advance(5 * 3600)
+    assert timed.record is None
+    live._session_manager.flush()
+    again = timed.agent()
+    assert same(again.messages, live.messages)
+    again("three")
+    assert texts(timed.manager().history()) == ["one", "ok", "two", "ok", "three", "ok"]
+    assert timed.record.expires_in == 1800
+
+
+def test_an_expired_hot_copy_that_is_still_there_is_taken_up(timed: Timed) -> None:
+    live = timed.agent()
+    live("one")
+    timed.clock.advance(1801)
+    again = timed.agent()
+    assert same(again.messages, live.messages)
+    again("two")
+    assert same(timed.agent().messages, again.messages)
+
+
+def test_after_the_session_a_new_one_begins(timed: Timed) -> None:
+    live = timed.agent(state={"basket": 1})
+    live("one")
+    live._session_manager.close()
+    timed.clock.advance(86_401)
+    fresh = timed.agent()
+    assert fresh.messages == []
+    assert fresh.state.get() == {}
+    assert not timed.manager().exists()
+    fresh("new")
+    fresh._session_manager.flush()
+    assert texts(timed.agent().messages) == ["new", "ok"]
+    assert texts(timed.manager().history()) == ["new", "ok"]
+    assert timed.manager().stats()["turns"] == 1
+
+
+def test_a_session_lives_on_while_it_is_used(timed: Timed) -> None:
+    live = timed.agent(flush_every=1)
+    for number in range(5):
+        live(f"question {number}")
+        live._session_manager.flush()
+        timed.clock.advance(80_000)
+    assert same(timed.agent().messages, live.messages)
+
+
+@pytest.mark.parametrize(("hot", "durable"), [(True, False), (False, True), (True, True)])
+def test_it_ends_as_one(hot: bool, durable: bool) -> None:
+    """Never half of it: history, state and metadata end together, and nothing of it reaches the next one."""
+    stores = Timed.made(hot=hot, durable=durable, ttl=TtlPolicy(session=3600))
+    live = stores.agent(state={"basket": 1})
+    for number in range(7):
+        live(f"question {number}")
+    live._session_manager.set_metadata(locale="ja")
+    live._session_manager.flush()
+    for seconds in (1799, 2, 1797, 4, 3600, 3600):
+        stores.clock.advance(seconds)
+        manager = stores.manager()
+        whole = len(list(manager.history())) == 14
+        assert manager.exists() == whole
+        assert ("locale" in manager.metadata()) == whole
+        assert (manager.stats()["turns"] == 7) == whole
+        built = stores.manager()
+        conversation = Conversation(Place.of("s", "A", "default"), built._tiers, base={})
+        messages = conversation.open(inspect=True)
+        assert (len(messages or []) == 14) == whole
+    assert not whole
+    fresh = stores.agent()
+    assert (fresh.messages, fresh.state.get()) == ([], {})
+    fresh("new")
+    fresh._session_manager.flush()
+    assert texts(stores.manager().history()) == ["new", "ok"]
+    assert "locale" not in stores.manager().metadata()
+
+
+def test_a_hot_only_session_ends_at_its_time_to_live() -> None:
+    stores = Timed.made(durable=False)
+    live = stores.agent()
+    live("one")
+    stores.clock.advance(1799)
+    assert same(stores.agent().messages, live.messages)
+    stores.clock.advance(1801)
+    assert not stores.manager().exists()
+    fresh = stores.agent()
+    assert fresh.messages == []
+    fresh("new")
+    assert texts(stores.manager().history()) == ["new", "ok"]
+
+
+def test_a_live_agent_goes_on_after_its_hot_copy_is_gone(timed: Timed) -> None:
+    live = timed.agent()
+    for number in range(3):
+        live(f"question {number}")
+        timed.clock.advance(3 * 3600)
+    live._session_manager.flush()
+    assert same(timed.agent().messages, live.messages)
+    assert len(list(timed.manager().history())) == 6
+
+
+def test_a_live_agent_goes_on_after_the_stores_have_let_the_session_go(timed: Timed) -> None:
+    """The head expired, the log did not: what the agent still has is logged anew, once."""
+    live = timed.agent(flush_every=1)
+    live("one")
+    live("two")
+    live._session_manager.flush()
+    timed.clock.advance(200_000)
+    del timed.durable.rows["s", "A:default#HEAD"]
+    assert not timed.manager().exists()
+    live("three")
+    live._session_manager.flush()
+    for stores in (timed, timed.only_durable()):
+        assert same(stores.agent().messages, live.messages)
+        history = texts(stores.manager().history())
+        assert history == ["one", "ok", "two", "ok", "three", "ok"]
+    live("four")
+    live._session_manager.flush()
+    assert texts(timed.manager().history())[-2:] == ["four", "ok"]
+
+
+# Starting afresh
+
+
+def test_resume_cold_false_starts_afresh_once_the_hot_copy_is_over(timed: Timed) -> None:
+    live = timed.agent()
+    for number in range(3):
+        live(f"question {number}")
+    timed.clock.advance(1799)
+    assert same(timed.agent(resume_cold=False).messages, live.messages)
+    timed.clock.advance(1801)
+    assert timed.manager(resume_cold=False).exists()
+    assert len(list(timed.manager(resume_cold=False).history())) == 6
+    fresh = timed.agent(resume_cold=False)
+    assert fresh.messages == []
+    fresh("new")
+    fresh._session_manager.flush()
+    assert texts(timed.agent(resume_cold=False).messages) == ["new", "ok"]
+    assert texts(timed.manager().history()) == ["new", "ok"]
+
+
+def test_resume_cold_false_after_the_hot_copy_is_gone(timed: Timed) -> None:
+    live = timed.agent()
+    live("one")
+    live._session_manager.close()
+    timed.clock.advance(7200)
+    assert timed.record is None
+    assert timed.manager(resume_cold=False).exists()
+    fresh = timed.agent(resume_cold=False)
+    assert fresh.messages == []
+    fresh("new")
+    assert texts(timed.agent(resume_cold=False).messages) == ["new", "ok"]
+
+
+def test_resume_cold_false_flushes_the_old_life_first(timed: Timed) -> None:
+    live = timed.agent(flush_every=100)
+    for number in range(3):
+        live(f"question {number}")
+    timed.clock.advance(1801)
+    timed.agent(resume_cold=False)
+    rows = [key for key in timed.durable.rows if "#LOG#" in key[1]]
+    assert len(rows) == 2  # the first turn, and what only the hot tier had
+
+
+def test_resume_cold_false_does_not_take_an_unreadable_hot_tier_for_a_cold_one(timed: Timed) -> None:
+    timed.hot = FaultyHotStore(timed.hot)
+    live = timed.agent()
+    live("one")
+    live._session_manager.flush()
+    timed.hot.down = True
+    with suppress(StoreUnavailableError):
+        assert texts(timed.agent(resume_cold=False).messages) == ["one", "ok"]
+    timed.hot.down = False
+    assert texts(timed.agent(resume_cold=False).messages) == ["one", "ok"]
+
+
+def test_resume_cold_false_without_a_hot_tier() -> None:
+    stores = Timed.made(hot=False, ttl=TtlPolicy(mode="sliding", seconds=100))
+    live = stores.agent(resume_cold=False)
+    live("one")
+    stores.clock.advance(99)
+    assert texts(stores.agent(resume_cold=False).messages) == ["one", "ok"]
+    stores.clock.advance(2)
+    assert stores.agent(resume_cold=False).messages == []
+
+
+# The sweeper
+
+
+def test_the_sweeper_flushes_and_drops(timed: Timed) -> None:
+    live = timed.agent(flush_every=100)
+    for number in range(4):
+        live(f"question {number}")
+    assert timed.sweeper().run_once() == 0
+    timed.clock.advance(1800)
+    seen: list[list[str]] = []
+
+    def finalize(conversation: Conversation) -> None:
+        seen.append([slot.message["content"][0]["text"] for slot in conversation.history()])
+
+    assert timed.sweeper(finalize).run_once() == 1
+    assert seen == [[text for number in range(4) for text in (f"question {number}", "ok")]]
+    assert timed.record is None
+    assert timed.sweeper(finalize).run_once() == 0
+    again = timed.agent()
+    assert same(again.messages, live.messages)
+    assert not again._session_manager.stats()["possible_loss"]
+    again("on")
+    assert len(list(timed.manager().history())) == 10
+
+
+def test_without_a_durable_tier_the_sweeper_drops() -> None:
+    stores = Timed.made(durable=False)
+    stores.agent()("one")
+    stores.clock.advance(1800)
+    assert stores.sweeper().run_once() == 1
+    assert stores.record is None
+
+
+def test_a_finalizer_that_raises_is_tried_again_and_stops_nobody_else(timed: Timed) -> None:
+    for session in ("s", "s2", "s3"):
+        timed.agent(session=session)(f"in {session}")
+    timed.clock.advance(1800)
+    calls: list[str] = []
+
+    def finalize(conversation: Conversation) -> None:
+        calls.append(conversation.place.session)
+        if conversation.place.session == "s2" and calls.count("s2") < 2:
+            raise RuntimeError("the summary failed")
+
+    sweeper = timed.sweeper(finalize)
+    assert sweeper.run_once() == 2
+    assert sorted(calls) == ["s", "s2", "s3"]
+    assert sweeper.run_once() == 0  # claimed for 60 s
+    timed.clock.advance(61)
+    assert sweeper.run_once() == 1
+    assert sorted(calls) == ["s", "s2", "s2", "s3"]
+    assert texts(timed.agent(session="s2").messages) == ["in s2", "ok"]
+
+
+@pytest.mark.parametrize("when", ["before the flush", "before the drop"])
+def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
+    """It begins a new epoch that carries the window; the sweeper leaves it alone."""
+    live = timed.agent(flush_every=100)
+    live("one")
+    live("two")
+    timed.clock.advance(1800)
+    hot: Any = timed.hot
+
+    class Interrupted:
+        survives_process = True
+
+        def __getattr__(self, name: str) -> Any:
+            method = getattr(hot, name)
+            if name != {"before the flush": "load", "before the drop": "drop"}[when]:
+                return method
+
+            def call(*arguments: Any, **named: Any) -> Any:
+                if len(live.messages) == 4:
+                    live("three")
+                return method(*arguments, **named)
+
+            return call
+
+    assert timed.sweeper(hot=Interrupted()).run_once() == 0
+    assert timed.record.state == ACTIVE
+    assert timed.record.epoch == 2
+    assert same(timed.agent().messages, live.messages)
+    live("four")
+    live._session_manager.flush()
+    assert same(timed.agent().messages, live.messages)
+    assert texts(timed.manager().history()) == ["one", "ok", "two", "ok", "three", "ok", "four", "ok"]
+    timed.clock.advance(1800)
+    assert timed.sweeper().run_once() == 1
+    assert same(timed.agent().messages, live.messages)
+
+
+def test_a_new_process_that_comes_in_wins(timed: Timed) -> None:
+    live = timed.agent(flush_every=100)
+    live("one")
+    timed.clock.advance(1800)
+    assert timed.hot.claim(Place.of("s", "A", "default").conversation).state == CLOSING
+    again = timed.agent()
+    again("two")
+    assert timed.record.epoch == 2
+    assert texts(timed.agent().messages) == ["one", "ok", "two", "ok"]
+
+
+def test_a_sweeper_that_died_in_the_middle(timed: Timed) -> None:
+    live = timed.agent(flush_every=100)
+    live("one")
+    live("two")
+    timed.clock.advance(1800)
+    timed.hot.claim(Place.of("s", "A", "default").conversation)
+    assert timed.sweeper().run_once() == 0
+    timed.clock.advance(61)
+    assert timed.sweeper().run_once() == 1
+    assert same(timed.agent().messages, live.messages)
+
+
+def test_two_sweepers_at_once(request: pytest.FixtureRequest) -> None:
+    """On a real server: each conversation is finished exactly once."""
+    stores = open_stores("valkey+sqlite", request)
+    assert isinstance(stores.hot, RedisHotStore)
+    stores.hot = RedisHotStore(stores.client, prefix=f"smm:{stores.session}")
+    ttl = TtlPolicy(mode="fixed", seconds=1)
+    for number in range(8):
+        live = stores.agent(session=f"{stores.session}-{number}", ttl=ttl, flush_every=100)
+        live("one")
+        live("two")
+    finished: list[str] = []
+    lock = threading.Lock()
+
+    def finalize(conversation: Conversation) -> None:
+        with lock:
+            finished.append(conversation.place.session)
+
+    sweepers = [SessionSweeper(hot=stores.hot, durable=stores.durable, finalizer=finalize, ttl=ttl) for _ in range(2)]
+    threads = [threading.Thread(target=_until_empty, args=(sweeper.run_once, finished)) for sweeper in sweepers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(finished) == [f"{stores.session}-{number}" for number in range(8)]
+    for number in range(8):
+        assert len(stores.agent(session=f"{stores.session}-{number}").messages) == 4
+
+
+def _until_empty(sweep: Callable[[], int], finished: list[str]) -> None:
+    from tests.servers import wait_until
+
+    def done() -> bool:
+        sweep()
+        return len(finished) >= 8
+
+    wait_until(done, "the sweep")
+
+
+def test_a_damaged_conversation_is_left_alone(timed: Timed) -> None:
+    for session in ("s", "s2"):
+        timed.agent(session=session)("one")
+    timed.clock.advance(1800)
+    name = Place.of("s", "A", "default").conversation
+    kept = timed.hot._conversations[name]
+    kept.fields["m1"] = kept.fields["m1"][:-1] + bytes([kept.fields["m1"][-1] ^ 1])
+    assert timed.sweeper().run_once() == 1
+    assert timed.record is not None
+    with pytest.raises(CorruptRecordError):
+        timed.agent()
+
+
+def test_the_durable_tier_is_down_while_the_sweeper_comes_by(timed: Timed) -> None:
+    timed.durable = FaultyTable(timed.durable)
+    live = timed.agent(flush_every=100)
+    live("one")
+    live("two")
+    timed.clock.advance(1800)
+    timed.durable.down = True
+    assert timed.sweeper().run_once() == 0
+    assert timed.record is not None
+    timed.durable.down = False
+    timed.clock.advance(61)
+    assert timed.sweeper().run_once() == 1
+    assert same(timed.agent().messages, live.messages)
+
+
+def test_interrupts_and_orchestrators_are_swept_too(timed: Timed) -> None:
+    from strands.multiagent import GraphBuilder
+
+    builder = GraphBuilder()
+    builder.add_node(agent(None), "only")
+    builder.set_session_manager(timed.manager())
+    builder.set_graph_id("tour")
+    builder.set_execution_timeout(60)
+    builder.build()("go")
+    timed.clock.advance(1800)
+    assert timed.sweeper().run_once() == 1
+    assert any(key[1] == "M:tour#HEAD" for key in timed.durable.rows)
+
+
+def test_a_reader_in_between_is_not_told_a_lie(timed: Timed) -> None:
+    """Between flush and drop both tiers have it; between drop and return only the durable one."""
+    live = timed.agent(flush_every=100, messages=[user("seed"), {"role": "assistant", "content": [{"text": "s"}]}])
+    live("one")
+    timed.clock.advance(1800)
+    seen: list[Any] = []
+
+    def finalize(conversation: Conversation) -> None:
+        seen.append(list(timed.manager().history()))
+
+    timed.sweeper(finalize).run_once()
+    seen.append(list(timed.manager().history()))
+    assert [len(history) for history in seen] == [4, 4]
+    assert same(seen[0], seen[1])
+
+
+def test_in_process_hot_store_uses_the_same_clock() -> None:
+    clock = FakeClock()
+    hot = InMemoryHotStore(clock=clock)
+    manager_settings: dict[str, Any] = {"clock": clock, "ttl": TtlPolicy(seconds=10)}
+    stores = Stores(hot, None, "s", settings=manager_settings)
+    stores.agent()("one")
+    clock.advance(9)
+    assert stores.manager().exists()
+    clock.advance(1)
+    assert not stores.manager().exists()
