@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from strands.types.content import Message
@@ -26,7 +29,23 @@ from strands_manga_memory.stores.hot import CLOSING, DELETED, WriteStatus
 
 logger = logging.getLogger(__name__)
 
-_TRIES = 12
+_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+_CONTENTION_SECONDS = 30.0
+"""Seconds for which a save that others keep overtaking is tried again before it is put off."""
+
+
+class _ContendedError(StoreUnavailableError):
+    """Others keep changing the conversation. Its tier is well, so the save is put off, and nobody else's."""
+
+
+def _tries(what: str) -> Iterator[int]:
+    """Yield the numbers of tries; between them wait a random time that grows, so that every writer gets its turn."""
+    end = time.monotonic() + _CONTENTION_SECONDS
+    for number in itertools.count():
+        yield number
+        if time.monotonic() > end:
+            raise _ContendedError(f"{what} keeps changing; the save is put off")
+        time.sleep(_random.uniform(0.0, min(0.05, 0.0005 * 2**number)))
 
 
 class Conversation:
@@ -52,9 +71,13 @@ class Conversation:
             )
         self._confirmed: Draft | None = None
         self._refused: Draft | None = None
+        # First numbers of segments that were stored for a conversation that was deleted before they could be committed.
+        self._orphans: list[int] = []
         # Held while the durable tier's copy is read, compared and written; taken before ``lock``, never inside it.
         self._durable_lock = threading.RLock()
-        self._joined_from = 0
+        # What is in the durable log below this number was there at our last flush; tiers can have gone apart only beyond it.
+        self._frontier = 1
+        self._carries = False
         # Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed at once, or
         # the loss of the hot tier would go unnoticed.
         self._durable_knows = False
@@ -98,6 +121,7 @@ class Conversation:
             self.model.adopt(chosen, pending=self._durable is not None)
             self._durable_knows = durable is not None and durable.ahead
             self._flushed_at = None if durable is None else (durable.epoch, durable.version)
+            self._frontier = 1 if durable is None else durable.head.frontier
             cut = self.model.cut_ids()
         if hot is not None and opened.went_apart:
             with self.lock:
@@ -105,7 +129,8 @@ class Conversation:
                 cut |= self.model.cut_ids()
             self._join(chosen, hot)
             self.model.stale, from_durable = False, False
-        if not (self._tiers.resume_cold or inspect) and (from_durable or chosen.expired):
+        may_resume = self._tiers.resume_cold or inspect or opened.hot_is_unread
+        if not may_resume and self._is_cold(chosen, from_durable=from_durable):
             self._start_afresh(chosen)
             return None
         with self.lock:
@@ -124,6 +149,14 @@ class Conversation:
         if self._durable is None:
             return chosen.expired
         return (durable is None or durable.expired) and (hot is None or hot.expired)
+
+    def _is_cold(self, chosen: Stored, *, from_durable: bool) -> bool:
+        """Tell whether the conversation has left the hot tier; without one, whether it would have."""
+        if self._hot is not None:
+            return from_durable or chosen.expired
+        head, policy = chosen.head, self._tiers.ttl
+        since = head.created if policy.mode == "fixed" else head.active
+        return since + policy.ttl(head.turns) <= self._tiers.clock()
 
     def _start_over(self, ended: Stored, durable: Stored | None) -> None:
         """Begin a new incarnation after one that is deleted or over."""
@@ -303,6 +336,9 @@ class Conversation:
     def _guarded(self, work: Callable[[], None], health: TierHealth) -> None:
         try:
             work()
+        except _ContendedError:
+            self._retry(health)
+            raise
         except StoreUnavailableError:
             health.failed()
             self._retry(health)
@@ -332,16 +368,16 @@ class Conversation:
     def _save_hot(self) -> None:
         hot = self._hot
         assert hot is not None  # noqa: S101
-        for _ in range(_TRIES):
+        for _ in _tries("the hot tier's copy"):
             draft = self._draft()
             self.asked_at = time.monotonic()
             result = hot.write(draft)
             if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
                 with self.lock:
                     self.model.saved(draft, keep=self._durable is not None)
-                    self._confirmed, self._joined_from = draft, 0
+                    self._confirmed, self._carries = draft, False
                 return
-            with self._durable_lock:
+            with self._comparing():
                 stored = hot.load(touch=False)
                 if stored is None and self._durable is not None:
                     # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
@@ -352,7 +388,18 @@ class Conversation:
                     self._reconcile(stored)
             if self.deleted:
                 return
-        raise ConflictError("the hot tier's copy keeps changing; the save was given up")
+
+    @contextmanager
+    def _comparing(self) -> Iterator[None]:
+        """Read what a tier has and merge with it; forget it after a failure, or a write would pass for one that has merged."""
+        with self._durable_lock:
+            try:
+                yield
+            except BaseException:
+                for tier in (self._hot, self._durable):
+                    if tier is not None:
+                        tier.forget()
+                raise
 
     def _reconcile(self, stored: Stored | None, *, from_durable: bool = False, only_looking: bool = False) -> None:
         """Bring the model in line with what a tier turned out to have: the hot one, or the durable one."""
@@ -387,17 +434,18 @@ class Conversation:
                 self._join(durable, stored)
                 return
         with self.lock:
-            first = min(filter(None, (model.doubtful(stored), self._joined_from)), default=0)
+            self._carries = self._carries or model.is_doubtful(stored)
         # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
-        there = self._logged(stored, first=first) if first else set()
+        there = self._logged(stored) if self._carries else set()
         with self.lock:
             model.rebase(stored, logged=there)
-            self._confirmed, self._joined_from = None, first
+            self._confirmed = None
 
-    def _logged(self, stored: Stored, *, first: int) -> set[Identity]:
-        """Return what the hot copy ``stored`` and the durable log have from message ``first`` on."""
-        is_alone = self._durable is None
-        seqs = range(first, stored.head.next) if is_alone else parse_runs(stored.head.pending, record="head")
+    def _logged(self, stored: Stored) -> set[Identity]:
+        """Return what the hot copy ``stored`` and the durable log have that was not in the log at our last flush."""
+        pending = parse_runs(stored.head.pending, record="head")
+        first = min([self._frontier, *pending, *self.model.pending])
+        seqs = pending if self._durable is not None else range(first, stored.head.next)
         hot = self._hot.read_log(seqs) if self._hot is not None else []
         durable = self._durable.history(first=first) if self._durable is not None else ()
         return {slot.identity for slot in (*stored.slots, *hot, *durable) if isinstance(slot, Logged)}
@@ -416,9 +464,9 @@ class Conversation:
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
         if hot is not None and self._hot is not None:
             loose |= {slot.identity: slot for slot in self._hot.read_log(parse_runs(hot.head.pending, record="head"))}
-        seqs = [*(slot.seq for slot in known if slot.seq in model.pending), *(slot.seq for slot in loose.values())]
-        self._joined_from = min(seqs, default=self._joined_from)
-        log = self._durable.log.history(first=self._joined_from, committed=self._durable.committed) if seqs else ()
+        self._carries = True
+        first = min([self._frontier, *model.pending, *(slot.seq for slot in loose.values())])
+        log = self._durable.log.history(first=first, committed=self._durable.committed)
         there = {slot.identity for slot in log}
         runs = {writer: set(parse_runs(text, record="head")) for writer, text in (hot.head.open if hot else {}).items()}
         with self.lock:
@@ -436,6 +484,7 @@ class Conversation:
                 continued={
                     slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns
                 },
+                granted=durable.head.next,
                 logged=there,
                 seen=hot.writers if hot else {},
                 open_elsewhere={
@@ -444,7 +493,7 @@ class Conversation:
                     if writer != model.writer and any(slot.seq in seqs for slot in carried)
                 },
             )
-            model.epoch = max(model.epoch, epoch)
+            model.epoch, model.touched = max(model.epoch, epoch), True
             self._confirmed = None
         logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(carried))
 
@@ -459,6 +508,8 @@ class Conversation:
             model.adopt(stored, pending=self._durable is not None)
         self.deleted = True
         self._confirmed, self._durable_knows = None, False
+        if self._durable is not None:
+            self._orphans += [segment.first for segment in self._durable.added]
 
     def _flush_once(self) -> None:
         with self._durable_lock:
@@ -467,9 +518,14 @@ class Conversation:
     def _flush_until_done(self) -> None:
         durable = self._durable
         assert durable is not None  # noqa: S101
+        if self._orphans:
+            durable.log.discard(self._orphans)
+            self._orphans = []
+        if self.deleted and not self.is_dirty:
+            return
         if durable.expect is None:
             durable.enlist(self._base)
-        for _ in range(_TRIES):
+        for _ in _tries("the durable tier's copy"):
             if self._is_blank:  # deleted meanwhile, or never used: an empty conversation is not stored
                 return
             hot_is_up = self._hot is not None and self._tiers.hot_health.is_up
@@ -479,13 +535,16 @@ class Conversation:
             draft = self._confirmed if hot_is_up and self._confirmed else self._unconfirmed()
             if self._flushed(durable, draft):
                 return
-            self._settle(durable, self._refused or draft)
+            with self._comparing():
+                self._settle(durable, self._refused or draft)
             if self.deleted:
                 return
-        raise ConflictError("the durable tier's copy keeps changing; the flush was given up")
 
     def _flushed(self, durable: DurableTier, draft: Draft) -> bool:
         """Try to store ``draft`` in the durable tier; False if what is there is other than expected."""
+        if durable.expect is None and any(isinstance(slot, Logged) and slot not in draft.pending for slot in draft.slots):
+            self._refused = draft  # it had the conversation's log, and now it has not even its head
+            return False
         self._fetch_pending(draft)
         with self.lock:
             lacking = {slot.seq: slot for slot in self.model.recent if slot.seq in self.model.pending}
@@ -509,14 +568,15 @@ class Conversation:
     def _after_flush(self, durable: DurableTier, draft: Draft, head: Head, revised: list[Logged]) -> None:
         if revised:
             durable.log.rewrite(revised)
-        garbage = [int(first) for first in draft.head.garbage.split(",") if first]
+        firsts = [int(first) for first in draft.head.garbage.split(",") if first]
+        garbage = [first for first in firsts if not any(first in run for run in durable.committed)]
         if garbage:
             durable.log.discard(garbage)
         with self.lock:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
             self._durable_knows = not self.closing
-            self._flushed_at = draft.epoch, draft.version
+            self._flushed_at, self._frontier = (draft.epoch, draft.version), draft.head.frontier
             if self._hot is None:
                 self.model.saved(draft, keep=True)
                 self._confirmed = draft
@@ -524,13 +584,20 @@ class Conversation:
     def _settle(self, durable: DurableTier, draft: Draft) -> None:
         """After a refused flush: find out why, and make the next try succeed."""
         collision, durable.collision = durable.collision, None
-        added = list(durable.added)
+        added, was_deleted = list(durable.added), self.deleted
         stored = durable.load()
+        committed = list(durable.committed)
         known = stored is None or (stored.state != DELETED and stored.is_part_of(draft.writers))
+        if collision is not None and known and self._moved_on():
+            return
         if collision is not None and known:
             *_, beyond = durable.log.beyond(collision)
             with self.lock:
-                self.model.resequence(garbage=[collision], beyond=beyond)
+                self.model.resequence(garbage=[collision], beyond=beyond, first=collision)
+        elif stored is None:
+            *_, beyond = durable.log.beyond(1)
+            with self.lock:
+                self.model.log_anew(beyond=beyond)
         elif stored is not None and self._covers(stored, draft):
             with self.lock:
                 self.model.flushed(draft, stored.head)
@@ -541,10 +608,12 @@ class Conversation:
             logged = [slot for slot in (*self.model.slots, *self.model.recent) if isinstance(slot, Logged)]
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
         # What was stored under a number that it lost since, twice, or for a conversation that was deleted, is garbage.
+        committed += durable.committed
         is_garbage = [
-            self.deleted
-            or any(seq in segment for seq in renumbered)
-            or (overlaps(segment, durable.committed) and not any(segment.first in run for run in durable.committed))
+            not any(segment.first in run for run in committed)
+            and (
+                (self.deleted and not was_deleted) or any(seq in segment for seq in renumbered) or overlaps(segment, committed)
+            )
             for segment in added
         ]
         durable.log.discard([segment.first for segment, garbage in zip(added, is_garbage, strict=True) if garbage])
@@ -552,6 +621,14 @@ class Conversation:
             return
         if self._hot is not None and self._tiers.hot_health.is_up and self.is_dirty:
             self._save_hot()
+
+    def _moved_on(self) -> bool:
+        """Take over what others have saved in the hot tier meanwhile; what is stored under our numbers may be just that."""
+        stored = self._hot.load(touch=False) if self._hot is not None and self._tiers.hot_health.is_up else None
+        if stored is None or stored.is_part_of(self.model.writers):
+            return False
+        self._reconcile(stored)
+        return True
 
     @staticmethod
     def _covers(stored: Stored, draft: Draft) -> bool:
@@ -585,7 +662,7 @@ class Conversation:
 
     def refresh(self) -> None:
         """Read the hot (else the durable) tier and merge what someone else saved there; runs on the writer."""
-        with self._durable_lock:
+        with self._comparing():
             stored = self._hot.load(touch=self._tiers.ttl.refreshed_by_reads) if self._hot else None
             if stored is None and self._durable is not None:
                 stored = self._durable.load()

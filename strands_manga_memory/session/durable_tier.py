@@ -66,12 +66,12 @@ class DurableTier:
         self._grace = grace
         self._name = "/".join(place.head_key)
         self.log = SegmentLog(table, place, codec)
+        self.made_by = Save("", 0, 0)
         self.forget()
 
     def forget(self) -> None:
         """Take nothing for granted."""
         self._item: Item | None = None
-        self.made_by = Save("", 0, 0)
         self.segments: list[Segment] = []
         self.committed: list[Segment] = []
         self._unread: tuple[str, Mapping[str, bytes]] = ("", {})
@@ -177,6 +177,7 @@ class DurableTier:
         Returns:
             What became of it, and the head as committed.
         """
+        self.collision = None
         missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.committed)]
         # Segments count only with the head: if that fails, the next try looks again whether they hold what it wants to store.
         segments, committed = self.segments, [run for run in self.committed if run.last >= draft.head.first]
@@ -187,7 +188,7 @@ class DurableTier:
             if self.collision is not None:
                 return WriteStatus.CONFLICT, draft.head
         seqs = [slot.seq for slot in draft.slots if isinstance(slot, Logged)]
-        segments = [*segments, *self.log.holding(outside(seqs, segments))]
+        segments = [*segments, *self.log.holding(outside(seqs, segments), committed)]
         stored = {slot.seq for slot in draft.pending}
         lacking = [seq for seq in parse_runs(draft.head.pending, record=self._name) if seq not in stored]
         head = dataclasses.replace(

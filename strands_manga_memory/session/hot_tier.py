@@ -119,7 +119,7 @@ class HotTier:
             slots=slots,
             fields=states,
             state=record.state,
-            expired=record.expires_in < 0,
+            expired=record.expires_in <= 0,
         )
 
     def read_log(self, seqs: Iterable[int]) -> list[Logged]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.hot_tier import logged_of
@@ -28,6 +28,7 @@ class SegmentLog:
         self._table = table
         self._place = place
         self._codec = codec
+        self._revisions: dict[int, int] = {}
 
     def put(self, slots: Sequence[Logged]) -> tuple[list[Segment], int | None]:
         """Store messages that no segment has; return their segments, and the number at which one of others is stored, if any.
@@ -42,15 +43,30 @@ class SegmentLog:
             name = "/".join(key)
             data = self._codec.seal(pack({str(slot.seq): slot.record for slot in run}), name)
             attributes = {"last": run[-1].seq, "revision": 0}
-            if not put_split(self._table, key, data, attributes=attributes, when=ABSENT):
+            if put_split(self._table, key, data, attributes=attributes, when=ABSENT):
+                self._revisions[run[0].seq] = 0
+            else:
                 item = self._table.get(*key)
-                stored = [] if item is None else list(self._messages([item]))
-                if not stored or [_identity(slot) for slot in stored] != [_identity(slot) for slot in run[: len(stored)]]:
+                if item is None:  # discarded meanwhile
+                    continue
+                is_ours = self._revisions.get(run[0].seq) == item["revision"]
+                self._revisions[run[0].seq] = item["revision"]
+                stored = list(self._messages([item]))
+                # Someone else may have stored less, or more, of the same messages.
+                same = min(len(stored), len(run))
+                if [_identity(slot) for slot in stored[:same]] != [_identity(slot) for slot in run[:same]]:
                     return segments, run[0].seq
+                if not is_ours and not self._claimed(item, stored):
+                    continue
                 run = stored
             segments.append(Segment(run[0].seq, run[-1].seq))
             slots = slots[len(run) :]
         return segments, None
+
+    def _claimed(self, item: Item, slots: Sequence[Logged]) -> bool:
+        """Share a segment with whoever stored it: from now on neither can discard it."""
+        self._revisions[self._first(item)] = -1
+        return self._replaced(item, {slot.seq: slot for slot in slots})
 
     def read(self, segments: Sequence[Segment]) -> dict[int, Logged]:
         """Return the messages of segments by number, in one round trip, one more if any is split."""
@@ -64,8 +80,9 @@ class SegmentLog:
 
     def history(self, *, first: int, committed: Sequence[Segment]) -> Iterator[Logged]:
         """Yield the messages from ``first`` on whose numbers are ``committed``, in order, a page at a time."""
-        start, last = self._holder(first), max((run.last for run in committed), default=0)
-        low, high = self._place.log_key(start["first"] if start else first)[1], self._place.log_key(last)[1]
+        holder = self._holder(first, committed)
+        start, last = self._first(holder) if holder else first, max((run.last for run in committed), default=0)
+        low, high = self._place.log_key(start)[1], self._place.log_key(last)[1]
         done = 0
         for item in self._table.query(self._place.session, first=low, last=high):
             # A segment that nobody committed begins with a number that is not committed, or within one that is.
@@ -76,13 +93,13 @@ class SegmentLog:
                 if first <= slot.seq:
                     yield slot
 
-    def holding(self, seqs: Iterable[int]) -> list[Segment]:
-        """Return the segments that hold these messages, as far as there are any."""
+    def holding(self, seqs: Iterable[int], committed: Sequence[Segment]) -> list[Segment]:
+        """Return the segments that hold these messages, as far as they are ``committed``."""
         segments: list[Segment] = []
         for seq in seqs:
-            holder = None if any(seq in segment for segment in segments) else self._holder(seq)
+            holder = None if any(seq in segment for segment in segments) else self._holder(seq, committed)
             if holder is not None:
-                segments.append(Segment(holder["first"], int(holder["last"])))
+                segments.append(Segment(self._first(holder), int(holder["last"])))
         return segments
 
     def beyond(self, seq: int) -> list[int]:
@@ -93,24 +110,28 @@ class SegmentLog:
         return [*(first for first, _ in segments), max((last + 1 for _, last in segments), default=seq)]
 
     def rewrite(self, changed: Sequence[Logged]) -> None:
-        """Replace messages by later revisions of themselves.
+        """Replace messages by later revisions of themselves, also in segments that nobody has committed.
 
         Raises:
             ConflictError: Someone else rewrites the same segment without end.
         """
         for slot in changed:
             for _ in range(5):
-                holder = self._holder(slot.seq)
-                if holder is None or self._rewritten(holder, slot):
+                done = [self._rewritten(holder, slot) for holder in list(self._holders(slot.seq))]
+                if all(done):
                     break
             else:
                 raise ConflictError(f"seq={slot.seq} could not be rewritten: its segment keeps changing")
 
     def _rewritten(self, item: Item, changed: Logged) -> bool:
         slots = {slot.seq: slot for slot in self._messages([item])}
-        if changed.seq not in slots or slots[changed.seq].revision >= changed.revision:
+        there = slots.get(changed.seq)
+        if there is None or there.tracking_id != changed.tracking_id or there.revision >= changed.revision:
             return True
         slots[changed.seq] = changed
+        return self._replaced(item, slots)
+
+    def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
         key = self._place.log_key(self._first(item))
         data = self._codec.seal(pack({str(seq): slot.record for seq, slot in slots.items()}), "/".join(key))
         attributes = {"last": item["last"], "revision": item["revision"] + 1}
@@ -118,22 +139,35 @@ class SegmentLog:
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None
 
     def discard(self, firsts: Sequence[int]) -> None:
-        """Delete segments that were stored and can never be committed any more."""
+        """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile."""
         found = self._table.batch_get([self._place.log_key(first) for first in firsts])
-        discard_parts(self._table, found.values())
-        self._table.batch_write(deletes=list(found))
+        for key, item in found.items():
+            revision = self._revisions.get(self._first(item), item["revision"])
+            if self._table.delete(*key, when=Condition(equals={"revision": revision})):
+                discard_parts(self._table, [item])
 
-    def _holder(self, seq: int) -> Item | None:
-        """Return the item of the segment that holds message ``seq``."""
+    def _holder(self, seq: int, committed: Sequence[Segment]) -> Item | None:
+        """Return the item of the committed segment that holds message ``seq``: it begins a run, or where another one ends."""
+        run = next((run for run in committed if seq in run), None)
+        if run is None:
+            return None
+        low = self._place.log_key(run.first)[1]
+        for item in self._holders(seq):
+            first = self._first(item)
+            high = self._place.log_key(first - 1)[1]
+            before = self._table.query(self._place.session, first=low, last=high, reverse=True, limit=8, attributes=["last"])
+            if first == run.first or any(other["last"] == first - 1 for other in before if not self._is_part(other)):
+                return item
+        return None
+
+    def _holders(self, seq: int) -> Iterator[Item]:
+        """Yield the items of the segments that hold message ``seq``, the one that begins last first."""
         low, high = self._place.log_key(1)[1], self._place.log_key(seq)[1]
-        holder = None
         for item in self._table.query(self._place.session, first=low, last=high, reverse=True):
-            if self._is_part(item):
-                continue
-            if item["last"] < seq:
-                break
-            holder = {**item, "first": self._first(item)}  # one before it that holds it too is the one that was committed
-        return holder
+            if not self._is_part(item):
+                if item["last"] < seq:
+                    return
+                yield item
 
     def _first(self, item: Item) -> int:
         return int(str(item[self._table.schema.sort]).rsplit("#", 1)[1])

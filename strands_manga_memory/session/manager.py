@@ -23,6 +23,7 @@ from strands.hooks import (
     AfterNodeCallEvent,
     AgentInitializedEvent,
     BeforeInvocationEvent,
+    BeforeMultiAgentInvocationEvent,
     HookOrder,
     HookRegistry,
     MessageAddedEvent,
@@ -55,7 +56,7 @@ OnStoreError = Literal["degrade", "raise"]
 Refresh = Literal["never", "turn"]
 
 _PENDING_SECONDS = 1.0
-_MOST_DEADLINES = 20
+_MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other writers keep overtaking it
 _AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
 _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 _STATES = {
@@ -183,6 +184,7 @@ class TieredSessionManager(SessionManager[Agent]):
         registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, lambda event: self.initialize_multi_agent(event.source))
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterNodeCallEvent, self._after_node)
         registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
 
@@ -330,15 +332,25 @@ class TieredSessionManager(SessionManager[Agent]):
         interrupted = bool(event.result is not None and event.result.stop_reason == "interrupt")
         await self._saved(conversation, conversation.request(flush=interrupted))
 
+    def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
+        conversation = self._conversations["M", event.source.id]
+        if conversation.error is not None:
+            raise conversation.error
+        conversation.deleted = False
+
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
-        future = self._capture_multi_agent(event.source)
+        is_over = isinstance(event, AfterMultiAgentInvocationEvent)
+        future = self._capture_multi_agent(event.source, is_over=is_over)
         await self._saved(self._conversations["M", event.source.id], future)
 
-    def _capture_multi_agent(self, source: MultiAgentBase) -> Future[None]:
+    def _capture_multi_agent(self, source: MultiAgentBase, *, is_over: bool = False) -> Future[None]:
         conversation = self._conversations["M", source.id]
+        state = source.serialize_state()
         with conversation.lock:
-            conversation.model.capture([], {"state.multi": dump(source.serialize_state())}, in_turn=False)
-        return conversation.request()
+            if not conversation.deleted:  # else the run began before that, nothing of it may come back
+                conversation.model.capture([], {"state.multi": dump(state)}, in_turn=False)
+                conversation.model.head.turns += is_over
+        return conversation.request(flush=is_over and state.get("status") == "interrupted")
 
     def _capture(self, agent: Agent, conversation: Conversation, *, in_turn: bool) -> None:
         fields = _dumped(agent.take_snapshot(preset="session", exclude=["messages"]))
@@ -355,13 +367,13 @@ class TieredSessionManager(SessionManager[Agent]):
         waiter = awaitable(future)
         try:
             # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to.
-            for _ in range(_MOST_DEADLINES):
-                await asyncio.wait([waiter], timeout=conversation.left(deadline))
-                if waiter.done() or conversation.overdue(deadline):
-                    break
+            end = time.monotonic() + max(deadline, _MOST_SECONDS)
+            while not (waiter.done() or conversation.overdue(deadline) or time.monotonic() > end):
+                await asyncio.wait([waiter], timeout=max(0.001, conversation.left(deadline)))
             if not waiter.done():
-                health = self._tiers.durable_health if tier == "durable" else self._tiers.hot_health
-                health.failed()
+                if conversation.overdue(deadline):
+                    health = self._tiers.durable_health if tier == "durable" else self._tiers.hot_health
+                    health.failed(since=conversation.asked_at)
                 raise StoreUnavailableError("the tier did not answer in time")
             waiter.result()
         except StoreUnavailableError as error:
@@ -374,7 +386,7 @@ class TieredSessionManager(SessionManager[Agent]):
         with conversation.lock:
             if not (conversation.deleted or conversation.model.stale):
                 return
-            conversation.deleted = False
+            conversation.deleted = conversation.model.stale = False
             messages = conversation.merged(agent.messages)
         self._restore(agent, conversation, messages, over=copy.deepcopy(self._as_built[agent.agent_id].data))
 
@@ -389,7 +401,6 @@ class TieredSessionManager(SessionManager[Agent]):
         with conversation.lock:
             fields = conversation.model.fields
             data = {**over, **{name: load(fields[field]) for name, field in _STATES.items() if field in fields}}
-            conversation.model.stale = False
         manager_state = data.get("conversation_manager_state")
         if manager_state is not None and manager_state.get("__name__") != type(agent.conversation_manager).__name__:
             logger.warning(

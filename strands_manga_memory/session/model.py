@@ -32,6 +32,7 @@ _TURN_NUMBERS = 1000
 """Sequence numbers set aside for a turn that is saved before its end, so that two writers' turns never interleave."""
 
 _MERGED_BY_KEY = ("meta", "state.agent")
+_ORCHESTRATOR = "state.multi"
 
 
 @dataclass(slots=True)
@@ -75,11 +76,12 @@ class Model:
         self._of_turn: list[Logged] = []
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
-        self.confirmed_number = self.number
+        self.confirmed_number = self._flushed_number = self.number
         self.in_turn = False
         self.turn = 0
         self._blocks: dict[int, _Block] = {}
         self._open_elsewhere: dict[str, Collection[Identity]] = {}
+        self._renumbered = False
         self._last: Message | None = None
         self._live: dict[str, bytes] = {}
         self.touched = False
@@ -157,6 +159,7 @@ class Model:
         if self.stale:
             state = "state.agent"
             changed = {state: _merged(self._live.get(state), fields[state], self.fields.get(state))} if state in fields else {}
+            changed |= {name: data for name, data in fields.items() if name == _ORCHESTRATOR}
         else:
             window = set(self.slots)
             evicted = [slot for slot in self.recent if slot not in window]
@@ -205,7 +208,7 @@ class Model:
         return self._draft(version=self.version, ttl=0.0, durable=True)
 
     def _draft(self, *, version: int, ttl: float, durable: bool) -> Draft:
-        by_seq = {slot.seq: slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged)}
+        by_seq = {slot.seq: slot for slot in [*self.recent, *self.slots] if isinstance(slot, Logged)}
         return Draft(
             epoch=self.epoch,
             version=version,
@@ -224,13 +227,15 @@ class Model:
 
     def _place(self, *, durable: bool) -> None:
         """Give every new message its number in the log and every new body its own."""
-        new = [slot for slot in self.recent if slot.seq == 0]
+        new = sorted((slot for slot in self.recent if slot.seq == 0), key=lambda slot: slot.order)
+        foreign: dict[int, _Block] = {}
         for slot in new:
-            block = self._blocks.get(slot.turn)
-            is_open = self.in_turn and slot.turn == self.turn
-            is_open = is_open or any(slot.identity in messages for messages in self._open_elsewhere.values())
+            is_foreign = any(slot.identity in messages for messages in self._open_elsewhere.values())
+            blocks = foreign if is_foreign else self._blocks
+            block = blocks.get(slot.turn)
+            is_open = is_foreign or (self.in_turn and slot.turn == self.turn)
             if is_open and (block is None or block.next == block.end):
-                block = self._blocks[slot.turn] = _Block(self.head.next, self.head.next + _TURN_NUMBERS, self.number)
+                block = blocks[slot.turn] = _Block(self.head.next, self.head.next + _TURN_NUMBERS, self.number)
                 self.head.next = block.end
             if block is not None and block.next < block.end:
                 slot.seq = block.next
@@ -254,7 +259,7 @@ class Model:
         """Take note that a tier has stored ``draft``; ``keep`` sent messages until the durable tier has them."""
         self.epoch, self.version = draft.epoch, draft.version
         self.confirmed_number = max(self.confirmed_number, draft.number)
-        self._stored_fields = dict(draft.fields)
+        self._stored_fields, self._renumbered = dict(draft.fields), False
         if not keep:
             window = {id(slot) for slot in self.slots}
             self.revised = [slot for slot in self.revised if slot not in draft.pending]
@@ -271,6 +276,7 @@ class Model:
         self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
         unsafe = {self.turn, *(slot.turn for slot in self.recent)}
         self._blocks = {turn: block for turn, block in self._blocks.items() if turn in unsafe}
+        self._flushed_number = max(self._flushed_number, draft.writers.get(self.writer, 0))
         if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
             self.version = max(self.version, draft.version)
 
@@ -286,6 +292,7 @@ class Model:
         carried: Sequence[Logged] = (),
         shown: Sequence[Slot] = (),
         continued: Mapping[int, int] = MappingProxyType({}),
+        granted: int = 0,
         logged: Collection[Identity] = (),
         seen: Mapping[str, int] = MappingProxyType({}),
         open_elsewhere: Mapping[str, Collection[Identity]] = MappingProxyType({}),
@@ -300,6 +307,7 @@ class Model:
                 a turn within the numbers that were set aside for it.
             shown: What a window shows of them.
             continued: Turns among them that ``stored`` has in part, with their numbers there.
+            granted: Numbers below this one are taken or set aside there.
             logged: Messages that are in its log for certain.
             seen: Saves of others, beside those of ``stored``, that the result includes.
             open_elsewhere: Carried messages of turns that others have not finished, by writer.
@@ -307,7 +315,7 @@ class Model:
         Raises:
             ConflictError: An interrupt is active on either side; it cannot be merged.
         """
-        if _interrupted(self.fields) or _interrupted(stored.fields):
+        if _interrupted(self.fields) or _interrupted(stored.fields) or _waits(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
         known = self._known_to(stored)
         slots = [*self.slots, *self.recent, *self._of_turn]
@@ -335,45 +343,57 @@ class Model:
                 there.order, there.number = 1, known
                 begun[there.identity] = there
         self._blocks = {turn: block for turn, block in self._blocks.items() if known >= block.number}
-        if moved and all(slot.seq in unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
-            first, last = min(slot.seq for slot in moved), max(slot.seq for slot in moved)
-            self._blocks[moved[0].turn] = _Block(last + 1, first + _TURN_NUMBERS, known)
         kept = [slot for slot in stored.slots if not (isinstance(slot, Logged) and slot.identity in begun)]
-        for slot in (*begun.values(), *mine):
-            slot.turn = renamed.get(slot.turn, slot.turn)
-        self.turn = renamed.get(self.turn, self.turn)
         old_turns = sorted({slot.turn for slot in mine} - {slot.turn for slot in begun.values()})
         head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         head.messages += len(mine) + len(carried)
+        awaited = set(parse_runs(stored.head.pending, record="head"))
+        continued = {**{slot.turn: slot.turn for slot in carried if slot.seq in awaited}, **continued}
         new_turns = sorted({slot.turn for slot in carried} - continued.keys())
         fresh = {**continued, **{turn: head.turns + count for count, turn in enumerate(new_turns, 1)}}
         head.turns += len(new_turns)
-        starts = [min(parse_runs(runs, record="head"), default=0) for runs in head.open.values()]
-        set_aside = [range(start, start + _TURN_NUMBERS) for start in starts if start + _TURN_NUMBERS <= head.next]
         for slot in carried:
-            keeps = slot.turn in continued and any(slot.seq in numbers for numbers in set_aside)
-            slot.seq, slot.number = (slot.seq if keeps else 0), 0
             slot.turn, slot.order = fresh[slot.turn], next(self._foreign_orders)
+            first = min((s.seq for s in stored.slots if isinstance(s, Logged) and s.turn == slot.turn), default=0)
+            is_set_aside = slot.seq in awaited or (first and first < slot.seq < first + _TURN_NUMBERS <= granted)
+            slot.seq, slot.number = (slot.seq if is_set_aside else 0), 0
             slot.record = dump({**load(slot.record), "turn": slot.turn})
         renumbered = {turn: head.turns + count for count, turn in enumerate(old_turns, 1)}
         head.turns += len(renumbered)
-        self.turn = renumbered.get(self.turn, self.turn)
+        numbers = {**renamed, **renumbered}
+        self.turn = numbers.get(self.turn, self.turn)
         for slot in mine:
-            if slot.turn not in self._blocks or moved:
+            if slot.turn not in self._blocks:
                 slot.seq, slot.number = 0, 0
-            if slot.turn in renumbered or slot.turn in renamed.values():
-                slot.turn = renumbered.get(slot.turn, slot.turn)
-                slot.record = dump({**load(slot.record), "turn": slot.turn})
-        parts = {slot.turn for slot in carried} & set(continued.values())
+            if numbers.get(slot.turn, slot.turn) != slot.turn:
+                slot.record = dump({**load(slot.record), "turn": numbers[slot.turn]})
+        for slot in (*begun.values(), *mine):
+            slot.turn = numbers.get(slot.turn, slot.turn)
+        self._blocks = {numbers.get(turn, turn): block for turn, block in self._blocks.items() if turn not in renumbered}
+        if moved and all(slot.seq in unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
+            first, last = min(slot.seq for slot in moved), max(slot.seq for slot in moved)
+            self._blocks[moved[0].turn] = _Block(last + 1, first + _TURN_NUMBERS, known)
+        parts = {slot.turn for slot in shown if isinstance(slot, Logged)} & set(continued.values())
         earlier = [slot for slot in kept if isinstance(slot, Logged) and slot.turn in parts]
         kept = [slot for slot in kept if slot not in earlier]
         fields = dict(stored.fields)
         for name in _MERGED_BY_KEY:
             if name in self.fields:
                 fields[name] = _merged(self._stored_fields.get(name), self.fields[name], stored.fields.get(name))
+        if _ORCHESTRATOR in self.fields:  # a run is one thing; the later one stands
+            fields[_ORCHESTRATOR] = self.fields[_ORCHESTRATOR]
         self.pending = set(parse_runs(stored.head.pending, record="head"))
         self.pending |= {slot.seq for slot in (*carried, *mine) if slot.seq}
-        self.recent = [slot for slot in self.recent if slot.seq in self.pending and slot not in mine]
+        # Of what we have beside that only what is stored under the same number is of use.
+        there_by_seq = {slot.seq: slot.identity for slot in stored.slots if isinstance(slot, Logged)}
+        unknown = None if self._renumbered else set(self.pending)
+        self.recent = [
+            slot
+            for slot in self.recent
+            if slot not in mine
+            and (there_by_seq.get(slot.seq) == slot.identity or (unknown and slot.seq in unknown - there_by_seq.keys()))
+        ]
+        self._renumbered = False
         self.recent += [*carried, *mine]
         self.epoch = stored.epoch + (stored.state == CLOSING)
         self.version = stored.version
@@ -381,9 +401,10 @@ class Model:
         self.head, self.fields, self._stored_fields = head, fields, dict(stored.fields)
         if self.keeps_window:
             self.slots = [*kept, *earlier, *shown, *sorted(begun.values(), key=lambda slot: slot.seq), *mine]
-        self._blocks = {turn: block for turn, block in self._blocks.items() if turn not in renumbered}
         self._open_elsewhere = dict(open_elsewhere)
-        self.touched = self.stale = True
+        # What only repeats what is stored would be a conflict for everyone else.
+        self.touched = bool(mine or carried or begun) or fields != stored.fields or self.confirmed_number < self.number
+        self.stale = True
 
     def _known_to(self, stored: Stored) -> int:
         """Return our last save that ``stored`` includes. A writer that its head has forgotten is included since long."""
@@ -392,16 +413,18 @@ class Model:
             return self.confirmed_number
         return stored.writers.get(self.writer, 0)
 
-    def doubtful(self, stored: Stored) -> int:
-        """Return the first number of our messages that a tier had confirmed, and ``stored`` may lack; 0 if there are none."""
-        known = self._known_to(stored)
-        ours = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged) and slot.order and slot.seq]
-        return min((slot.seq for slot in ours if known < slot.number <= self.confirmed_number), default=0)
+    def is_doubtful(self, stored: Stored) -> bool:
+        """Tell whether a tier had confirmed messages of ours that ``stored`` may lack."""
+        known, saved = self._known_to(stored), max(self.confirmed_number, self._flushed_number)
+        ours = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged) and slot.order]
+        return any(known < slot.number <= saved for slot in ours)
 
-    def resequence(self, *, garbage: Iterable[int], beyond: int) -> None:
-        """Give every message that the durable tier lacks a new number, because others are stored under the old ones."""
+    def resequence(self, *, garbage: Iterable[int], beyond: int, first: int = 0) -> None:
+        """Give every message from ``first`` on that the durable tier lacks a new number: others are stored under theirs."""
         loose = {
-            id(slot): slot for slot in [*self.slots, *self.recent] if isinstance(slot, Logged) and slot.seq in self.pending
+            id(slot): slot
+            for slot in [*self.slots, *self.recent]
+            if isinstance(slot, Logged) and slot.seq in self.pending and slot.seq >= first
         }
         for writer, runs in self.head.open.items():
             if writer != self.writer:
@@ -413,10 +436,17 @@ class Model:
             slot.order = slot.order or next(self._foreign_orders)
             if slot not in self.recent:
                 self.recent.append(slot)
-        self.pending, self._blocks = set(), {}
+        self.pending = {seq for seq in self.pending if seq < first}
+        self._blocks, self._renumbered = {}, True
         self.head.next = max(self.head.next, beyond)
         self.head.garbage = ",".join(map(str, garbage))
         self.touched = True
+
+    def log_anew(self, *, beyond: int) -> None:
+        """Log once more what the window holds of the log, as that of a new life: the durable tier has let go of the old one."""
+        self.pending |= {slot.seq for slot in self.slots if isinstance(slot, Logged) and slot.seq}
+        self.resequence(garbage=(), beyond=beyond)
+        self.head.first = self.head.next
 
     def forget_unsaved(self) -> None:
         """Leave what is not saved to the process that appended it; in this one's window it is a message of its own."""
@@ -449,6 +479,10 @@ class Model:
 
 def _interrupted(fields: Mapping[str, bytes]) -> bool:
     return bool("state.interrupts" in fields and load(fields["state.interrupts"]).get("activated"))
+
+
+def _waits(fields: Mapping[str, bytes]) -> bool:
+    return _ORCHESTRATOR in fields and load(fields[_ORCHESTRATOR]).get("status") == "interrupted"
 
 
 def _merged(before: bytes | None, ours: bytes, theirs: bytes | None) -> bytes:

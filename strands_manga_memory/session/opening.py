@@ -18,11 +18,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Opened:
-    """What the tiers have of a conversation (the durable one without its window), and whether turns may be lost."""
+    """What the tiers have of a conversation (the durable one without its window), and whether the hot one did not answer."""
 
     hot: Stored | None
     durable: Stored | None
-    possible_loss: bool
+    hot_is_unread: bool = False
+
+    @property
+    def possible_loss(self) -> bool:
+        """Whether the hot tier, which could not be read, may have more."""
+        return self.hot_is_unread and (self.durable is None or self.durable.ahead)
 
     @property
     def latest(self) -> Stored | None:
@@ -57,12 +62,12 @@ def read_tiers(place: Place, tiers: Tiers, hot: HotTier | None, durable: Durable
             health.failed()
     error = hot_error or durable_error
     if error is None:
-        return Opened(hot_copy, durable_copy, possible_loss=False)
+        return Opened(hot_copy, durable_copy)
     only_tier_failed = durable is None or (durable_error is not None and hot_copy is None)
     if only_tier_failed or tiers.on_store_error == "raise" or (hot_error and durable_error):
         raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
     logger.warning("error=<%s> | a tier could not be read, the other one is used", type(error).__name__)
-    return Opened(hot_copy, durable_copy, possible_loss=bool(hot_error and durable_copy and durable_copy.ahead))
+    return Opened(hot_copy, durable_copy, hot_is_unread=hot_error is not None)
 
 
 def _are_of_one_life(one: Stored, other: Stored) -> bool:

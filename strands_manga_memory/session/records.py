@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.session.window import Logged, Slot
+from strands_manga_memory.session.window import Logged, Slot, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE
 
 SCHEMA = 1
@@ -116,6 +116,11 @@ class Head:
     garbage: str = ""
     open: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def frontier(self) -> int:
+        """The lowest number that a message may still get: that of an open turn, or the next one."""
+        return min([self.next, *(min(parse_runs(runs, record="head"), default=self.next) for runs in self.open.values())])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that say something."""

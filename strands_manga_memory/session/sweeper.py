@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.session.tiers import Tiers
@@ -85,7 +84,7 @@ class SessionSweeper:
             conversation.flush_claimed()
             if self._finalizer is not None:
                 self._finalizer(conversation)
-        except StoreError as error:
-            logger.warning("error=<%s> | an expired conversation could not be flushed, it is tried again", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a finalizer may raise anything; the others must be swept all the same
+            logger.warning("error=<%s> | an expired conversation was not finished, it is tried again", type(error).__name__)
             return False
         return self._hot.drop(name, expect=(claimed.epoch, claimed.version))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -21,8 +22,10 @@ class TierHealth:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
         self._failures = 0
         self._next_try = 0.0
+        self._succeeded_at = -math.inf
 
     @property
     def is_up(self) -> bool:
@@ -43,17 +46,23 @@ class TierHealth:
                 self._postpone()
             return True
 
-    def failed(self) -> None:
-        """Take note of a failure, or of a deadline that passed."""
+    def failed(self, *, since: float | None = None) -> None:
+        """Take note of a failure, or of a deadline that passed.
+
+        Args:
+            since: When the tier was asked, if it has not answered yet; a success after that disproves the failure.
+        """
         with self._lock:
+            if since is not None and self._succeeded_at >= since:
+                return
             self._failures += 1
             self._postpone()
 
     def succeeded(self) -> None:
         """Take note of a success."""
         with self._lock:
-            self._failures = 0
+            self._failures, self._succeeded_at = 0, self._clock()
 
     def _postpone(self) -> None:
         delay = min(5.0, 0.1 * 2 ** min(self._failures - 1, 10))
-        self._next_try = self._clock() + delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+        self._next_try = self._clock() + delay * self._random.uniform(0.5, 1.0)

@@ -1,4 +1,4 @@
-"""The kill -9 campaign: a worker makes turns and is killed at a random moment; the next one must find everything it acknowledged.
+"""The kill -9 campaign: a worker makes turns until it is killed; the next one must find everything it acknowledged.
 
 Run it for long with ``python -m tests.faults.kill --rounds 200 --backend services --save-on turn --json``.
 """
@@ -11,13 +11,9 @@ import json
 import logging
 import os
 import random
-import select
-import signal
 import sys
 import tempfile
 import time
-import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -30,6 +26,7 @@ from strands_manga_memory.session import TieredSessionManager, manager
 from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers
 from tests.faults import talk
+from tests.faults.forks import Child, forked_child
 
 Backend = Literal["services", "sqlite"]
 SaveOn = Literal["turn", "message"]
@@ -86,63 +83,12 @@ class Ledger:
     next: int = 0
 
 
-class Worker:
-    """A forked child that restores the session and makes turns until it is killed."""
-
-    def __init__(self, stores: Stores, ledger: Ledger, save_on: SaveOn, seed: int, turns: int) -> None:
-        self.reader, pipe = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self.reader)
-            code = 1
-            try:
-                _work(stores, ledger, save_on, random.Random(seed), turns, pipe)
-                code = 0
-            except BaseException:
-                _say(pipe, error=traceback.format_exc())
-            finally:
-                os._exit(code)
-        os.close(pipe)
-        self._buffer = b""
-
-    def hear(self, within: float) -> dict[str, Any] | None:
-        """Return what it says next within so many seconds; None if nothing, ``{}`` if it has ended."""
-        end = time.monotonic() + within
-        while b"\n" not in self._buffer:
-            if not select.select([self.reader], [], [], max(0.0, end - time.monotonic()))[0]:
-                return None
-            data = os.read(self.reader, 1 << 20)
-            if not data:
-                return {}
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        return said
-
-    def kill(self) -> list[dict[str, Any]]:
-        """Kill it, and return what it had said before."""
-        os.kill(self.pid, signal.SIGKILL)
-        return self.rest()
-
-    def rest(self) -> list[dict[str, Any]]:
-        """Wait until it has ended, and return what it said."""
-        said = []
-        while line := self.hear(_WORKER_WITHIN):
-            said.append(line)
-        os.close(self.reader)
-        os.waitpid(self.pid, 0)
-        return said
+def _worker(stores: Stores, ledger: Ledger, save_on: SaveOn, seed: int, turns: int) -> Child:
+    """Fork a child that restores the session and makes turns until it is killed; it says what it does."""
+    return forked_child(lambda parent: _work(parent, stores, ledger, save_on, random.Random(seed), turns))
 
 
-def _say(pipe: int, **what: Any) -> None:
-    data = json.dumps(what).encode() + b"\n"
-    while data:
-        data = data[os.write(pipe, data) :]
-
-
-def _work(stores: Stores, ledger: Ledger, save_on: SaveOn, rng: random.Random, turns: int, pipe: int) -> None:
+def _work(parent: Child, stores: Stores, ledger: Ledger, save_on: SaveOn, rng: random.Random, turns: int) -> None:
     logging.disable(logging.CRITICAL)
     # Often a turn is saved in its middle, as one of more than a second would be.
     manager._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
@@ -152,17 +98,17 @@ def _work(stores: Stores, ledger: Ledger, save_on: SaveOn, rng: random.Random, t
     agent = talk.new_agent(
         sessions, conversation_manager=trimmer, delay=rng.choice([0.0, 0.002, 0.006]), record_direct_tool_call=True
     )
-    _say(pipe, restored=talk.plain(agent.messages), log=talk.plain(sessions.history("librarian")))
+    parent.say(restored=talk.plain(agent.messages), log=talk.plain(sessions.history("librarian")))
     for number in range(ledger.next, ledger.next + turns):
         tag, kind = f"t{number}", rng.choice(talk.KINDS)
         if rng.random() < 0.15:
             agent.tool.lookup(query=f"direct{number}")
-        _say(pipe, begin=[tag, kind])
+        parent.say(begin=[tag, kind])
         agent(f"{tag} {kind}")
         late = sessions.stats("librarian")["unsaved_messages"]
-        _say(pipe, done=[tag, kind], late=late, live=_digests(talk.plain(agent.messages)))
+        parent.say(done=[tag, kind], late=late, live=_digests(talk.plain(agent.messages)))
     sessions.close()
-    _say(pipe, closed=True)
+    parent.say(closed=True)
 
 
 def _digests(messages: Sequence[dict[str, Any]]) -> list[str]:
@@ -189,7 +135,7 @@ def _new_ledger(name: str, number: int, rng: random.Random) -> Ledger:
 
 
 def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng: random.Random) -> None:
-    worker = Worker(stores, ledger, save_on, rng.getrandbits(32), 1000)
+    worker = _worker(stores, ledger, save_on, rng.getrandbits(32), 1000)
     acknowledged = 0
     if rng.random() < 0.1:
         time.sleep(rng.uniform(0.0, 0.2))  # perhaps in the middle of its restore
@@ -198,7 +144,7 @@ def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng:
         return
     wanted = rng.randrange(4)
     while acknowledged < wanted or ledger.begun is None:
-        said = worker.hear(_WORKER_WITHIN)
+        said = worker.listen(_WORKER_WITHIN)
         if not said or "error" in said:
             report.invalid.append(f"round {report.rounds}: the worker ended: {said}")
             worker.kill()
@@ -213,8 +159,8 @@ def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng:
 def _closing(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng: random.Random) -> None:
     """End a session in good order, and look at what the durable tier alone has of it."""
     for alone in (False, True):
-        worker = Worker(Stores(None, stores.durable) if alone else stores, ledger, save_on, rng.getrandbits(32), 2)
-        said = worker.rest()
+        worker = _worker(Stores(None, stores.durable) if alone else stores, ledger, save_on, rng.getrandbits(32), 2)
+        said = worker.end()
         _note(ledger, report, said)
         if not said or "closed" not in said[-1]:
             report.invalid.append(f"round {report.rounds}: a last worker ended: {said[-1:]}")

@@ -108,7 +108,7 @@ def problems(messages: Sequence[Message]) -> list[str]:
         if not message["content"]:
             found.append(f"message {number} is empty")
         if before is not None and before["role"] == message["role"]:
-            found.append(f"messages {number - 1} and {number} are both of the {message['role']}: {_shown(before)}, {_shown(message)}")
+            found.append(f"messages {number - 1} and {number} have one role: {_shown(before)}, {_shown(message)}")
         wanted = Counter(use_ids(message))
         given = Counter(result_ids(following)) if following else Counter()
         if wanted and wanted != given:

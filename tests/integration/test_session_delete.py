@@ -1,7 +1,8 @@
-"""A deleted session is gone from both tiers and from memory, a late write cannot bring it back, and its id can be used again."""
+"""A deleted session is gone from both tiers, no late write brings it back, and its id can be used again."""
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from strands import tool
 from strands.agent.conversation_manager import NullConversationManager, SummarizingConversationManager
 from strands.hooks import AfterModelCallEvent
+from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, StoreUnavailableError
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
@@ -21,6 +23,7 @@ from tests.unit.session.support import (
     open_stores,
     same,
     texts,
+    tool_use,
     user,
 )
 
@@ -147,7 +150,7 @@ def test_deleted_by_oneself_in_the_middle_of_a_turn(stores: Stores) -> None:
         manager.delete_session()
         return f"forgot {WORD}"
 
-    live = agent(manager, ScriptedModel([[{"toolUse": {"toolUseId": "f", "name": "forget_me", "input": {}}}], WORD]), tools=[forget_me])
+    live = agent(manager, ScriptedModel([[tool_use("f", "forget_me")], WORD]), tools=[forget_me])
     live(f"forget {WORD}")
     manager.flush()
     check_gone(stores)
@@ -173,8 +176,6 @@ def test_recreated_by_another_process_before_we_notice(stores: Stores) -> None:
 
 
 def test_every_agent_and_orchestrator_of_the_session_goes(stores: Stores) -> None:
-    from strands.multiagent import GraphBuilder
-
     manager = stores.manager(flush_every=1)
     for id_ in ("librarian", "cash~ier", "日本"):
         agent(manager, agent_id=id_)(f"{WORD} for {id_}")
@@ -241,8 +242,6 @@ def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str)
 
 
 def test_large_values_go_with_all_their_parts(stores: Stores) -> None:
-    import random
-
     noise = WORD + random.Random(1).randbytes(500_000).hex()
     live = stores.agent(flush_every=1, conversation_manager=NullConversationManager())
     live(noise)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError
+from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.session.records import Place
 from tests.unit.session.support import KINDS, Stores, agent, open_stores, texts
 
@@ -136,10 +138,6 @@ def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
 
 
 def test_places_are_injective() -> None:
-    from itertools import product
-
-    from strands_manga_memory.scope import encoded_id
-
     ids = [*NASTY, "a:A", "M:a", "A:a", "~", "a#LOG#000000000001"]
     places: dict[Any, Any] = {}
     for session, kind, id_ in product(ids, ("A", "M"), ids):

@@ -1,4 +1,4 @@
-"""What belongs to an agent besides its messages, and everything an agent can do in between: all of it survives or is refused."""
+"""What an agent has besides its messages, and all it can do between two of them: it survives, or it is refused."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from tests.unit.session.support import (
     agent,
     assistant,
     open_stores,
+    quiet,
     same,
     texts,
     tool_use,
@@ -206,8 +207,7 @@ def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
     live("hi")
     live._session_manager.flush()
     result = live("buy it")
-    live._session_manager._tiers.writer.submit(("A", "barrier"), lambda: None).result()
-    live._session_manager._tiers.writer.submit(live._session_manager._conversations["A", "default"].place, lambda: None).result()
+    quiet(live)
     both.lose_hot()
     restored = both.agent(ScriptedModel(["thank you"]), tools=[pay])
     assert same(restored.messages, live.messages)
@@ -725,7 +725,7 @@ def test_loss_is_reported_if_and_only_if_the_hot_tier_may_have_been_ahead(both: 
     assert not restored._session_manager.stats()["possible_loss"]
     restored("two")
     restored("three")
-    restored._session_manager._tiers.writer.submit(restored._session_manager._conversations["A", "default"].place, int).result()
+    quiet(restored)
     both.lose_hot()
     after = both.agent(flush_every=100)
     assert after._session_manager.stats()["possible_loss"]

@@ -1,4 +1,4 @@
-"""A redacted text is found nowhere any more: in no tier, raw or decoded, in no queue, whatever was stored before, and stays so."""
+"""A redacted text is found nowhere any more: in no tier, raw or decoded, and in no queue, and it stays so."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ def tool_turns(count: int) -> ScriptedModel:
             return "found it"
         number = int(last[0]["text"].split()[-1])
         if number % 6 == 5:
-            return [{"text": "looking"}, tool_use(f"u{number}a", "find", title="One"), tool_use(f"u{number}b", "find", title="ん")]
+            calls = [tool_use(f"u{number}{name}", "find", title=name) for name in ("One", "ん")]
+            return [{"text": "looking"}, *calls]
         return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
 
     assert count

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import (
     CorruptRecordError,
@@ -21,6 +22,7 @@ from strands_manga_memory.session.records import Place
 from strands_manga_memory.stores import HotRecord, RedisHotStore
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
+from tests.servers import wait_until
 from tests.unit.session.support import (
     MemoryTable,
     Stores,
@@ -490,8 +492,6 @@ def test_two_sweepers_at_once(request: pytest.FixtureRequest) -> None:
 
 
 def _until_empty(sweep: Callable[[], int], finished: list[str]) -> None:
-    from tests.servers import wait_until
-
     def done() -> bool:
         sweep()
         return len(finished) >= 8
@@ -528,8 +528,6 @@ def test_the_durable_tier_is_down_while_the_sweeper_comes_by(timed: Timed) -> No
 
 
 def test_interrupts_and_orchestrators_are_swept_too(timed: Timed) -> None:
-    from strands.multiagent import GraphBuilder
-
     builder = GraphBuilder()
     builder.add_node(agent(None), "only")
     builder.set_session_manager(timed.manager())

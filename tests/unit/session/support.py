@@ -136,6 +136,11 @@ def agent(manager: TieredSessionManager | None, model: ScriptedModel | None = No
     return Agent(model=model or ScriptedModel(), session_manager=manager, callback_handler=None, **arguments)
 
 
+def quiet(live: Agent) -> None:
+    """Wait until all background work of the agent's session manager is done."""
+    servers.wait_until(lambda: live._session_manager._tiers.writer.backlog == 0, "the end of background work")
+
+
 def texts(messages: Any) -> list[str]:
     """Return the text of each message, or the kind of its first block."""
     return [message["content"][0].get("text") or next(iter(message["content"][0])) for message in messages]

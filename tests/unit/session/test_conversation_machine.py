@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections import Counter
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
@@ -176,7 +177,7 @@ class SessionMachine(RuleBasedStateMachine):
     def end_turn(self, data: Any, drop: int, edit: bool) -> None:
         process = data.draw(st.sampled_from([p for p in self.processes if p.in_turn]))
         self._answer(process)
-        starts = [at for at, message in enumerate(process.live) if "text" in message["content"][0] and message["role"] == "user"]
+        starts = [at for at, one in enumerate(process.live) if one["role"] == "user" and "text" in one["content"][0]]
         if len(starts) > drop > 0:
             del process.live[: starts[drop]]
         if edit and len(process.live) > 2:
@@ -306,7 +307,7 @@ class SessionMachine(RuleBasedStateMachine):
         for process in self.processes:
             assert same(process.live, live), f"{process.name} has {process.live}, stored is {live}"
         roles = [message["role"] for message in live or []]
-        assert all(one != other for one, other in zip(roles, roles[1:], strict=False)), f"{roles} of {live}"
+        assert all(one != other for one, other in itertools.pairwise(roles)), f"{roles} of {live}"
         assert fresh.model.head.messages >= len(ids)
 
 

@@ -1,0 +1,100 @@
+"""Stores for the fault campaigns, and processes that can be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.testing import FaultyHotStore, FaultyTable
+from tests import servers
+from tests.faults import talk
+from tests.faults.kill import Stores
+
+
+@pytest.fixture(scope="session")
+def services(valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB) -> Stores:
+    """Valkey and DynamoDB, shared by the tests of this worker."""
+    return _with_table(Stores(valkey_server.url, dynamodb_server.table_url("fault_sessions")))
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Stores:
+    """A SQLite file and no hot tier that survives, as ``MangaMemory.open()`` has it."""
+    return _with_table(Stores(None, f"sqlite:///{tmp_path / 'sessions.sqlite3'}"))
+
+
+@pytest.fixture(params=["services", "sqlite"])
+def stores(request: pytest.FixtureRequest) -> Stores:
+    """Each backend in turn."""
+    found: Stores = request.getfixturevalue(request.param)
+    return found
+
+
+def _with_table(stores: Stores) -> Stores:
+    table = open_table(stores.durable)
+    table.create_if_missing()
+    table.close()
+    return stores
+
+
+@dataclass
+class Process:
+    """What one process has of a session: a manager with stores of its own, and an agent."""
+
+    manager: TieredSessionManager
+    agent: Agent
+    hot: HotStore | None
+    durable: Table | None
+
+    def lose(self) -> None:
+        """Save nothing any more, as if it had been killed."""
+        for conversation in self.manager._conversations.values():
+            conversation.error = ConflictError("this process is gone")
+
+    def settle(self) -> None:
+        """Wait until the work that is due now is done."""
+        writer = self.manager._tiers.writer
+        servers.wait_until(lambda: not (writer._active or writer._ready), "the end of the writer's work")
+
+    def stats(self) -> Any:
+        return self.manager.stats("librarian")
+
+    def log(self) -> list[Any]:
+        return list(self.manager.history("librarian"))
+
+
+NewProcess = Callable[..., Process]
+
+
+@pytest.fixture
+def new_process(unique: str) -> Iterator[NewProcess]:
+    """Start a process: ``new_process(stores, hot=..., durable=..., **settings of the manager)``; its session is the test's."""
+    started: list[Process] = []
+
+    def start(stores: Stores, *, agent: dict[str, Any] | None = None, **settings: Any) -> Process:
+        hot = settings.pop("hot", None) or (open_hot_store(stores.hot) if stores.hot else None)
+        durable = settings.pop("durable", None) or (open_table(stores.durable) if stores.durable else None)
+        patient = {"hot_deadline": 5.0, "durable_deadline": 10.0}
+        manager = TieredSessionManager(unique, hot=hot, durable=durable, **{**patient, **settings})
+        process = Process(manager, talk.new_agent(manager, **(agent or {})), hot, durable)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.lose()
+    for process in started:
+        process.settle()
+        for store in (process.hot, process.durable):
+            if isinstance(store, FaultyHotStore | FaultyTable):
+                store.down = False
+            if store is not None:
+                store.close()

@@ -1,0 +1,150 @@
+"""Turns that end badly: a hook that raises, a client that goes away. What was said is saved, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterToolCallEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    MessageAddedEvent,
+)
+
+from tests import servers
+from tests.faults import talk
+from tests.faults.conftest import NewProcess, Process
+from tests.faults.kill import Stores
+
+SAVED_WITHIN = 3.0
+
+
+class UserError(Exception):
+    """What a user's hook raises."""
+
+
+def saved(process: Process) -> bool:
+    return bool(process.stats()["unsaved_messages"] == 0)
+
+
+def said(messages: list[Any]) -> list[str]:
+    return list(talk.marks(messages).elements())
+
+
+def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
+    """All that the live agent has is saved, once, without its help; then a next turn works, and another process has the same."""
+    servers.wait_until(lambda: saved(process), "the save", within=SAVED_WITHIN)
+    assert said(process.log()) == said(process.agent.messages)
+    for event in (MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent, BeforeInvocationEvent):
+        process.agent.hooks._registered_callbacks.get(event, [])
+    process.raising = False  # type: ignore[attr-defined]
+    process.agent("t9 tool")
+    process.manager.flush()
+    other = new_process(stores)
+    assert said(other.log()) == said(process.log()) == said(process.agent.messages)
+    assert talk.plain(other.agent.messages) == talk.plain(process.agent.messages)
+    assert all(count == 1 for count in talk.marks(other.log()).values())
+
+
+@pytest.mark.parametrize("event", [MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent])
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_hook_of_the_user_raises(new_process: NewProcess, stores: Stores, event: Any, save_on: str) -> None:
+    process = new_process(stores, save_on=save_on)
+    process.agent("t0 text")
+    process.raising = True  # type: ignore[attr-defined]
+
+    def fail(_: Any) -> None:
+        if process.raising:  # type: ignore[attr-defined]
+            raise UserError
+
+    process.agent.hooks.add_callback(event, fail)
+    try:
+        process.agent("t1 tool")
+    except Exception as error:
+        assert "UserError" in repr(error) + repr(error.__cause__)
+    else:
+        assert event is AfterToolCallEvent  # Strands makes an error result of it
+    check(process, new_process, stores)
+
+
+def test_a_hook_raises_before_the_turn_begins(new_process: NewProcess, stores: Stores) -> None:
+    process = new_process(stores)
+    process.agent("t0 text")
+    process.raising = True  # type: ignore[attr-defined]
+
+    def fail(_: Any) -> None:
+        if process.raising:  # type: ignore[attr-defined]
+            raise UserError
+
+    process.agent.hooks.add_callback(BeforeInvocationEvent, fail)
+    with pytest.raises(UserError):
+        process.agent("t1 tool")
+    process.agent.tool.lookup(query="direct")
+    check(process, new_process, stores)
+
+
+async def cancel_scope(process: Process) -> None:
+    with anyio.move_on_after(0.02):
+        async for _ in process.agent.stream_async("t1 sequential"):
+            pass
+
+
+async def task_cancel(process: Process) -> None:
+    task = asyncio.create_task(process.agent.invoke_async("t1 sequential"))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def abandoned_loop(process: Process) -> None:
+    stream = process.agent.stream_async("t1 sequential")
+    async for event in stream:
+        if "message" in event:
+            break
+    await stream.aclose()
+
+
+async def forgotten_stream(process: Process) -> None:
+    """Nobody closes it: the end of the event loop does."""
+    async for event in process.agent.stream_async("t1 sequential"):
+        if "message" in event:
+            return
+
+
+async def timeout(process: Process) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(process.agent.invoke_async("t1 sequential"), 0.02)
+
+
+@pytest.mark.parametrize("goes", [cancel_scope, task_cancel, abandoned_loop, forgotten_stream, timeout])
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_a_client_disconnects_in_mid_stream(
+    new_process: NewProcess, stores: Stores, goes: Callable[[Process], Any], save_on: str
+) -> None:
+    process = new_process(stores, save_on=save_on, agent={"delay": 0.01})
+    process.agent("t0 text")
+    asyncio.run(goes(process))
+    assert said(process.agent.messages)[2:3] == ["user:t1 sequential"]
+    assert len(said(process.agent.messages)) < 2 + 6
+    check(process, new_process, stores)
+
+
+def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, stores: Stores) -> None:
+    """A cancelled client cancels no write."""
+    process = new_process(stores)
+
+    async def run() -> None:
+        task = asyncio.create_task(process.agent.invoke_async("t1 tool"))
+        while "assistant:t1 answer" not in said(process.agent.messages):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    check(process, new_process, stores)

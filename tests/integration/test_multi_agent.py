@@ -1,0 +1,348 @@
+"""Graph and Swarm: interrupted in the middle, by a question or by a crash, they go on in another process where they were."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from strands import Agent, ToolContext, tool
+from strands.hooks import AfterNodeCallEvent, BeforeNodeCallEvent
+from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.base import Status
+from strands.multiagent.graph import Graph
+
+from strands_manga_memory import ConflictError, ConversationScope, TieredSessionManager
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.unit.session.support import KINDS, Stores, agent, everything_stored, open_stores, quiet, same, texts, tool_use
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+def graph(manager: TieredSessionManager | None, *, tools: Any = (), hooks: Any = None, **scripts: Any) -> Graph:
+    """A graph of three nodes in a row, first, second, third, each with its script."""
+    builder = GraphBuilder()
+    names = ("first", "second", "third")
+    for name in names:
+        model = ScriptedModel(scripts.get(name, [f"{name} is done"]))
+        builder.add_node(Agent(model=model, agent_id=name, callback_handler=None, tools=list(tools)), name)
+    builder.add_edge("first", "second")
+    builder.add_edge("second", "third")
+    builder.set_graph_id("tour")
+    builder.set_execution_timeout(60)
+    if manager is not None:
+        builder.set_session_manager(manager)
+    built = builder.build()
+    for event, callback in (hooks or {}).items():
+        built.hooks.add_callback(event, callback)
+    return built
+
+
+def order(built: Graph) -> list[str]:
+    return [node.node_id for node in built.state.execution_order]
+
+
+def asked(built: Graph, node: str) -> int:
+    executor: Any = built.nodes[node].executor
+    return len(executor.model.requests)
+
+
+def test_a_graph_goes_on_after_a_crash(stores: Stores) -> None:
+    """What another process restores at that moment is what it would restore had this one died then."""
+    seen: list[Graph] = []
+
+    def look(event: BeforeNodeCallEvent) -> None:
+        if event.node_id == "third":
+            seen.append(graph(stores.manager()))
+
+    live = graph(stores.manager(), hooks={BeforeNodeCallEvent: look})
+    live("go around")
+    (again,) = seen
+    result = again("go around")
+    assert result.status == Status.COMPLETED
+    assert order(again) == ["first", "second", "third"]
+    assert [asked(again, name) for name in ("first", "second", "third")] == [0, 0, 1]
+    assert str(result.results["first"].result).strip() == "first is done"
+
+
+@tool(context=True)
+def sign(what: str, tool_context: ToolContext) -> str:
+    """Sign, if a human agrees.
+
+    Args:
+        what: What to sign.
+    """
+    answer = tool_context.interrupt("signature", reason={"what": what})
+    return f"signed {what}" if answer == "yes" else "not signed"
+
+
+def answers(result: Any, response: str) -> list[Any]:
+    return [{"interruptResponse": {"interruptId": one.id, "response": response}} for one in result.interrupts]
+
+
+def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(stores: Stores) -> None:
+    live = graph(stores.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
+    result = live("close the deal")
+    assert result.status == Status.INTERRUPTED
+    again = graph(stores.manager(), tools=[sign], second=["signed it"])
+    final = again(answers(result, "yes"))
+    assert final.status == Status.COMPLETED
+    assert order(again) == ["first", "second", "third"]
+    assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
+    executor: Any = again.nodes["second"].executor
+    assert executor.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "signed contract"}]
+
+
+def test_a_graph_interrupted_in_a_hook_goes_on_elsewhere(stores: Stores) -> None:
+    def ask(event: BeforeNodeCallEvent) -> None:
+        if event.node_id == "second" and event.interrupt("go on", reason="halfway") != "yes":
+            event.cancel_node = "no"
+
+    live = graph(stores.manager(), hooks={BeforeNodeCallEvent: ask})
+    result = live("go around")
+    assert result.status == Status.INTERRUPTED
+    again = graph(stores.manager(), hooks={BeforeNodeCallEvent: ask})
+    assert again(answers(result, "yes")).status == Status.COMPLETED
+    assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
+
+
+def test_an_interrupted_graph_is_flushed_at_once(both: Stores) -> None:
+    manager = both.manager(flush_every=100)
+    live = graph(manager, tools=[sign], second=["fine", [tool_use("s", "sign", what="contract")]])
+    live("first")
+    quiet_manager(manager)
+    result = live("close the deal")
+    quiet_manager(manager)
+    both.lose_hot()
+    again = graph(both.manager(), tools=[sign], second=["signed it"])
+    assert again(answers(result, "yes")).status == Status.COMPLETED
+
+
+def quiet_manager(manager: TieredSessionManager) -> None:
+    from tests.servers import wait_until
+
+    wait_until(lambda: manager._tiers.writer.backlog == 0, "the end of background work")
+
+
+def test_a_finished_graph_starts_anew(stores: Stores) -> None:
+    graph(stores.manager())("one")
+    again = graph(stores.manager())
+    assert again("two").status == Status.COMPLETED
+    assert [asked(again, name) for name in ("first", "second", "third")] == [1, 1, 1]
+    again("three")
+    assert [asked(again, name) for name in ("first", "second", "third")] == [2, 2, 2]
+
+
+def test_two_processes_take_turns_on_a_graph(stores: Stores) -> None:
+    """The one that was idle while the other ran must not lose what it does later."""
+    one = graph(stores.manager(), tools=[sign], second=["fine", [tool_use("s", "sign", what="contract")]])
+    other = graph(stores.manager())
+    assert one("first run").status == Status.COMPLETED
+    assert other("second run").status == Status.COMPLETED
+    result = one("third run")
+    assert result.status == Status.INTERRUPTED
+    again = graph(stores.manager(), tools=[sign], second=["signed it"])
+    assert again(answers(result, "yes")).status == Status.COMPLETED
+    assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
+
+
+def diamond(manager: TieredSessionManager, look: Any = None) -> Graph:
+    builder = GraphBuilder()
+    for name in ("start", "left", "right", "end"):
+        builder.add_node(agent(None, ScriptedModel([name]), agent_id=name), name)
+    for one, next_ in (("start", "left"), ("start", "right"), ("left", "end"), ("right", "end")):
+        builder.add_edge(one, next_)
+    builder.set_graph_id("diamond")
+    builder.set_execution_timeout(60)
+    builder.set_session_manager(manager)
+    built = builder.build()
+    if look is not None:
+        built.hooks.add_callback(BeforeNodeCallEvent, look)
+    return built
+
+
+def test_nodes_that_run_side_by_side(stores: Stores) -> None:
+    seen: list[Graph] = []
+
+    def look(event: BeforeNodeCallEvent) -> None:
+        if event.node_id == "end":
+            seen.append(diamond(stores.manager()))
+
+    diamond(stores.manager(), look)("go")
+    (again,) = seen
+    assert again("go").status == Status.COMPLETED
+    assert [asked(again, name) for name in ("start", "left", "right", "end")] == [0, 0, 0, 1]
+
+
+def test_bytes_in_a_task_survive(stores: Stores) -> None:
+    seen: list[Graph] = []
+
+    def look(event: BeforeNodeCallEvent) -> None:
+        if event.node_id == "second":
+            seen.append(graph(stores.manager()))
+
+    task: Any = [{"text": "what is it"}, {"image": {"format": "png", "source": {"bytes": b"\x89PNG\xff"}}}]
+    graph(stores.manager(), hooks={BeforeNodeCallEvent: look})(task)
+    (again,) = seen
+    assert again.state.task == task
+    assert again(task).status == Status.COMPLETED
+    assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
+
+
+def swarm(manager: TieredSessionManager, scripts: dict[str, Any], *, tools: Any = (), look: Any = None) -> Swarm:
+    agents = [
+        Agent(name=name, model=ScriptedModel(script), callback_handler=None, tools=list(tools))
+        for name, script in scripts.items()
+    ]
+    built = Swarm(agents, session_manager=manager, id="team", execution_timeout=60)
+    if look is not None:
+        built.hooks.add_callback(BeforeNodeCallEvent, look)
+    return built
+
+
+def handoff(name: str) -> list[Any]:
+    return [tool_use("h", "handoff_to_agent", agent_name=name, message="please go on")]
+
+
+def test_a_swarm_goes_on_after_a_crash(stores: Stores) -> None:
+    seen: list[Swarm] = []
+
+    def look(event: BeforeNodeCallEvent) -> None:
+        if event.node_id == "seller":
+            seen.append(swarm(stores.manager(), {"finder": ["never"], "seller": ["sold"]}))
+
+    live = swarm(stores.manager(), {"finder": [handoff("seller"), "handed over"], "seller": ["sold"]}, look=look)
+    live("sell Akira")
+    (again,) = seen
+    result = again("sell Akira")
+    assert result.status == Status.COMPLETED
+    assert [node.node_id for node in result.node_history] == ["finder", "seller"]
+    finder: Any = again.nodes["finder"].executor
+    assert finder.model.requests == []
+
+
+def test_a_swarm_interrupted_in_a_tool_goes_on_elsewhere(stores: Stores) -> None:
+    live = swarm(stores.manager(), {"finder": [[tool_use("s", "sign", what="contract")]], "seller": []}, tools=[sign])
+    result = live("sell Akira")
+    assert result.status == Status.INTERRUPTED
+    again = swarm(stores.manager(), {"finder": ["signed it"], "seller": []}, tools=[sign])
+    final = again(answers(result, "yes"))
+    assert final.status == Status.COMPLETED
+
+
+def test_nodes_may_not_carry_a_session_manager(both: Stores) -> None:
+    builder = GraphBuilder()
+    with pytest.raises(ValueError, match=r"[Ss]ession"):
+        builder.add_node(agent(both.manager()), "only")
+    with pytest.raises(ValueError, match=r"[Ss]ession"):
+        Swarm([agent(both.manager(), name="only")])
+
+
+def test_an_agent_and_a_graph_of_one_id_do_not_cross(stores: Stores) -> None:
+    manager = stores.manager()
+    live = agent(manager, agent_id="tour")
+    live("hello")
+    graph(manager)("go around")
+    live("again")
+    manager.flush()
+    assert same(agent(stores.manager(), agent_id="tour").messages, live.messages)
+    assert texts(stores.manager().history("tour")) == ["hello", "ok", "again", "ok"]
+    again = graph(stores.manager())
+    assert again("go").status == Status.COMPLETED
+
+
+def test_an_agent_that_uses_a_graph_as_a_tool(both: Stores) -> None:
+    manager = both.manager()
+
+    @tool
+    def tour() -> str:
+        """Go around."""
+        return str(graph(manager)("go").status)
+
+    live = agent(manager, ScriptedModel([[tool_use("t", "tour")], "done"]), tools=[tour])
+    live("take the tour")
+    assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "Status.COMPLETED"}]
+    manager.flush()
+    assert same(both.agent().messages, live.messages)
+
+
+def test_a_graph_in_a_loop_that_is_running(both: Stores) -> None:
+    async def run() -> Any:
+        return await graph(both.manager()).invoke_async("go")
+
+    assert asyncio.run(run()).status == Status.COMPLETED
+
+
+def test_a_graph_with_a_scope(both: Stores) -> None:
+    scope = ConversationScope("u1", both.session)
+    graph(both.manager(scope))("go")
+    assert [asked(graph(both.manager(scope)), name) for name in ("first",)] == [0]
+
+
+def test_stores_that_are_down_do_not_stop_a_graph(both: Stores) -> None:
+    both.hot = FaultyHotStore(both.hot)
+    manager = both.manager(hot_deadline=0.2)
+    live = graph(manager)
+
+    def cut_off(event: AfterNodeCallEvent) -> None:
+        both.hot.down = event.node_id == "first"
+
+    live.hooks.add_callback(AfterNodeCallEvent, cut_off)
+    assert live("go around").status == Status.COMPLETED
+    both.hot.down = False
+    manager.flush()
+
+
+def test_an_orchestrators_state_is_not_kept_after_a_deletion(stores: Stores) -> None:
+    manager = stores.manager()
+    live = graph(manager, first=["the secret of Nausicaä"])
+    live("go around")
+    stores.manager().delete_session()
+    manager.flush()
+    assert not graph(stores.manager()).state.results
+    live("go again")
+    assert graph(stores.manager())("on").status == Status.COMPLETED
+
+
+def test_a_deletion_in_the_middle_of_a_run(stores: Stores) -> None:
+    def delete(event: BeforeNodeCallEvent) -> None:
+        if event.node_id == "third" and asked(live, "third") == 0:
+            (stores.manager() if stores.durable is not None else manager).delete_session()
+
+    manager = stores.manager()
+    live = graph(manager, first=["the secret of Nausicaä", "nothing"], hooks={BeforeNodeCallEvent: delete})
+    assert live("go around").status == Status.COMPLETED
+    manager.flush()
+    assert "Nausicaä".encode() not in everything_stored(stores)
+    live("go again")
+    manager.flush()
+    assert "Nausicaä".encode() not in everything_stored(stores)
+    assert b"nothing" in everything_stored(stores)
+
+
+def test_a_run_that_waits_for_a_human_is_not_overwritten(stores: Stores) -> None:
+    idle = graph(stores.manager())
+    idle("first")
+    live = graph(stores.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
+    result = live("close the deal")
+    with pytest.raises(ConflictError, match="interrupt"):
+        idle("another run")
+    again = graph(stores.manager(), tools=[sign], second=["signed it"])
+    assert again(answers(result, "yes")).status == Status.COMPLETED
+
+
+def test_an_agent_as_a_tool_has_no_session_of_its_own(both: Stores) -> None:
+    inner = agent(None, ScriptedModel(["inner answer"] * 9), name="inner", description="helps")
+    live = both.agent(ScriptedModel([[tool_use("i", "inner", input="help")], "done"]), tools=[inner.as_tool()])
+    live("ask it")
+    quiet(live)
+    assert same(both.agent(tools=[inner.as_tool()]).messages, live.messages)
+    assert len(list(live._session_manager.history())) == 4

@@ -1,0 +1,379 @@
+"""Several workers on one session: every message once, turns whole, both go on; or a clear ``ConflictError``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from strands import Agent, ToolContext, tool
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.hooks import BeforeModelCallEvent
+
+from strands_manga_memory import ConflictError
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.unit.session.support import (
+    KINDS,
+    Stores,
+    agent,
+    open_stores,
+    quiet,
+    same,
+    texts,
+    tool_use,
+)
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"found {title}"
+
+
+def device(stores: Stores, **named: Any) -> Agent:
+    return stores.elsewhere().agent(conversation_manager=NullConversationManager(), **named)
+
+
+def valid(messages: Any) -> bool:
+    """Tell whether a provider takes a history: roles alternate, tool calls are answered at once, the first is a user's."""
+    roles = [message["role"] for message in messages]
+    if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2):
+        return False
+    for one, next_ in zip(messages, [*messages[1:], None], strict=True):
+        calls = {block["toolUse"]["toolUseId"] for block in one["content"] if "toolUse" in block}
+        results = {block["toolResult"]["toolUseId"] for block in (next_ or one)["content"] if "toolResult" in block}
+        if next_ is not None and calls != results:
+            return False
+    return not any("toolResult" in block for block in (messages[:1] or [{"content": []}])[0]["content"])
+
+
+def test_two_workers_take_turns(stores: Stores) -> None:
+    one, other = device(stores), device(stores)
+    for number in range(10):
+        one(f"one {number}")
+        other(f"other {number}")
+    for each in (one, other):
+        each._session_manager.flush()
+    log = texts(stores.manager().history())
+    assert log == [text for n in range(10) for text in (f"one {n}", "ok", f"other {n}", "ok")]
+    assert valid(one.messages)
+    assert valid(other.messages)
+    other("last")
+    assert same(stores.agent(conversation_manager=NullConversationManager()).messages, other.messages)
+    assert texts(other.messages) == [*log, "last", "ok"]
+    records = list(stores.manager().records())
+    assert [record["turn"] for record in records] == [turn for turn in range(1, 22) for _ in range(2)]
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_two_workers_at_the_same_time(stores: Stores, save_on: str) -> None:
+    """Fifty turns each, with tools, side by side."""
+
+    def reply(messages: Any) -> Any:
+        last = messages[-1]["content"][0]
+        if "toolResult" in last:
+            return "found it"
+        word, number = last["text"].split()
+        return [tool_use(f"{word}{number}", "find", title=word)] if int(number) % 5 == 4 else f"{word} {number} is answered"
+
+    count = 15 if stores.hot is None else 25
+
+    async def talk(name: str) -> Agent:
+        live = await asyncio.to_thread(
+            device, stores, model=ScriptedModel(reply, delay=0.0005), tools=[find], save_on=save_on, flush_every=3
+        )
+        for number in range(count):
+            await live.invoke_async(f"{name} {number}")
+        return live
+
+    async def run() -> list[Agent]:
+        return await asyncio.gather(talk("one"), talk("other"))
+
+    agents = asyncio.run(run())
+    for each in agents:
+        each._session_manager.flush()
+    records = list(stores.manager().records())
+    ids = [record["message"]["tracking_id"] for record in records]
+    assert len(ids) == len(set(ids)) == 2 * (count * 2 + count // 5 * 2)
+    asked = [
+        text for text in texts([record["message"] for record in records]) if text[-1].isdigit() and text[:3] in ("one", "oth")
+    ]
+    for name in ("one", "other"):
+        assert [text for text in asked if text.split()[0] == name] == [f"{name} {number}" for number in range(count)]
+    turns = [record["turn"] for record in records]
+    assert turns == sorted(turns)
+    for turn, size in Counter(turns).items():
+        messages = [record["message"] for record in records if record["turn"] == turn]
+        assert size == len(messages) in (2, 4)
+        assert valid(messages)
+    assert len(set(turns)) == 2 * count
+    for each in (*agents, agents[-1]):
+        each("one 1111")
+        assert valid(each.model.requests[-1].messages)
+        assert texts(each.messages)[-2:] == ["one 1111", "one 1111 is answered"]
+    agents[-1]._session_manager.flush()
+    assert same(stores.agent(conversation_manager=NullConversationManager()).messages, agents[-1].messages)
+
+
+def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
+    """The other's whole turn comes in the middle of ours, after ours was saved in part, and was flushed."""
+    inside: list[Agent] = []
+
+    def reply(messages: Any) -> Any:
+        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"t{len(messages)}", "find", title="x")]
+
+    one = device(both, model=ScriptedModel(reply), tools=[find], save_on="message", flush_every=1)
+
+    def meanwhile(event: BeforeModelCallEvent) -> None:
+        if len(inside) == 0:
+            other = device(both, flush_every=1)
+            inside.append(other)
+            other("meanwhile")
+            other._session_manager.flush()
+
+    one.hooks.add_callback(BeforeModelCallEvent, meanwhile)
+    one("search")
+    one._session_manager.flush()
+    quiet(one)
+    log = texts(both.manager().history())
+    assert log in (
+        ["search", "toolUse", "toolResult", "done", "meanwhile", "ok"],
+        ["meanwhile", "ok", "search", "toolUse", "toolResult", "done"],
+    )
+    cold = both.only_durable().agent(conversation_manager=NullConversationManager())
+    hot = both.agent(conversation_manager=NullConversationManager())
+    assert same(cold.messages, hot.messages)
+    assert valid(cold.messages)
+    one("next")
+    assert valid(one.messages)
+    inside[0]("next too")
+    assert valid(inside[0].messages)
+    inside[0]._session_manager.flush()
+    assert Counter(texts(both.manager().history())) == Counter(
+        [*log, "next", "toolUse", "toolResult", "done", "next too", "ok"]
+    )
+
+
+def test_segments_do_not_span_the_numbers_of_an_open_turn(both: Stores) -> None:
+    """One turn is saved in part, another's turn is flushed, and then the rest of the first follows."""
+    one = device(both, save_on="message", flush_every=100)
+    one("hello")
+    one._session_manager.flush()
+    stop: list[bool] = []
+
+    def flush_the_others(event: BeforeModelCallEvent) -> None:
+        if not stop:
+            stop.append(True)
+            other = device(both)
+            other("in between")
+            other._session_manager.close()
+
+    one.hooks.add_callback(BeforeModelCallEvent, flush_the_others)
+    one("long turn")
+    one._session_manager.close()
+    both.lose_hot()
+    cold = both.agent(conversation_manager=NullConversationManager())
+    assert sorted(texts(cold.messages)) == sorted(["hello", "ok", "in between", "ok", "long turn", "ok"])
+    assert sorted(texts(both.manager().history())) == sorted(["hello", "ok", "in between", "ok", "long turn", "ok"])
+
+
+def test_twelve_workers_in_turn(stores: Stores) -> None:
+    """More writers than a head remembers."""
+    workers = [device(stores, flush_every=3) for _ in range(12)]
+    for turn in range(3):
+        for number, each in enumerate(workers):
+            each(f"turn {turn} of {number}")
+    for each in workers:
+        each._session_manager.flush()
+    log = [text for text in texts(stores.manager().history()) if text != "ok"]
+    assert log == [f"turn {turn} of {number}" for turn in range(3) for number in range(12)]
+
+
+def test_thirty_workers_one_turn_each(stores: Stores) -> None:
+    """As stateless workers do it: open, one turn, gone."""
+    for number in range(30):
+        device(stores)(f"turn {number}")
+    last = device(stores)
+    assert texts(last.messages)[::2] == [f"turn {number}" for number in range(30)]
+    assert texts(stores.manager().history())[::2] == [f"turn {number}" for number in range(30)]
+
+
+# What is merged, and how
+
+
+def test_states_are_merged_by_top_level_key(stores: Stores) -> None:
+    one = device(stores, state={"shared": 0, "list": [1]})
+    one("hello")
+    other = device(stores)
+    one.state.set("mine", 1)
+    one.state.set("shared", 1)
+    one("one")
+    other.state.set("theirs", 2)
+    other.state.set("shared", 2)
+    other.state.delete("list")
+    other("other")
+    other("again")
+    assert other.state.get() == {"shared": 2, "mine": 1, "theirs": 2}
+    assert stores.agent().state.get() == {"shared": 2, "mine": 1, "theirs": 2}
+    one("and one")
+    one("more")
+    assert one.state.get() == {"shared": 2, "mine": 1, "theirs": 2}
+
+
+def test_state_set_between_turns_after_a_merge_is_kept(stores: Stores) -> None:
+    one, other = device(stores), device(stores)
+    one("one")
+    other("other")  # merged: the agent takes it over at its next turn
+    other.state.set("between", True)
+    other("again")
+    assert other.state.get() == {"between": True}
+    assert stores.agent().state.get() == {"between": True}
+
+
+def test_a_live_list_changes_only_before_an_invocation(stores: Stores) -> None:
+    one, other = device(stores), device(stores)
+    one("one")
+    other("other")
+    quiet(other)
+    assert texts(other.messages) == ["other", "ok"]
+    before = other.messages
+    other._session_manager.flush()
+    assert other.messages is before
+    assert texts(before) == ["other", "ok"]
+    other("again")
+    assert texts(other.messages) == ["one", "ok", "other", "ok", "again", "ok"]
+    assert texts(other.model.requests[-1].messages) == ["one", "ok", "other", "ok", "again"]
+
+
+def test_refresh_sees_another_device(stores: Stores) -> None:
+    one, other = device(stores, refresh="turn"), device(stores)
+    one("one")
+    other("other")
+    quiet(other)
+    one("what did I say")
+    assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "what did I say"]
+    assert texts(stores.manager().history()) == ["one", "ok", "other", "ok", "what did I say", "ok"]
+
+
+def test_without_refresh_another_device_is_seen_a_turn_later(stores: Stores) -> None:
+    one, other = device(stores), device(stores)
+    one("one")
+    other("other")
+    quiet(other)
+    one("again")
+    assert texts(one.model.requests[-1].messages) == ["one", "ok", "again"]
+    one("and again")
+    assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "again", "ok", "and again"]
+
+
+def test_evictions_of_the_one_who_saved_first_stand(stores: Stores) -> None:
+    one = stores.elsewhere().agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for number in range(3):
+        one(f"one {number}")
+    other = stores.elsewhere().agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    one("one 3")
+    other("other 0")
+    quiet(other)
+    restored = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    assert texts(restored.messages) == ["one 2", "ok", "one 3", "ok", "other 0", "ok"]
+    assert len(list(stores.manager().history())) == 10
+
+
+def test_metadata_is_merged(stores: Stores) -> None:
+    one, other = stores.elsewhere().manager(), stores.elsewhere().manager()
+    first, second = agent(one), agent(other)
+    first("hello")
+    second("hi")
+    one.set_metadata(locale="ja")
+    other.set_metadata(cart=["Akira 1"])
+    one.set_metadata(tier="vip")
+    metadata = stores.manager().metadata()
+    assert (metadata["locale"], metadata["cart"], metadata["tier"]) == ("ja", ["Akira 1"], "vip")
+
+
+# What is not merged
+
+
+def test_raise_on_conflict(stores: Stores) -> None:
+    one = device(stores, on_conflict="raise")
+    one("one")
+    device(stores)("other")
+    with pytest.raises(ConflictError, match="someone else saved"):
+        one("again")
+    with pytest.raises(ConflictError):
+        one("and again")
+    again = device(stores, on_conflict="raise")
+    again("a fresh agent goes on")
+    assert texts(stores.manager().history()) == ["one", "ok", "other", "ok", "a fresh agent goes on", "ok"]
+
+
+def test_raise_on_conflict_with_refresh_is_no_conflict_while_nothing_is_unsaved(stores: Stores) -> None:
+    one = device(stores, on_conflict="raise", refresh="turn")
+    one("one")
+    other = device(stores)
+    other("other")
+    quiet(other)
+    one("again")
+    assert texts(one.messages) == ["one", "ok", "other", "ok", "again", "ok"]
+
+
+@tool(context=True)
+def pay(tool_context: ToolContext) -> str:
+    """Pay, if a human agrees."""
+    return f"paid: {tool_context.interrupt('approval', reason='it costs')}"
+
+
+def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
+    idle = device(stores)
+    idle("hello")
+    buyer = device(stores, model=ScriptedModel([[tool_use("p", "pay")]]), tools=[pay])
+    result = buyer("buy")
+    assert result.stop_reason == "interrupt"
+    quiet(buyer)
+    with pytest.raises(ConflictError, match="interrupt"):
+        idle("something else")
+    resumed = device(stores, model=ScriptedModel(["thanks"]), tools=[pay])
+    final = resumed([{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}])
+    assert final.stop_reason == "end_turn"
+    assert texts(stores.manager().history()) == ["hello", "ok", "buy", "toolUse", "toolResult", "thanks"]
+
+
+def test_looking_is_no_conflict(stores: Stores) -> None:
+    """A process that only opens, flushes and closes changes nothing for the others."""
+    one = device(stores, on_conflict="raise")
+    one("one")
+    quiet(one)
+    for _ in range(3):
+        idle = device(stores)
+        idle._session_manager.flush()
+        idle._session_manager.close()
+    one("two")
+    quiet(one)
+    assert texts(stores.manager().history()) == ["one", "ok", "two", "ok"]
+
+
+def test_an_answer_that_was_lost_is_no_conflict(both: Stores) -> None:
+    both.hot = FaultyHotStore(both.hot)
+    one = both.agent(on_conflict="raise", hot_deadline=0.2)
+    one("one")
+    for number in range(3):
+        both.hot.fail_next(after=True)
+        one(f"question {number}")
+        one._session_manager.flush()
+    assert texts(both.manager().history()) == ["one", "ok", *(t for n in range(3) for t in (f"question {n}", "ok"))]
+    assert same(both.agent().messages, one.messages)
