@@ -251,6 +251,14 @@ class Conversation:
             return self.model.version == 0 and not self.model.is_dirty
 
     @property
+    def _is_flushed(self) -> bool:
+        """Whether the durable tier has everything; at the end, whether it knows that it has."""
+        with self.lock:
+            model = self.model
+            has_all = not (model.is_dirty or model.pending) and self._flushed_at == (model.epoch, model.version)
+        return has_all and not (self.closing and self._durable_knows and self._hot is not None)
+
+    @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
         """The tier whose answer a turn waits for: none while that tier is known to be down."""
         if self._hot is not None:
@@ -305,12 +313,9 @@ class Conversation:
         return bool(model.revised) or (is_behind and is_time)
 
     def _flush(self) -> None:
-        with self.lock:
-            model = self.model
-            is_flushed = not (model.is_dirty or model.pending) and self._flushed_at == (model.epoch, model.version)
-        if self._is_blank or (is_flushed and not (self.closing and self._durable_knows and self._hot is not None)):
-            return
-        self._guarded(self._flush_once, self._tiers.durable_health)
+        with self._durable_lock:  # a flush that is under way may be all it takes
+            if not (self._is_blank or self._is_flushed):
+                self._guarded(self._flush_once, self._tiers.durable_health)
 
     def _flush_quietly(self) -> None:
         if not self._tiers.durable_health.may_try():
@@ -325,6 +330,8 @@ class Conversation:
         """Flush what the hot tier has confirmed, beside the saves; whatever is not plain sailing is left to one among them."""
         with self._durable_lock:
             confirmed, durable = self._confirmed, self._durable
+            if self._is_flushed:
+                return
             if confirmed is not None and durable is not None and self._tiers.durable_health.is_up:
                 try:
                     if self._flushed(durable, confirmed):
@@ -526,7 +533,7 @@ class Conversation:
         if durable.expect is None:
             durable.enlist(self._base)
         for _ in _tries("the durable tier's copy"):
-            if self._is_blank:  # deleted meanwhile, or never used: an empty conversation is not stored
+            if self._is_blank or self._is_flushed:  # deleted meanwhile, or never used: an empty conversation is not stored
                 return
             hot_is_up = self._hot is not None and self._tiers.hot_health.is_up
             if hot_is_up and self._confirmed is None and self.is_dirty:

@@ -172,7 +172,7 @@ class TieredSessionManager(SessionManager[Agent]):
         self._prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
         self._as_built: dict[str, Snapshot] = {}
         self._in_turn: set[str] = set()
-        self._pid = os.getpid()
+        _managers.add(self)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
@@ -216,7 +216,6 @@ class TieredSessionManager(SessionManager[Agent]):
             raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
         if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
             raise ValueError("concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use THROW")
-        self._renew_after_fork()
         if self._agents.get(agent.agent_id) not in (None, agent):
             raise ValueError(f"agent_id {agent.agent_id!r} is already used in this session manager; give each agent its own")
         if hasattr(agent.conversation_manager, "persist_layout"):
@@ -279,7 +278,6 @@ class TieredSessionManager(SessionManager[Agent]):
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm, or begin its record."""
-        self._renew_after_fork()
         conversation = self._new_conversation("M", source.id, keeps_window=False)
         if conversation.open() is not None and "state.multi" in conversation.model.fields:
             source.deserialize_state(load(conversation.model.fields["state.multi"]))
@@ -293,7 +291,6 @@ class TieredSessionManager(SessionManager[Agent]):
     # Hooks
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        self._renew_after_fork()
         agent = event.agent
         conversation = self._conversation(agent)
         if conversation.error is not None:
@@ -604,11 +601,38 @@ class TieredSessionManager(SessionManager[Agent]):
             logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
 
     def _renew_after_fork(self) -> None:
-        if self._pid == os.getpid():
-            return
-        self._pid, self._lock = os.getpid(), threading.Lock()
-        for conversation in self._conversations.values():
+        self._lock = threading.Lock()
+        for conversation in self._held():
             conversation.renew_after_fork()
+
+    def _held(self) -> list[Conversation]:
+        return [*self._conversations.values(), *(conversation for conversation, _ in self._prefetched.values())]
+
+
+_managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
+_forking: list[Any] = []
+
+
+def _before_fork() -> None:
+    """Wait for changes that are under way in memory, which take no I/O, so that the child gets none by half."""
+    for manager in list(_managers):
+        for conversation in manager._held():  # noqa: SLF001
+            conversation.lock.acquire()
+            _forking.append(conversation.lock)
+
+
+def _after_fork_in_parent() -> None:
+    while _forking:
+        _forking.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _forking.clear()
+    for manager in list(_managers):
+        manager._renew_after_fork()  # noqa: SLF001
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _dumped(snapshot: Snapshot) -> dict[str, bytes]:

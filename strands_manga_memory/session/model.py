@@ -451,6 +451,7 @@ class Model:
     def forget_unsaved(self) -> None:
         """Leave what is not saved to the process that appended it; in this one's window it is a message of its own."""
         unsaved = {id(slot) for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number}
+        self.pending -= {slot.seq for slot in self.recent if id(slot) in unsaved}
         self.slots = [
             Body(slot.tracking_id, slot.fingerprint, dump({"message": slot.message})) if id(slot) in unsaved else slot
             for slot in self.slots

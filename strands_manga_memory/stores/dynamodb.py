@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
+_RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
 _NOT_MET = "ConditionalCheckFailedException"
 _MISSING = "ResourceNotFoundException"
 _RANGES = {
@@ -68,7 +69,7 @@ class DynamoDBTable:
         create_deadline: Seconds ``create_if_missing`` waits for a new table. Default 120.
         clock: Seconds, for the deadlines. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
-        rand: A number from 0 to 1. Default ``random.random``.
+        rand: A number from 0 to 1. Default a generator of its own.
 
     Raises:
         ValueError: ``deadline`` or ``create_deadline`` is negative.
@@ -84,7 +85,7 @@ class DynamoDBTable:
         create_deadline: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        rand: Callable[[], float] = random.random,
+        rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
         for argument, value in (("deadline", deadline), ("create_deadline", create_deadline)):
             if value < 0:

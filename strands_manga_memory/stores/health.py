@@ -21,6 +21,10 @@ class TierHealth:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget everything; in the child of a fork, where the lock may belong to a thread that is not there."""
         self._lock = threading.Lock()
         self._random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
         self._failures = 0

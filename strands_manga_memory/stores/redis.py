@@ -34,6 +34,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, StoreError, Stor
 from strands_manga_memory.stores import redis_scripts as scripts
 from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteResult, WriteStatus
 
+_RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
 BUCKETS = 1024
 """Conversations are spread over this many hash tags, each with an expiry index of its own."""
 
@@ -70,7 +71,7 @@ class RedisHotStore:
         grace: Seconds a conversation stays readable after its logical expiry. Default 3,600; less is for tests.
         clock: Seconds, for the deadline. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
-        rand: A number from 0 to 1. Default ``random.random``.
+        rand: A number from 0 to 1. Default a generator of its own.
 
     Raises:
         ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or holds a brace, or ``deadline`` or
@@ -88,7 +89,7 @@ class RedisHotStore:
         grace: float = 3600.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        rand: Callable[[], float] = random.random,
+        rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
         if iscoroutinefunction(client.execute_command):
             raise ValueError(

@@ -208,7 +208,8 @@ def _renew_after_fork() -> None:
     _shared_lock = threading.Lock()
     for writer in list(_writers):
         writer._reset()  # noqa: SLF001
-        writer.hot_health, writer.durable_health = TierHealth(), TierHealth()
+        writer.hot_health.renew()
+        writer.durable_health.renew()
 
 
 os.register_at_fork(after_in_child=_renew_after_fork)

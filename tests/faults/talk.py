@@ -177,3 +177,13 @@ class Ticker:
 def writer_threads() -> int:
     """Return how many threads of the background writers there are."""
     return sum(thread.name == "strands-manga-memory-writer" for thread in threading.enumerate())
+
+
+def bare_agent() -> Agent:
+    """Return an agent that saves nothing, to compare with."""
+    return Agent(
+        model=ScriptedModel(reply),
+        tools=[lookup],
+        conversation_manager=NullConversationManager(),
+        callback_handler=None,
+    )

@@ -1,0 +1,116 @@
+"""The event loop never waits for a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.stores import open_hot_store, open_table
+from tests import servers
+from tests.faults import talk
+from tests.faults.conftest import NewProcess
+from tests.faults.kill import Stores
+
+AWAY = 0.2
+TRIES = 4
+
+
+@pytest.fixture
+def far(
+    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores
+) -> Iterator[tuple[Stores, Any, Any]]:
+    """Valkey and DynamoDB behind proxies that can hold answers back."""
+    with ExitStack() as stack:
+        hot = stack.enter_context(servers.FaultyProxy(valkey_server.host, valkey_server.port))
+        durable = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
+        durable_url = services.durable.replace(f":{dynamodb_server.port}", f":{durable.port}")
+        yield Stores(f"redis://127.0.0.1:{hot.port}/0", durable_url), hot, durable
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(
+    new_process: NewProcess, far: tuple[Stores, Any, Any], save_on: str
+) -> None:
+    stores, hot, durable = far
+    process = new_process(stores, save_on=save_on, flush_every=1, hot=open_hot_store(stores.hot or ""))
+    process.agent("t0 tool")
+    process.settle()
+
+    async def longest(agent: Any, tag: str) -> float:
+        async with talk.Ticker() as ticker:
+            await agent.invoke_async(f"{tag} tool")
+            return ticker.longest
+
+    async def run() -> tuple[float, float]:
+        bare = talk.bare_agent()
+        ours, theirs = [], []
+        for number in range(TRIES):
+            theirs.append(await longest(bare, f"t{number}"))
+            ours.append(await longest(process.agent, f"t{number + 1}"))
+        return min(ours), min(theirs)
+
+    hot.delay = durable.delay = AWAY
+    ours, theirs = asyncio.run(run())
+    hot.delay = durable.delay = 0.0
+    assert ours < 0.010 + theirs
+    assert talk.problems(process.agent.messages) == []
+
+
+def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: tuple[Stores, Any, Any]) -> None:
+    """It accepts connections and answers nothing: the first turn waits for its deadline, the others for nothing."""
+    stores, hot, _ = far
+    process = new_process(stores, hot_deadline=0.25)
+    bare = talk.bare_agent()
+    process.agent("t0 text")
+    process.settle()
+    hot.blackhole()
+
+    async def seconds(agent: Any, text: str) -> float:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await agent.invoke_async(text)
+        return loop.time() - start
+
+    first = asyncio.run(seconds(process.agent, "t1 text"))
+    rest = [asyncio.run(seconds(process.agent, f"t{number} text")) for number in range(2, 8)]
+    alone = [asyncio.run(seconds(bare, f"t{number} text")) for number in range(8)]
+    assert 0.2 <= first
+    assert sum(rest) < 0.125 + 4 * sum(alone)
+    hot.passing()
+    servers.wait_until(lambda: process.stats()["hot"] == "up", "the return of the hot tier")
+    process.manager.flush()
+    wanted = sorted(mark for number in range(8) for mark in talk.wanted_marks(f"t{number}", "text"))
+    assert sorted(talk.marks(new_process(stores).log()).elements()) == wanted
+
+
+def test_the_durable_tier_throttles(new_process: NewProcess, services: Stores) -> None:
+    """Each request is refused with the error code that DynamoDB has for it, until it is not."""
+    table = open_table(services.durable)
+    refused = {"left": 12}
+
+    def throttle(model: Any, **_: Any) -> Any:
+        if refused["left"] and model.name in ("PutItem", "GetItem", "BatchWriteItem"):
+            refused["left"] -= 1
+            answer = type("Answer", (), {"status_code": 400, "headers": {}, "content": b""})()
+            return answer, {
+                "Error": {"Code": "ThrottlingException", "Message": "slow down"},
+                "ResponseMetadata": {"HTTPStatusCode": 400},
+            }
+        return None
+
+    process = new_process(services, durable=table, flush_every=1)
+    process.agent("t0 tool")
+    process.settle()
+    table._client.meta.events.register("before-call.dynamodb", throttle)  # type: ignore[attr-defined]
+    for number in range(1, 4):
+        process.agent(f"t{number} tool")
+    servers.wait_until(lambda: refused["left"] == 0, "the end of the throttling")
+    process.manager.flush()
+    cold = new_process(Stores(None, services.durable))
+    wanted = sorted(mark for number in range(4) for mark in talk.wanted_marks(f"t{number}", "tool"))
+    assert sorted(talk.marks(cold.log()).elements()) == wanted
+    assert talk.plain(cold.agent.messages) == talk.plain(process.agent.messages)

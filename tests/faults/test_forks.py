@@ -1,0 +1,96 @@
+"""Processes that fork after the first use: parent and child go on as two writers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults import talk
+from tests.faults.conftest import NewProcess, Process
+from tests.faults.forks import Child, forked_child
+from tests.faults.kill import Stores
+
+
+def check(process: Process, new_process: NewProcess, stores: Stores, *turns: tuple[str, str]) -> None:
+    process.manager.flush()
+    wanted = sorted(mark for tag, kind in turns for mark in talk.wanted_marks(tag, kind))
+    for there in (stores, Stores(None, stores.durable)):
+        found = new_process(there)
+        assert sorted(talk.marks(found.log()).elements()) == wanted
+        assert sorted(talk.marks(found.agent.messages).elements()) == wanted
+        assert talk.problems(found.agent.messages) == []
+        assert talk.split_pairs(found.log()) == []
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores, save_on: str) -> None:
+    process = new_process(stores, save_on=save_on)
+    process.agent("t0 tool")
+
+    def work(parent: Child) -> None:
+        for number in range(3):
+            process.agent(f"c{number} tool")
+            parent.say(made=number)
+            parent.hear("go")
+        process.manager.flush()
+        parent.say(done=talk.problems(process.agent.messages))
+
+    child = forked_child(work)
+    for number in range(3):
+        process.agent(f"p{number} parallel")
+        child.hear("made")
+        child.say(go=True)
+    assert child.hear("done")["done"] == []
+    assert child.end() == []
+    process.agent("p3 text")
+    turns = [("t0", "tool"), *((f"c{n}", "tool") for n in range(3)), *((f"p{n}", "parallel") for n in range(3)), ("p3", "text")]
+    check(process, new_process, stores, *turns)
+
+
+def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(new_process: NewProcess, stores: Stores) -> None:
+    process = new_process(stores)
+    process.agent("t0 text")
+    process.agent.tool.lookup(query="direct")  # saved a second later, or with the next turn
+
+    def work(parent: Child) -> None:
+        process.agent.tool.lookup(query="by the child")
+        process.agent("c0 text")
+        process.manager.flush()
+        parent.say(done=talk.problems(process.agent.messages))
+
+    child = forked_child(work)
+    assert child.hear("done")["done"] == []
+    child.end()
+    process.agent("p0 text")
+    process.manager.flush()
+    log = new_process(stores).log()
+    texts = [text for message in log for text in talk.texts(message)]
+    assert sum('"query": "direct"' in text for text in texts) == 1
+    assert sum('"query": "by the child"' in text for text in texts) == 1
+    assert all(count == 1 for count in talk.marks(log).values())
+    assert talk.split_pairs(log) == []
+
+
+def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stores: Stores) -> None:
+    """The writer's threads are at work in the moment of the fork; they do not exist in the child."""
+    process = new_process(stores, save_on="message")
+    process.agent("t0 text")
+    for number in range(8):
+        process.agent.tool.lookup(query=f"q{number}")
+        process.manager._conversations["A", "librarian"].request(flush=True)
+
+        def work(parent: Child, number: int = number) -> None:
+            process.manager.set_metadata("librarian", locale="ja")
+            process.agent(f"c{number} text")
+            parent.say(history=len(process.log()), stats=process.stats()["unsaved_messages"])
+
+        child = forked_child(work)
+        assert child.hear("stats", within=20.0)["stats"] == 0
+        child.end()
+    process.agent("p0 text")
+    process.manager.flush()
+    log = new_process(stores).log()
+    wanted = [mark for tag in ("t0", *(f"c{n}" for n in range(8)), "p0") for mark in talk.wanted_marks(tag, "text")]
+    found = talk.marks(log)
+    assert [mark for mark in wanted if found[mark] != 1] == []
+    assert sum(count for mark, count in found.items() if mark.startswith("use:")) == 8
+    assert talk.split_pairs(log) == []

@@ -1,0 +1,209 @@
+"""What a turn costs: round trips, commands, bytes and write units, counted at the stores, and none of it grows with age."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+import redis
+from strands import Agent, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+
+from strands_manga_memory.stores import RedisHotStore
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+from tests.unit.session.support import CountingHot, CountingTable, Stores, open_stores, quiet, same, tool_use
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    stores = open_stores("valkey+sqlite", request)
+    stores.hot, stores.durable = CountingHot(stores.hot), CountingTable(stores.durable)
+    return stores
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"found {title}"
+
+
+def talk(messages: Any) -> Any:
+    last = messages[-1]["content"][0]
+    if "toolResult" in last:
+        return "found it"
+    return [tool_use(f"t{len(messages)}", "find", title="x")] if last["text"].startswith("tool") else "fine"
+
+
+def calls(store: Any, turn: Any) -> list[str]:
+    before = len(store.calls)
+    turn()
+    return store.calls[before:]
+
+
+def warm(both: Stores, **settings: Any) -> Agent:
+    live = both.agent(ScriptedModel(talk), tools=[find], flush_every=100, **settings)
+    live("hello")
+    quiet(live)
+    return live
+
+
+def test_one_round_trip_a_turn(both: Stores) -> None:
+    live = warm(both)
+    assert calls(both.hot, lambda: live("text")) == ["write"]
+    assert calls(both.hot, lambda: live("tool")) == ["write"]
+    assert calls(both.hot, lambda: live("tool again")) == ["write"]
+    assert calls(both.durable, lambda: live("more")) == []
+
+
+def test_one_round_trip_a_message(both: Stores) -> None:
+    live = warm(both, save_on="message")
+    assert calls(both.hot, lambda: live("text")) == ["write"] * 2
+    assert calls(both.hot, lambda: live("tool")) == ["write"] * 4
+
+
+def test_a_refresh_is_one_more(both: Stores) -> None:
+    live = warm(both, refresh="turn")
+    assert calls(both.hot, lambda: live("text")) == ["load", "write"]
+
+
+def test_a_turn_that_changed_nothing_costs_nothing(both: Stores) -> None:
+    live = warm(both)
+    assert calls(both.hot, live._session_manager.flush) == []
+    quiet(live)
+    assert calls(both.durable, live._session_manager.flush) == []
+
+
+def test_a_restore_is_one_round_trip_to_each_tier(both: Stores) -> None:
+    warm(both)._session_manager.flush()
+    before = len(both.hot.calls), len(both.durable.calls)
+    both.agent()
+    assert both.hot.calls[before[0] :] == ["load"]
+    assert both.durable.calls[before[1] :] == ["get"]
+
+
+def test_a_cold_restore_is_one_more_round(both: Stores) -> None:
+    live = warm(both)
+    live("two")
+    live._session_manager.flush()
+    both.lose_hot()
+    before = len(both.durable.calls)
+    restored = both.agent()
+    assert same(restored.messages, live.messages)
+    assert sorted(both.durable.calls[before:]) == ["batch_get", "get", "query"]
+
+
+def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
+    """Commands and bytes as the server and the wire see them, at turn 5 and at turn 205."""
+    stores = open_stores("valkey+sqlite", request)
+    server = request.getfixturevalue("valkey_server")
+    with servers.FaultyProxy(server.host, server.port) as proxy:
+        client = redis.Redis(host=proxy.host, port=proxy.port)
+        stores.hot = RedisHotStore(client)
+        window = SlidingWindowConversationManager(window_size=200)
+        live = stores.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
+
+        def measured(word: str) -> tuple[int, int, int]:
+            quiet(live)
+            before, trips, sent = _commands(stores.client), proxy.round_trips, proxy.to_server_bytes
+            live(word)
+            quiet(live)
+            commands = {name: count - before.get(name, 0) for name, count in _commands(stores.client).items()}
+            return commands.get("evalsha", 0) + commands.get("eval", 0), proxy.round_trips - trips, proxy.to_server_bytes - sent
+
+        for turn in range(4):
+            live(f"turn {turn}")
+        early = [measured("text 5"), measured("tool 6")]
+        for turn in range(110):
+            live(f"turn {turn}")
+        assert len(live.messages) == 200
+        late = [measured("text 205"), measured("tool 206")]
+        client.close()
+    assert [one[:2] for one in early] == [one[:2] for one in late] == [(1, 1), (1, 1)]
+    bodies = [sum(len(str(message)) for message in live.messages[-6:-4]), sum(len(str(m)) for m in live.messages[-4:])]
+    for (_, _, first), (_, _, last), body in zip(early, late, bodies, strict=True):
+        assert last - first < 200
+        assert last - body <= 2048
+
+
+def _commands(client: Any) -> dict[str, int]:
+    stats = client.info("commandstats")
+    return {name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()}
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_bytes_a_turn_do_not_grow(both: Stores, save_on: str) -> None:
+    window = SlidingWindowConversationManager(window_size=400)
+    live = both.agent(ScriptedModel(talk), tools=[find], save_on=save_on, flush_every=5, conversation_manager=window)
+    sizes: list[int] = []
+    for turn in range(120):
+        before = len(both.hot.written)
+        live(f"turn {turn:03}")
+        sizes.append(sum(both.hot.written[before:]))
+    assert max(sizes[100:]) - min(sizes[5:20]) < 200
+    assert max(sizes) < 2048 + 1200
+
+
+def test_a_flush_of_five_turns_of_one_kilobyte(request: pytest.FixtureRequest) -> None:
+    stores = open_stores("valkey+dynamodb", request)
+    table = stores.durable = CountingTable(stores.durable)
+    letters = random.Random(5)
+
+    def words(size: int) -> str:
+        return " ".join("".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(size // 7))
+
+    live = stores.agent(ScriptedModel(lambda messages: words(500)))
+    for _ in range(2):
+        live(words(500))
+    live._session_manager.flush()
+    quiet(live)
+    for _ in range(4):
+        live(words(500))
+    quiet(live)
+    before = len(table.calls), table.units
+    live(words(500))
+    live._session_manager.flush()
+    quiet(live)
+    assert table.calls[before[0] :].count("put") == 2
+    assert table.units - before[1] <= 6
+
+
+def test_five_turns_are_flushed_together(both: Stores) -> None:
+    live = both.agent(flush_every=5)
+    live("turn 1")
+    quiet(live)
+    puts = [0]
+    for turn in range(2, 12):
+        before = both.durable.calls.count("put")
+        live(f"turn {turn}")
+        quiet(live)
+        puts.append(both.durable.calls.count("put") - before)
+    assert [turn for turn, count in enumerate(puts, 1) if count] == [6, 11]
+
+
+def test_without_a_hot_tier_every_turn_is_flushed(request: pytest.FixtureRequest) -> None:
+    stores = open_stores("sqlite", request)
+    table = stores.durable = CountingTable(stores.durable)
+    live = stores.agent()
+    live("one")
+    for number in range(3):
+        assert calls(table, lambda number=number: live(f"turn {number}")) == ["put", "put"]
+
+
+def test_many_sessions_share_threads_and_connections(request: pytest.FixtureRequest) -> None:
+    stores = open_stores("valkey+sqlite", request)
+    before = threading.active_count()
+    agents = [stores.agent(session=f"{stores.session}-{number}") for number in range(200)]
+    for each in agents:
+        each("hello")
+    assert threading.active_count() - before <= 8
+    connections = stores.hot._client.connection_pool
+    assert len(connections._connections) <= 16
+    quiet(agents[0])
+    assert len(stores.agent(session=f"{stores.session}-7").messages) == 2
