@@ -566,6 +566,7 @@ class Conversation:
         self._refused = None if status is WriteStatus.OK else draft
         if status is WriteStatus.OK:
             self._after_flush(durable, draft, head, revised)
+            self._durable_knows = ahead
         return status is WriteStatus.OK
 
     @property
@@ -582,7 +583,6 @@ class Conversation:
         with self.lock:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
-            self._durable_knows = not self.closing
             self._flushed_at, self._frontier = (draft.epoch, draft.version), draft.head.frontier
             if self._hot is None:
                 self.model.saved(draft, keep=True)
