@@ -128,7 +128,7 @@ def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
     assert [one[:2] for one in early] == [one[:2] for one in late] == [(1, 1), (1, 1)]
     bodies = [sum(len(str(message)) for message in live.messages[-6:-4]), sum(len(str(m)) for m in live.messages[-4:])]
     for (_, _, first), (_, _, last), body in zip(early, late, bodies, strict=True):
-        assert last - first < 200
+        assert last - first < 600  # the window as text grows with its runs
         assert last - body <= 2048
 
 
