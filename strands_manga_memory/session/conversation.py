@@ -83,6 +83,7 @@ class Conversation:
         self._durable_knows = False
         self._flushed_at: tuple[int, int] | None = None
         self._is_due = False
+        self._saved_at = 0.0
         self.closing = False
         self.error: StoreError | None = None
         self.asked_at: float | None = None
@@ -162,7 +163,8 @@ class Conversation:
         """Begin a new incarnation after one that is deleted or over."""
         next_seq = max(ended.head.next, durable.head.next if durable else 1)
         with self.lock:
-            self.model.restart(epoch=ended.epoch + 1, next_seq=next_seq, now=self._tiers.clock())
+            buried = ended.epoch if ended.state == DELETED else ended.head.buried
+            self.model.restart(epoch=ended.epoch + 1, next_seq=next_seq, now=self._tiers.clock(), buried=buried)
             self._durable_knows = False
             if self._hot is not None:
                 self._hot.start_over()
@@ -381,6 +383,7 @@ class Conversation:
             result = hot.write(draft)
             if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
                 with self.lock:
+                    self._saved_at = draft.head.active
                     self.model.saved(draft, keep=self._durable is not None)
                     self._confirmed, self._carries = draft, False
                 return
@@ -414,7 +417,7 @@ class Conversation:
             model = self.model
             if stored is None:
                 return
-            if stored.state == DELETED or stored.head.since > model.epoch:
+            if stored.state == DELETED or stored.head.buried >= model.epoch:
                 if stored.epoch >= model.epoch:
                     self._drop(stored)
                 return
@@ -428,6 +431,11 @@ class Conversation:
             if self._tiers.on_conflict == "raise" and not only_looking:
                 raise ConflictError("someone else saved the conversation; pass on_conflict='merge' to merge the two")
         logger.debug("epoch=<%d>, version=<%d> | merging with what someone else had saved", stored.epoch, stored.version)
+        if self._is_of_a_later_life(stored):
+            with self.lock:
+                model.rebase(stored, logged=model.saved_identities())
+                self._confirmed, self._durable_knows = None, False
+            return
         if from_durable:
             hot = self._hot.load(touch=False) if self._hot is not None and self._tiers.hot_health.is_up else None
             if hot is not None and (hot.state == DELETED or hot.head.since > stored.head.since or hot.includes(stored.made_by)):
@@ -447,6 +455,12 @@ class Conversation:
         with self.lock:
             model.rebase(stored, logged=there)
             self._confirmed = None
+
+    def _is_of_a_later_life(self, stored: Stored) -> bool:
+        """Tell whether our incarnation had ended when this one began: then only what we have not saved yet belongs to it."""
+        model, ends = self.model, self._saved_at + (self._ttl() if self._durable is None else self._tiers.ttl.session)
+        is_stranger = model.confirmed_number > 0 and not model.is_known_to(stored)
+        return stored.head.since > model.epoch or (is_stranger and stored.head.created >= ends)
 
     def _logged(self, stored: Stored) -> set[Identity]:
         """Return what the hot copy ``stored`` and the durable log have that was not in the log at our last flush."""
@@ -481,7 +495,7 @@ class Conversation:
             if hot is not None:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
-            carried = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: slot.seq)
+            carried = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: (slot.seq, slot.at))
             turns = {slot.identity: slot.turn for slot in durable.slots if isinstance(slot, Logged)}
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
             model.rebase(
@@ -510,7 +524,8 @@ class Conversation:
         self.dropped += unsaved
         logger.warning("dropped=<%d> | the conversation was deleted, unsaved messages are dropped", unsaved)
         is_tombstone = stored.state == DELETED
-        model.restart(epoch=stored.epoch + is_tombstone, next_seq=stored.head.next, now=self._tiers.clock())
+        now, epoch = self._tiers.clock(), stored.epoch
+        model.restart(epoch=epoch + is_tombstone, next_seq=stored.head.next, now=now, buried=epoch if is_tombstone else 0)
         if not is_tombstone:
             model.adopt(stored, pending=self._durable is not None)
         self.deleted = True
@@ -586,7 +601,7 @@ class Conversation:
             self._flushed_at, self._frontier = (draft.epoch, draft.version), draft.head.frontier
             if self._hot is None:
                 self.model.saved(draft, keep=True)
-                self._confirmed = draft
+                self._confirmed, self._saved_at = draft, draft.head.active
 
     def _settle(self, durable: DurableTier, draft: Draft) -> None:
         """After a refused flush: find out why, and make the next try succeed."""
@@ -735,5 +750,5 @@ class Conversation:
             if self._durable is not None and (stored := self._durable.load(window=False)):
                 next_seq = stored.head.next
         with self.lock:
-            self.model.restart(epoch=epoch + 1, next_seq=next_seq, now=self._tiers.clock())
+            self.model.restart(epoch=epoch + 1, next_seq=next_seq, now=self._tiers.clock(), buried=epoch)
             self._confirmed, self.deleted, self.error, self._durable_knows = None, True, None, False

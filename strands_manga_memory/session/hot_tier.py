@@ -71,7 +71,10 @@ class HotTier:
 
     def load(self, *, touch: bool) -> Stored | None:
         """Return the conversation, or None; remember what is there."""
-        record = self._store.load(self._name, _FIELDS, touch=touch)
+        try:
+            record = self._store.load(self._name, _FIELDS, touch=touch)
+        except UnicodeDecodeError as error:  # what a store keeps in the clear is ASCII
+            raise CorruptRecordError(f"record={self._name!r} is damaged: {error}", record=self._name) from error
         self.forget()
         if record is None:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.hot_tier import logged_of
 from strands_manga_memory.session.records import Place, Segment, pack, unpack
-from strands_manga_memory.session.split import discard_parts, put_split, whole_values
+from strands_manga_memory.session.split import discard_parts, key_of, put_split, whole_values
 from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
@@ -88,7 +88,7 @@ class SegmentLog:
             # A segment that nobody committed begins with a number that is not committed, or within one that is.
             if self._is_part(item) or self._first(item) <= done or not any(self._first(item) in run for run in committed):
                 continue
-            done = int(item["last"])
+            done = self._last(item)
             for slot in self._messages([item]):
                 if first <= slot.seq:
                     yield slot
@@ -99,14 +99,14 @@ class SegmentLog:
         for seq in seqs:
             holder = None if any(seq in segment for segment in segments) else self._holder(seq, committed)
             if holder is not None:
-                segments.append(Segment(self._first(holder), int(holder["last"])))
+                segments.append(Segment(self._first(holder), self._last(holder)))
         return segments
 
     def beyond(self, seq: int) -> list[int]:
         """Return the first numbers of the segments from ``seq`` on, and last the number after all of them."""
         low, high = self._place.log_key(seq)[1], self._place.log_key(_LAST_SEQ)[1]
         items = self._table.query(self._place.session, first=low, last=high, attributes=["last"])
-        segments = [(self._first(item), int(item["last"])) for item in items if not self._is_part(item)]
+        segments = [(self._first(item), self._last(item)) for item in items if not self._is_part(item)]
         return [*(first for first, _ in segments), max((last + 1 for _, last in segments), default=seq)]
 
     def rewrite(self, changed: Sequence[Logged]) -> None:
@@ -156,7 +156,7 @@ class SegmentLog:
             first = self._first(item)
             high = self._place.log_key(first - 1)[1]
             before = self._table.query(self._place.session, first=low, last=high, reverse=True, limit=8, attributes=["last"])
-            if first == run.first or any(other["last"] == first - 1 for other in before if not self._is_part(other)):
+            if first == run.first or any(self._last(other) == first - 1 for other in before if not self._is_part(other)):
                 return item
         return None
 
@@ -165,19 +165,26 @@ class SegmentLog:
         low, high = self._place.log_key(1)[1], self._place.log_key(seq)[1]
         for item in self._table.query(self._place.session, first=low, last=high, reverse=True):
             if not self._is_part(item):
-                if item["last"] < seq:
+                if self._last(item) < seq:
                     return
                 yield item
 
     def _first(self, item: Item) -> int:
-        return int(str(item[self._table.schema.sort]).rsplit("#", 1)[1])
+        return int(key_of(self._table, item)[1].rsplit("#", 1)[1])
+
+    def _last(self, item: Item) -> int:
+        last = item.get("last")
+        if type(last) is not int:
+            name = "/".join(key_of(self._table, item))
+            raise CorruptRecordError(f"record={name!r} is damaged: its last number is {last!r}", record=name)
+        return last
 
     def _is_part(self, item: Item) -> bool:
-        return "~" in str(item[self._table.schema.sort]).rsplit("#", 1)[1]
+        return "~" in key_of(self._table, item)[1].rsplit("#", 1)[1]
 
     def _messages(self, items: Sequence[Item]) -> Iterator[Logged]:
         for item, data in zip(items, whole_values(self._table, items), strict=True):
-            name = f"{item[self._table.schema.partition]}/{item[self._table.schema.sort]}"
+            name = "/".join(key_of(self._table, item))
             for seq, record in unpack(self._codec.unseal(data, name), record=name).items():
                 yield logged_of(record, int(seq))
 

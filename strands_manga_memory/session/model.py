@@ -64,11 +64,11 @@ class Model:
         self.writer, self.number = uuid.uuid4().hex[:12], 0
         self._orders, self._foreign_orders = itertools.count(1), itertools.count(-(10**12))
 
-    def restart(self, *, epoch: int, next_seq: int, now: float) -> None:
+    def restart(self, *, epoch: int, next_seq: int, now: float, buried: int = 0) -> None:
         """Begin a new incarnation: empty window, no states, a log that begins with ``next_seq``."""
         self.epoch, self.version = epoch, 0
         self.writers: dict[str, int] = {}
-        self.head = Head(created=now, active=now, next=next_seq, first=next_seq, since=epoch)
+        self.head = Head(created=now, active=now, next=next_seq, first=next_seq, since=epoch, buried=buried)
         self.slots: list[Slot] = []
         self.fields: dict[str, bytes] = {}
         self._stored_fields: dict[str, bytes] = {}
@@ -227,7 +227,7 @@ class Model:
 
     def _place(self, *, durable: bool) -> None:
         """Give every new message its number in the log and every new body its own."""
-        new = sorted((slot for slot in self.recent if slot.seq == 0), key=lambda slot: slot.order)
+        new = [slot for slot in self.recent if slot.seq == 0]
         foreign: dict[int, _Block] = {}
         for slot in new:
             is_foreign = any(slot.identity in messages for messages in self._open_elsewhere.values())
@@ -385,14 +385,20 @@ class Model:
         self.pending = set(parse_runs(stored.head.pending, record="head"))
         self.pending |= {slot.seq for slot in (*carried, *mine) if slot.seq}
         # Of what we have beside that only what is stored under the same number is of use.
-        there_by_seq = {slot.seq: slot.identity for slot in stored.slots if isinstance(slot, Logged)}
+        there_by_seq = {slot.seq: (slot.identity, slot.revision) for slot in stored.slots if isinstance(slot, Logged)}
         unknown = None if self._renumbered else set(self.pending)
         self.recent = [
             slot
             for slot in self.recent
             if slot not in mine
-            and (there_by_seq.get(slot.seq) == slot.identity or (unknown and slot.seq in unknown - there_by_seq.keys()))
+            and (
+                there_by_seq.get(slot.seq) == (slot.identity, slot.revision)
+                or (unknown and slot.seq in unknown - there_by_seq.keys())
+            )
         ]
+        held = {slot.seq: slot for slot in self.recent}  # one object for one message, or it could get two numbers
+        kept = [held.get(slot.seq, slot) if isinstance(slot, Logged) else slot for slot in kept]
+        earlier = [held.get(slot.seq, slot) for slot in earlier]
         self._renumbered = False
         self.recent += [*carried, *mine]
         self.epoch = stored.epoch + (stored.state == CLOSING)
@@ -405,6 +411,15 @@ class Model:
         # What only repeats what is stored would be a conflict for everyone else.
         self.touched = bool(mine or carried or begun) or fields != stored.fields or self.confirmed_number < self.number
         self.stale = True
+
+    def saved_identities(self) -> set[Identity]:
+        """Return what a tier has confirmed of the messages that this process appended."""
+        ours = [slot for slot in (*self.slots, *self.recent, *self._of_turn) if isinstance(slot, Logged) and slot.order]
+        return {slot.identity for slot in ours if 0 < slot.number <= self.confirmed_number}
+
+    def is_known_to(self, stored: Stored) -> bool:
+        """Tell whether ``stored`` includes a save of ours."""
+        return self._known_to(stored) > 0
 
     def _known_to(self, stored: Stored) -> int:
         """Return our last save that ``stored`` includes. A writer that its head has forgotten is included since long."""
@@ -431,11 +446,12 @@ class Model:
                 seqs = set(parse_runs(runs, record="head"))
                 self._open_elsewhere[writer] = {slot.identity for slot in loose.values() if slot.seq in seqs}
         self._open_elsewhere = {writer: messages for writer, messages in self._open_elsewhere.items() if messages}
-        for slot in sorted(loose.values(), key=lambda slot: slot.seq):
+        moved = sorted(loose.values(), key=lambda slot: slot.seq)
+        rest = [slot for slot in self.recent if slot not in moved]
+        self.recent = [*(slot for slot in rest if slot.seq), *moved, *(slot for slot in rest if not slot.seq)]
+        for slot in moved:
             slot.seq = 0
             slot.order = slot.order or next(self._foreign_orders)
-            if slot not in self.recent:
-                self.recent.append(slot)
         self.pending = {seq for seq in self.pending if seq < first}
         self._blocks, self._renumbered = {}, True
         self.head.next = max(self.head.next, beyond)

@@ -93,6 +93,7 @@ class Head:
         next: The sequence number the next logged message gets.
         first: The first sequence number of this incarnation; lower ones belong to one that ended.
         since: The epoch in which this incarnation began.
+        buried: The epoch of the last tombstone: incarnations up to it were deleted, later ones that ended just expired.
         bodies: The number of the last body.
         flushed_turns: ``turns`` at the last durable flush.
         pending: Sequence numbers that only the hot tier has, as runs.
@@ -109,6 +110,7 @@ class Head:
     next: int = 1
     first: int = 1
     since: int = 1
+    buried: int = 0
     bodies: int = 0
     flushed_turns: int = 0
     pending: str = ""

@@ -12,6 +12,9 @@ from strands_manga_memory.stores.table import Condition, Item, Key, Table
 MOST_BYTES = 350_000
 """Bytes of a value in one item; DynamoDB takes 400 KB an item, attribute names and keys included."""
 
+MOST_PARTS = 10_000
+"""A value that says it has more is damaged."""
+
 
 def put_split(
     table: Table, key: Key, data: bytes, *, attributes: Mapping[str, Any], when: Condition, before: Item | None = None
@@ -67,8 +70,20 @@ def discard_parts(table: Table, items: Iterable[Item]) -> None:
 
 def part_keys(table: Table, item: Item) -> list[Key]:
     """Return the keys of a value's further parts."""
-    key = (str(item[table.schema.partition]), str(item[table.schema.sort]))
-    return _part_keys(key, item.get("parts", 1), str(item.get("tag")))
+    parts = item.get("parts", 1)
+    if type(parts) is not int or not 0 < parts <= MOST_PARTS:
+        name = "/".join(key_of(table, item))
+        raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
+    return _part_keys(key_of(table, item), parts, str(item.get("tag")))
+
+
+def key_of(table: Table, item: Item) -> Key:
+    """Return the key that an item says it has; raise ``CorruptRecordError`` if it has lost it."""
+    key = item.get(table.schema.partition), item.get(table.schema.sort)
+    if not isinstance(key[0], str) or not isinstance(key[1], str):
+        name = f"{key[0]}/{key[1]}"
+        raise CorruptRecordError(f"record={name!r} is damaged: it has lost its key", record=name)
+    return key[0], key[1]
 
 
 def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
@@ -76,7 +91,7 @@ def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
 
 
 def _joined(table: Table, item: Item, found: Mapping[Key, Item]) -> bytes:
-    name = f"{item[table.schema.partition]}/{item[table.schema.sort]}"
+    name = "/".join(key_of(table, item))
     parts = [item, *(found.get(key) for key in part_keys(table, item))]
     chunks = [part.get("data") for part in parts if part is not None]
     if len(chunks) < len(parts) or not all(isinstance(chunk, bytes) for chunk in chunks):

@@ -43,9 +43,10 @@ class TtlPolicy:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
-        for name in ("seconds", "session"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and value > 0):
+        if not isinstance(self.tier, str):
+            raise ValueError(f"tier must be a string, got {self.tier!r}")
+        for name, value in (("seconds", 1.0 if self.seconds is None else self.seconds), ("session", self.session)):
+            if not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {value!r}")
         if not self.grace >= 3600:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r}")

@@ -19,7 +19,7 @@ CUT_TEXT = "[This turn was interrupted before it was finished.]"
 """What a turn that a crash cut in half ends with in the window (never in the log)."""
 
 _CUT_MARK, _CUT_RESULTS = "cut_turn", "cut_turn_results"
-_TOKEN = re.compile(r"(?:(\d+)(?:-(\d+))?|x(\d+))\Z")
+_TOKEN = re.compile(r"(?:([0-9]+)(?:-([0-9]+))?|x([0-9]+))\Z")
 
 
 Identity = tuple[str, float]

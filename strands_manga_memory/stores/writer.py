@@ -62,6 +62,7 @@ class Writer:
     def submit(self, key: Hashable, work: Callable[[], _T]) -> Future[_T]:
         """Run ``work`` on a thread of the writer, after all earlier work of the same key."""
         future: Future[_T] = Future()
+        future.set_running_or_notify_cancel()  # from now on nobody can cancel it: a caller who goes away cancels no work
         with self._changed:
             self._enqueue(key, work, future)
             self._wake()
@@ -176,6 +177,9 @@ class Writer:
                     self._idle -= 1
                     self._promote_timers(self._clock())
                 job = self._take()
+                # While this thread is busy somebody must look after the rest, and after what becomes due.
+                if self._ready or (self._timers and not self._idle):
+                    self._wake()
             self._run(*job)
 
 

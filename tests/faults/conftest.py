@@ -38,6 +38,21 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return found
 
 
+@dataclass(frozen=True)
+class Way:
+    """A backend, and when it is saved to."""
+
+    stores: Stores
+    save_on: str
+
+
+@pytest.fixture(params=[("services", "turn"), ("sqlite", "message")], ids="-".join)
+def way(request: pytest.FixtureRequest) -> Way:
+    """Both backends and both ways to save, but not each with each."""
+    backend, save_on = request.param
+    return Way(request.getfixturevalue(backend), save_on)
+
+
 def _with_table(stores: Stores) -> Stores:
     table = open_table(stores.durable)
     table.create_if_missing()

@@ -9,7 +9,7 @@ from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory.stores import open_table
 from tests.faults import talk
-from tests.faults.conftest import NewProcess
+from tests.faults.conftest import NewProcess, Way
 from tests.faults.kill import Stores
 
 
@@ -21,10 +21,10 @@ def keys(stores: Stores, session: str) -> list[str]:
         table.close()
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
 @pytest.mark.parametrize("flush_every", [1, 5])
-def test_nothing_comes_back(new_process: NewProcess, stores: Stores, save_on: str, flush_every: int, unique: str) -> None:
-    talking = new_process(stores, save_on=save_on, flush_every=flush_every)
+def test_nothing_comes_back(new_process: NewProcess, way: Way, flush_every: int, unique: str) -> None:
+    stores = way.stores
+    talking = new_process(stores, save_on=way.save_on, flush_every=flush_every)
     talking.agent("t0 parallel")
     talking.settle()
     calls: list[int] = []

@@ -16,6 +16,7 @@ from tests.faults.conftest import NewProcess
 from tests.faults.kill import Stores
 
 AWAY = 0.2
+Far = tuple[Stores, servers.FaultyProxy, servers.FaultyProxy]
 TRIES = 4
 
 
@@ -32,9 +33,7 @@ def far(
 
 
 @pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(
-    new_process: NewProcess, far: tuple[Stores, Any, Any], save_on: str
-) -> None:
+def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(new_process: NewProcess, far: Far, save_on: str) -> None:
     stores, hot, durable = far
     process = new_process(stores, save_on=save_on, flush_every=1, hot=open_hot_store(stores.hot or ""))
     process.agent("t0 tool")
@@ -60,7 +59,7 @@ def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(
     assert talk.problems(process.agent.messages) == []
 
 
-def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: tuple[Stores, Any, Any]) -> None:
+def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: Far) -> None:
     """It accepts connections and answers nothing: the first turn waits for its deadline, the others for nothing."""
     stores, hot, _ = far
     process = new_process(stores, hot_deadline=0.25)

@@ -20,7 +20,7 @@ from strands.types.exceptions import EventLoopException
 
 from tests import servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process
+from tests.faults.conftest import NewProcess, Process, Way
 from tests.faults.kill import Stores
 
 SAVED_WITHIN = 3.0
@@ -59,9 +59,8 @@ def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("event", [MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent])
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_hook_of_the_user_raises(new_process: NewProcess, stores: Stores, event: Any, save_on: str) -> None:
-    process = new_process(stores, save_on=save_on)
+def test_a_hook_of_the_user_raises(new_process: NewProcess, way: Way, event: Any) -> None:
+    process = new_process(way.stores, save_on=way.save_on)
     process.agent("t0 text")
     hook = Failing(process, event)
     if event is AfterToolCallEvent:
@@ -71,18 +70,18 @@ def test_a_hook_of_the_user_raises(new_process: NewProcess, stores: Stores, even
         with pytest.raises((UserError, EventLoopException)):
             process.agent("t1 tool")
     hook.is_mended = True
-    check(process, new_process, stores)
+    check(process, new_process, way.stores)
 
 
-def test_a_hook_raises_before_the_turn_begins(new_process: NewProcess, stores: Stores) -> None:
-    process = new_process(stores)
+def test_a_hook_raises_before_the_turn_begins(new_process: NewProcess, way: Way) -> None:
+    process = new_process(way.stores, save_on=way.save_on)
     process.agent("t0 text")
     hook = Failing(process, BeforeInvocationEvent)
     with pytest.raises(UserError):
         process.agent("t1 tool")
     process.agent.tool.lookup(query="direct")
     hook.is_mended = True
-    check(process, new_process, stores)
+    check(process, new_process, way.stores)
 
 
 async def cancel_scope(process: Process) -> None:
@@ -120,21 +119,18 @@ async def timeout(process: Process) -> None:
 
 
 @pytest.mark.parametrize("goes", [cancel_scope, task_cancel, abandoned_loop, forgotten_stream, timeout])
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_client_disconnects_in_mid_stream(
-    new_process: NewProcess, stores: Stores, goes: Callable[[Process], Any], save_on: str
-) -> None:
-    process = new_process(stores, save_on=save_on, agent={"delay": 0.01})
+def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, way: Way, goes: Callable[[Process], Any]) -> None:
+    process = new_process(way.stores, save_on=way.save_on, agent={"delay": 0.01})
     process.agent("t0 text")
     asyncio.run(goes(process))
     assert said(process.agent.messages)[2:3] == ["user:t1 sequential"]
     assert len(said(process.agent.messages)) < 2 + 6
-    check(process, new_process, stores)
+    check(process, new_process, way.stores)
 
 
-def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, stores: Stores) -> None:
+def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, way: Way) -> None:
     """A cancelled client cancels no write."""
-    process = new_process(stores)
+    process = new_process(way.stores, save_on=way.save_on)
 
     async def run() -> None:
         task = asyncio.create_task(process.agent.invoke_async("t1 tool"))
@@ -144,4 +140,4 @@ def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProc
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    check(process, new_process, stores)
+    check(process, new_process, way.stores)

@@ -16,7 +16,7 @@ from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process
+from tests.faults.conftest import NewProcess, Process, Way
 from tests.faults.kill import Stores
 
 pytestmark = pytest.mark.xdist_group("services")
@@ -118,14 +118,11 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
     check(new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text"))
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_turns_are_cut_again_and_again(
-    new_process: NewProcess, stores: Stores, monkeypatch: pytest.MonkeyPatch, save_on: str
-) -> None:
+def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker is lost in the middle of its turn, after that was saved in part."""
     monkeypatch.setattr(manager_module, "_PENDING_SECONDS", 0.001)
     for number, kind in enumerate(["text", "tool", "text", "sequential"]):
-        process = new_process(stores, save_on=save_on)
+        process = new_process(way.stores, save_on=way.save_on)
         assert talk.problems(process.agent.messages) == []
 
         async def die(event: BeforeModelCallEvent, process: Process = process) -> None:
@@ -139,7 +136,7 @@ def test_turns_are_cut_again_and_again(
         with pytest.raises((SystemExit, ConflictError)):
             process.agent(f"t{number} {kind}")
         process.settle()
-    last = new_process(stores, save_on=save_on)
+    last = new_process(way.stores, save_on=way.save_on)
     assert talk.problems(last.agent.messages) == []
     assert [mark for mark in talk.marks(last.log()) if mark.startswith("user:")] == [
         "user:t0 text",
@@ -151,13 +148,12 @@ def test_turns_are_cut_again_and_again(
     assert talk.problems(last.agent.messages) == []
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_another_writer_comes_in_the_middle_of_a_turn(
-    new_process: NewProcess, stores: Stores, monkeypatch: pytest.MonkeyPatch, save_on: str, call: int
+    new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     monkeypatch.setattr(manager_module, "_PENDING_SECONDS", 0.001)
-    one = new_process(stores, save_on=save_on)
+    one = new_process(way.stores, save_on=way.save_on)
     one.agent("a0 tool")
     calls: list[int] = []
     others: list[Process] = []
@@ -167,7 +163,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
         if len(calls) == call:
             saved = one.manager._conversations["A", "librarian"]
             await asyncio.to_thread(servers.wait_until, lambda: not saved.is_dirty, "the save in the middle")
-            others.append(await asyncio.to_thread(new_process, stores, save_on=save_on))
+            others.append(await asyncio.to_thread(new_process, way.stores, save_on=way.save_on))
             assert talk.problems(others[0].agent.messages) == []
             await asyncio.to_thread(others[0].agent, "b1 tool")
 
@@ -181,7 +177,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
     for process in (one, others[0], one):
         process.manager.flush()
     rest = [(f"{name}{n}", "text") for name in "ab" for n in (2, 3)]
-    check(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
+    check(new_process, way.stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
 
 
 def test_a_writer_returns_after_more_others_than_a_head_remembers(new_process: NewProcess, stores: Stores) -> None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import (
-    ConversationManager,
     NullConversationManager,
     SlidingWindowConversationManager,
-    SummarizingConversationManager,
 )
-from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
-from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.session.window import CUT_TEXT
 from strands_manga_memory.testing import ScriptedModel
@@ -81,81 +76,6 @@ def tool_turns(count: int) -> ScriptedModel:
 
     assert count
     return ScriptedModel(reply)
-
-
-MANAGERS: dict[str, Callable[[], ConversationManager]] = {
-    "none": NullConversationManager,
-    "sliding": lambda: SlidingWindowConversationManager(window_size=6),
-    "sliding, first pinned": lambda: SlidingWindowConversationManager(window_size=6, pin_first=2),
-    "sliding in turn": lambda: SlidingWindowConversationManager(window_size=5, per_turn=True),
-    "sliding, empty": lambda: SlidingWindowConversationManager(window_size=0),
-    "summarizing": lambda: SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=2),
-    "summarizing, first pinned": lambda: SummarizingConversationManager(
-        summary_ratio=0.5, preserve_recent_messages=2, pin_first=1
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MANAGERS)
-def test_conversation_managers_restore_exactly(stores: Stores, name: str) -> None:
-    script = tool_turns(12)
-    if name.startswith("summarizing"):
-        script = _overflowing(script, every=7)
-    live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
-    for number in range(12):
-        live(f"question {number}")
-        check(stores, live, conversation_manager=MANAGERS[name]())
-        if number % 4 == 3:  # go on as a new process
-            live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
-    log = texts(live._session_manager.history())
-    assert [text for text in log if text.startswith("question")] == [f"question {number}" for number in range(12)]
-    assert len(log) == 12 * 2 + 4 * 2
-
-
-def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
-    calls = 0
-
-    def reply(messages: Any) -> Any:
-        nonlocal calls
-        if "summarize" in str(messages[-1]).lower():
-            return f"summary number {calls}"
-        calls += 1
-        return ContextWindowOverflowException("too long") if calls % every == 0 else script._reply(messages)
-
-    return ScriptedModel(reply)
-
-
-def test_pins_in_the_middle_and_their_flags(stores: Stores) -> None:
-    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
-    for number in range(6):
-        live(f"question {number}")
-        if number == 1:
-            pin_message(live.messages, 3)
-            live._session_manager.flush()
-        check(stores, live, conversation_manager=SlidingWindowConversationManager(window_size=4))
-    assert "ok" in texts(live.messages)[:1]
-    assert live.messages[0]["metadata"]["custom"]["pinned"] is True
-
-
-@pytest.mark.filterwarnings("ignore:.*experimental.*")
-@pytest.mark.filterwarnings("ignore:.*context_manager.*")
-def test_truncation_by_strands_own_context_manager(stores: Stores) -> None:
-    @tool
-    def catalogue() -> str:
-        """Return a lot."""
-        return "one volume after another, " * 2000
-
-    def reply(messages: Any) -> Any:
-        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        live = stores.agent(ScriptedModel(reply), tools=[catalogue], context_manager="auto")
-        live("all of them")
-        live("again")
-        restored = stores.agent(context_manager="auto")
-    assert len(str(live.messages)) < 60_000 < len(str(list(live._session_manager.history())))
-    assert same(restored.messages, live.messages)
 
 
 EDITS: dict[str, Callable[[Agent], Any]] = {

@@ -1,0 +1,236 @@
+"""Stored records that are damaged, cut, or of a newer version: refused by name, and never overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.records import SCHEMA, pack, unpack
+from strands_manga_memory.session.window import parse_runs
+from strands_manga_memory.stores import SQLiteTable, open_table
+from strands_manga_memory.stores.codec import VERSION, Codec, dump, load
+from tests import servers
+from tests.faults import talk
+from tests.faults.conftest import NewProcess, Process
+from tests.faults.kill import Stores
+
+pytestmark = pytest.mark.xdist_group("services")
+
+BOOKKEEPING = {b"t", b"x"}
+"""Time to live and expiry in the hot tier: nothing is restored from them."""
+UNREAD = {"member", "expires_at", "revision", "session_id", "sk"}
+"""Attributes that restoring takes nothing from; the keys are how a record is found at all."""
+
+
+def flips(value: bytes) -> Iterator[bytes]:
+    """Yield the value with one bit flipped: in each of its first bytes, and in some of the others."""
+    places = [*range(min(12, len(value))), *range(12, len(value), max(1, len(value) // 12))]
+    for place in places:
+        yield value[:place] + bytes([value[place] ^ (1 << place % 8)]) + value[place + 1 :]
+
+
+def conversation(new_process: NewProcess, stores: Stores, **settings: Any) -> Process:
+    """Return a process with state, an evicted turn, an edited message and a conversation manager's state."""
+    window = SlidingWindowConversationManager(8, should_truncate_results=False)
+    process = new_process(stores, agent={"conversation_manager": window}, **settings)
+    process.agent.state.set("cart", ["第108巻"])
+    for number, kind in enumerate(["tool", "parallel", "japanese"]):
+        process.agent(f"t{number} {kind}")
+    process.agent.messages[0]["content"].append({"text": "edited"})
+    process.agent("t3 tool")
+    process.manager.set_metadata("librarian", locale="ja")
+    process.manager.flush()
+    return process
+
+
+def restored(new_process: NewProcess, stores: Stores, **settings: Any) -> Any:
+    window = SlidingWindowConversationManager(8, should_truncate_results=False)
+    agent = new_process(stores, agent={"conversation_manager": window}, **settings).agent
+    return talk.plain(agent.messages), agent.state.get()
+
+
+def refused_or_exact(new_process: NewProcess, stores: Stores, wanted: Any, **settings: Any) -> bool:
+    """Restore; return False if that was refused with the record's name, True if it gave exactly what is wanted."""
+    try:
+        found = restored(new_process, stores, **settings)
+    except CorruptRecordError as error:
+        named = bool(error.record) and error.record.split("/")[-1].split("#")[0] in str(error)
+        return not named
+    assert found == wanted
+    return True
+
+
+def outside_window(kept: dict[bytes, bytes]) -> set[bytes]:
+    """Return the fields of messages that the window does not have: restoring does not read them."""
+    window = parse_runs(kept[b"f:window"].decode(), record="window")
+    return {field for field in kept if field.startswith(b"f:m") and field[3:].isdigit() and int(field[3:]) not in window}
+
+
+@pytest.fixture
+def valkey(valkey_server: servers.Valkey) -> Iterator[redis.Redis]:
+    with valkey_server.client() as client:
+        yield client
+
+
+def test_a_flipped_bit_in_any_field_of_the_hot_tier(new_process: NewProcess, services: Stores, valkey: redis.Redis) -> None:
+    process = conversation(new_process, services)
+    wanted = talk.plain(process.agent.messages), process.agent.state.get()
+    process.lose()
+    key: bytes = next(valkey.scan_iter(f"*:c:{process.manager.session_id}/*"))
+    kept: Any = valkey.hgetall(key)
+    looking = {"hot": process.hot, "durable": process.durable}
+    unnoticed = set()
+    for field, value in kept.items():
+        for flipped in flips(value):
+            valkey.hset(key, field, flipped)
+            if refused_or_exact(new_process, services, wanted, **looking):
+                unnoticed.add(field)
+            there: Any = valkey.hgetall(key)
+            there.pop(b"x"), there.pop(b"t")
+            assert there == {name: data for name, data in {**kept, field: flipped}.items() if name not in BOOKKEEPING}
+            valkey.hset(key, field, value)
+    assert unnoticed <= BOOKKEEPING | outside_window(kept)
+    assert restored(new_process, services, **looking) == wanted
+
+
+def test_a_flipped_bit_in_any_attribute_of_the_durable_tier(new_process: NewProcess, stores: Stores) -> None:
+    process = conversation(new_process, stores)
+    wanted = talk.plain(process.agent.messages), process.agent.state.get()
+    process.lose()
+    cold = Stores(None, stores.durable)
+    table = open_table(stores.durable)
+    looking = {"durable": table}
+    rows = [row for row in table.query(process.manager.session_id) if "librarian" in str(row["sk"])]
+    assert len(rows) >= 3
+    for row in rows:
+        for name, value in row.items():
+            for flipped in _flipped(value):
+                table.put({**row, name: flipped}) if name not in ("session_id", "sk") else None
+                exact = refused_or_exact(new_process, cold, wanted, **looking)
+                is_head = str(row["sk"]).endswith("#HEAD")
+                if name == "data" or (is_head and name not in UNREAD):
+                    # A segment that no message of the window is in is not read.
+                    assert not exact or not is_head, (row["sk"], name)
+                if name not in ("session_id", "sk"):
+                    assert table.get(row["session_id"], row["sk"]) == {**row, name: flipped}
+            table.put(row)
+    assert restored(new_process, cold, **looking) == wanted
+    for row in rows:
+        if str(row["sk"]).count("#LOG#") and row["data"]:
+            table.put({**row, "data": next(flips(row["data"]))})
+    with pytest.raises(CorruptRecordError, match="LOG#"):
+        list(new_process(cold, durable=table, agent={}).log())
+    table.close()
+
+
+def _flipped(value: Any) -> Iterator[Any]:
+    if isinstance(value, bytes):
+        yield from flips(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield from (value ^ 1, value ^ 64)
+    elif isinstance(value, str):
+        yield chr(ord(value[0]) ^ 1) + value[1:]
+
+
+def test_a_flipped_bit_in_the_bytes_of_the_sqlite_file(new_process: NewProcess, sqlite: Stores) -> None:
+    """Also the names of attributes are stored there."""
+    process = conversation(new_process, sqlite)
+    wanted = talk.plain(process.agent.messages), process.agent.state.get()
+    process.lose()
+    table = open_table(sqlite.durable)
+    assert isinstance(table, SQLiteTable)
+    rows = [(row["session_id"], row["sk"]) for row in table.query(process.manager.session_id) if "librarian" in str(row["sk"])]
+    write = "UPDATE manga_sessions SET item = ? WHERE partition = ? AND sort = ?"
+    for key in rows:
+        with table._connected() as connection:
+            item = connection.execute("SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key).fetchone()[0]
+        for flipped in flips(item):
+            with table._connected() as connection:
+                connection.execute(write, (flipped, *key))
+            refused_or_exact(new_process, sqlite, wanted, durable=table)
+            with table._connected() as connection:
+                there = connection.execute("SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key).fetchone()
+                assert there[0] == flipped
+                connection.execute(write, (item, *key))
+    assert restored(new_process, sqlite, durable=table) == wanted
+    table.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, 6, 7, -1])
+def test_a_record_that_is_cut(new_process: NewProcess, services: Stores, valkey: redis.Redis, left: int) -> None:
+    process = conversation(new_process, services)
+    wanted = talk.plain(process.agent.messages), process.agent.state.get()
+    process.lose()
+    key: bytes = next(valkey.scan_iter(f"*:c:{process.manager.session_id}/*"))
+    kept: Any = valkey.hgetall(key)
+    unread = set()
+    for field in (field for field in kept if field.startswith(b"f:") and kept[field][:left] != kept[field]):
+        valkey.hset(key, field, kept[field][:left])
+        if refused_or_exact(new_process, services, wanted, hot=process.hot, durable=process.durable):
+            unread.add(field)
+        assert valkey.hget(key, field) == kept[field][:left]
+        valkey.hset(key, field, kept[field])
+    assert unread <= outside_window(kept)
+
+
+def test_a_live_agent_does_not_write_over_a_record_that_was_damaged_meanwhile(
+    new_process: NewProcess, services: Stores, valkey: redis.Redis
+) -> None:
+    one, other = new_process(services), new_process(services)
+    one.agent("a0 tool")
+    one.settle()
+    key: bytes = next(valkey.scan_iter(f"*:c:{one.manager.session_id}/*"))
+    value: Any = valkey.hget(key, "f:head")
+    valkey.hset(key, "f:head", next(flips(value)))
+    kept: Any = valkey.hgetall(key)
+    with pytest.raises(CorruptRecordError, match="#head"):
+        other.agent("b0 tool")
+    with pytest.raises(CorruptRecordError, match="#head"):
+        other.agent("b1 tool")
+    assert valkey.hgetall(key) == kept
+
+
+@pytest.mark.parametrize("what", ["codec", "head"])
+def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores, what: str) -> None:
+    process = conversation(new_process, stores)
+    process.lose()
+    cold = Stores(None, stores.durable)
+    table = open_table(stores.durable)
+    row: Any = table.get(process.manager.session_id, "A:librarian#HEAD")
+    name = f"{row['session_id']}/{row['sk']}"
+    if what == "codec":
+        newer = bytes([row["data"][0], VERSION + 1]) + row["data"][2:]
+    else:
+        parts = unpack(Codec().unseal(row["data"], name), record=name)
+        parts["head"] = dump({**load(parts["head"]), "schema": SCHEMA + 1})
+        newer = Codec().seal(pack(parts), name)
+    table.put({**row, "data": newer})
+    with pytest.raises(CorruptRecordError, match="upgrade it") as caught:
+        restored(new_process, cold, durable=table)
+    assert caught.value.record == name
+    assert table.get(row["session_id"], row["sk"]) == {**row, "data": newer}
+    table.close()
+
+
+def test_unknown_fields_of_a_later_version_are_kept(new_process: NewProcess, stores: Stores) -> None:
+    process = conversation(new_process, stores)
+    process.lose()
+    cold = Stores(None, stores.durable)
+    table = open_table(stores.durable)
+    row: Any = table.get(process.manager.session_id, "A:librarian#HEAD")
+    name = f"{row['session_id']}/{row['sk']}"
+    parts = unpack(Codec().unseal(row["data"], name), record=name)
+    parts["head"] = dump({**load(parts["head"]), "mood": "good"})
+    table.put({**row, "data": Codec().seal(pack(parts), name)})
+    later = new_process(cold, durable=table)
+    later.agent("t4 tool")
+    later.manager.flush()
+    row = table.get(row["session_id"], row["sk"])
+    parts = unpack(Codec().unseal(row["data"], name), record=name)
+    assert load(parts["head"])["mood"] == "good"
+    table.close()

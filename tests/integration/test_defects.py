@@ -1,0 +1,560 @@
+"""Every defect that was found in a session or context package for Strands, and that ours does not have it.
+
+The names are those of the survey: R Redis session manager, V Valkey session manager, D DynamoDB session manager, then the
+snapshot storages, AgentCore, hot-context, and C Strands' own managers. Each runs on real servers.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+    SummarizingConversationManager,
+)
+from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.models import Model
+
+from strands_manga_memory import (
+    ConversationScope,
+    DynamoDBTable,
+    RedisHotStore,
+    StoreUnavailableError,
+    TieredSessionManager,
+    TtlPolicy,
+)
+from strands_manga_memory.stores import SESSIONS
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
+from tests import servers
+from tests.unit.session.support import (
+    PATIENT,
+    CountingTable,
+    MemoryTable,
+    Stores,
+    SurvivingHotStore,
+    agent,
+    open_stores,
+    quiet,
+    same,
+    texts,
+    tool_use,
+    user,
+)
+
+
+@pytest.fixture
+def aws(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+dynamodb", request)
+
+
+@pytest.fixture
+def hot(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey", request)
+
+
+def clocked(ttl: TtlPolicy | None = None, *, durable: bool = True) -> tuple[Stores, FakeClock]:
+    """Stores whose time a test moves."""
+    clock = FakeClock()
+    table = MemoryTable() if durable else None
+    return Stores(SurvivingHotStore(clock=clock), table, "s", settings={"clock": clock, "ttl": ttl}), clock
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"found {title}"
+
+
+def one_tool_turn() -> ScriptedModel:
+    def reply(messages: Any) -> Any:
+        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"t{len(messages)}", "find", title="x")]
+
+    return ScriptedModel(reply)
+
+
+# Redis session manager
+
+
+@pytest.mark.parametrize("pattern", ["user?", "user*", "use[rR]", "u*", "*", "user\\1"])
+def test_defect_r1_delete_takes_no_neighbour(aws: Stores, pattern: str) -> None:
+    neighbours = [f"{aws.session}user1", f"{aws.session}user2", f"{aws.session}userR"]
+    for id_ in neighbours:
+        live = aws.agent(session=id_)
+        live("keep this")
+        live._session_manager.flush()
+    aws.manager(f"{aws.session}{pattern}").delete_session()
+    for id_ in neighbours:
+        assert texts(aws.agent(session=id_).messages) == ["keep this", "ok"]
+
+
+def test_defect_r2_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> None:
+    for durable in (True, False):
+        stores, clock = clocked(TtlPolicy(mode="fixed", seconds=60), durable=durable)
+        live = stores.agent(one_tool_turn(), tools=[find])
+        live("first")
+        clock.advance(2 * 3600)
+        live("second")
+        assert texts(live.messages) == ["first", "toolUse", "toolResult", "done", "second", "toolUse", "toolResult", "done"]
+        assert live._session_manager.stats()["unsaved_messages"] == 0
+
+
+@pytest.mark.parametrize(("hot", "durable"), [(True, False), (True, True), (False, True)])
+def test_defect_r3_old_and_new_conversations_never_interleave(hot: bool, durable: bool) -> None:
+    stores, clock = clocked(TtlPolicy(seconds=60, session=60), durable=durable)
+    if not hot:
+        stores.hot = None
+    first = stores.agent(state={"old": True})
+    first("Q0")
+    first._session_manager.flush()
+    clock.advance(61 + 2 * 3600)
+    second = stores.agent()
+    assert second.messages == []
+    second("NEW-Q")
+    second._session_manager.flush()
+    first("Q1")
+    first._session_manager.flush()
+    third = stores.agent()
+    assert texts(third.messages) == ["NEW-Q", "ok", "Q1", "ok"]
+    assert texts(stores.manager().history()) == ["NEW-Q", "ok", "Q1", "ok"]
+    assert third.state.get() == {}
+    first("Q2")
+    assert texts(first.messages) == ["NEW-Q", "ok", "Q1", "ok", "Q2", "ok"]
+
+
+def test_defect_r4_everything_of_a_conversation_expires_together() -> None:
+    stores, clock = clocked(TtlPolicy(mode="fixed", seconds=60), durable=False)
+    live = stores.agent(state={"basket": 1})
+    for number in range(3):
+        live(f"question {number}")
+        clock.advance(15)
+    clock.advance(14)
+    assert len(stores.agent().messages) == 6
+    clock.advance(1)
+    gone = stores.agent()
+    assert (gone.messages, gone.state.get()) == ([], {})
+    assert list(stores.manager().history()) == []
+
+
+def test_defect_r4_one_key_holds_it_all(hot: Stores) -> None:
+    live = hot.agent()
+    for number in range(3):
+        live(f"question {number}")
+    keys = [key for key in hot.client.scan_iter(match="smm:*:c:*") if hot.session.encode() in key]
+    assert len(keys) == 1
+    assert hot.client.pttl(keys[0]) > 3_600_000
+
+
+@pytest.mark.parametrize(
+    "id_", ["x:msgs", "x:agent", "msgs", "x:msg:1", "m1", "window", "f:m1", "HEAD", "x#HEAD", "x#LOG#000000000001"]
+)
+def test_defect_r5_no_id_collides_with_an_index(aws: Stores, id_: str) -> None:
+    manager = aws.manager(flush_every=1)
+    agents = {name: agent(manager, agent_id=name) for name in ("x", id_)}
+    for name, each in agents.items():
+        each(f"for {name}")
+    manager.flush()
+    for name in agents:
+        assert texts(agent(aws.manager(), agent_id=name).messages) == [f"for {name}", "ok"]
+        assert texts(aws.manager().history(name)) == [f"for {name}", "ok"]
+
+
+def test_defect_r6_commands_do_not_grow_with_the_conversation(hot: Stores) -> None:
+    live = hot.agent(conversation_manager=NullConversationManager())
+    counts: list[int] = []
+    for number in range(60):
+        before = _commands(hot)
+        live(f"question {number}")
+        counts.append(_commands(hot) - before)
+    assert len(set(counts[5:])) == 1
+
+
+def _commands(stores: Stores) -> int:
+    stats = stores.client.info("commandstats")
+    return sum(value["calls"] for name, value in stats.items() if name not in ("cmdstat_info", "cmdstat_scan"))
+
+
+# Valkey session manager
+
+
+def test_defect_v1_delete_by_prefix(aws: Stores) -> None:
+    for id_ in ("p", "p0", "p/", "p:"):
+        aws.agent(session=aws.session + id_)(f"in {id_}")
+    aws.manager(f"{aws.session}p").delete_session()
+    assert not aws.manager(f"{aws.session}p").exists()
+    for id_ in ("p0", "p/", "p:"):
+        assert texts(aws.agent(session=aws.session + id_).messages) == [f"in {id_}", "ok"]
+
+
+def test_defect_v2_an_agent_id_with_a_wildcard_reads_nobody_else(aws: Stores) -> None:
+    manager = aws.manager()
+    agent(manager, agent_id="a1")("SECRET-a1")
+    manager.flush()
+    manager = aws.manager()
+    for id_ in ("a?", "a*", "a[1]", "?1"):
+        assert agent(manager, agent_id=id_).messages == []
+        assert list(manager.history(id_)) == []
+
+
+@pytest.mark.xdist_group("cluster")
+def test_defect_v3_a_cluster_restores(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
+    client = valkey_cluster.client()
+    hot = RedisHotStore(client)
+    for number in range(12):
+        session = f"{unique}-{number}"
+        live = agent(TieredSessionManager(session, hot=hot, **PATIENT), one_tool_turn(), tools=[find])
+        live("first")
+        restored = agent(TieredSessionManager(session, hot=hot, **PATIENT), one_tool_turn(), tools=[find])
+        assert same(restored.messages, live.messages)
+        restored("second")
+        manager = TieredSessionManager(session, hot=hot, **PATIENT)
+        assert len(list(manager.history())) == 8
+        manager.delete_session()
+        assert not manager.exists()
+    client.close()
+
+
+def test_defect_v4_restore_does_not_scan_the_keyspace(hot: Stores) -> None:
+    live = hot.agent()
+    live("hello")
+    with hot.client.pipeline() as pipeline:
+        for number in range(5_000):
+            pipeline.set(f"foreign:{hot.session}:{number}", b"x", ex=60)
+        pipeline.execute()
+    before = hot.client.info("commandstats")
+    assert texts(hot.agent().messages) == ["hello", "ok"]
+    after = hot.client.info("commandstats")
+    used = {name for name in after if after[name]["calls"] > before.get(name, {"calls": 0})["calls"]}
+    assert used <= {
+        "cmdstat_evalsha",
+        "cmdstat_info",
+        "cmdstat_hmget",
+        "cmdstat_hset",
+        "cmdstat_pexpire",
+        "cmdstat_zadd",
+        "cmdstat_time",
+    }
+    assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] == 1
+
+
+# DynamoDB session manager
+
+
+def test_defect_d1_five_turns_are_one_batch(aws: Stores) -> None:
+    table = aws.durable = CountingTable(aws.durable)
+    live = aws.agent(one_tool_turn(), tools=[find], flush_every=5)
+    live("turn 1")
+    quiet(live)
+    before = table.calls.count("put")
+    for number in range(2, 6):
+        live(f"turn {number}")
+    quiet(live)
+    assert table.calls.count("put") == before
+    live("turn 6")
+    quiet(live)
+    assert table.calls.count("put") == before + 2
+
+
+def test_defect_d1_an_unknown_setting_is_refused(aws: Stores) -> None:
+    settings: dict[str, Any] = {"write_mode": "batched"}
+    with pytest.raises(TypeError, match="write_mode"):
+        TieredSessionManager("s", durable=aws.durable, **settings)
+
+
+def test_defect_d1_a_text_turn_is_saved_without_being_flushed(aws: Stores) -> None:
+    live = aws.agent(flush_every=1000)
+    for number in range(3):
+        live(f"question {number}")
+    assert same(aws.agent().messages, live.messages)
+
+
+def test_defect_d2_what_expires_is_refreshed_and_expires_as_one(aws: Stores) -> None:
+    live = aws.agent(flush_every=1)
+    live("Q0")
+    live._session_manager.flush()
+    first = _head(aws)["expires_at"]
+    later = FakeClock(first - 1000)
+    again = Stores(None, aws.durable, aws.session).agent(clock=later)
+    assert again.messages == []  # its session is over: it ended at the logical expiry, an hour before the physical one
+    live("Q1")
+    live._session_manager.flush()
+    assert _head(aws)["expires_at"] >= first
+    rows = list(aws.durable.query(aws.session))
+    assert [str(row["sk"]).endswith("HEAD") for row in rows if "expires_at" in row] == [True]
+
+
+def test_defect_d2_the_reaper_took_the_head(aws: Stores) -> None:
+    """Old messages never come back into a new conversation."""
+    live = aws.agent(flush_every=1)
+    live("Q0")
+    live._session_manager.close()
+    aws.lose_hot()
+    aws.durable.delete(aws.session, "A:default#HEAD")
+    fresh = aws.agent(flush_every=1)
+    assert fresh.messages == []
+    fresh("NEW")
+    fresh._session_manager.flush()
+    for stores in (aws, aws.only_durable()):
+        assert texts(stores.agent().messages) == ["NEW", "ok"]
+        assert texts(stores.manager().history()) == ["NEW", "ok"]
+
+
+def _head(stores: Stores) -> dict[str, Any]:
+    head = stores.durable.get(stores.session, "A:default#HEAD")
+    assert head is not None
+    return head
+
+
+def test_defect_d3_ttl_is_switched_on_for_an_existing_table(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+    client = dynamodb_server.client()
+    keys = [("session_id", "HASH"), ("sk", "RANGE")]
+    client.create_table(
+        TableName=unique,
+        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    assert client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"]["TimeToLiveStatus"] == "DISABLED"
+    DynamoDBTable(client, SESSIONS, name=unique).create_if_missing()
+    assert client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"] == {
+        "TimeToLiveStatus": "ENABLED",
+        "AttributeName": "expires_at",
+    }
+
+
+@pytest.mark.parametrize(("kind", "size"), [("text", 400_000), ("text", 900_000), ("image", 310_000), ("image", 2_000_000)])
+def test_defect_d4_a_large_message_is_stored(aws: Stores, kind: str, size: int) -> None:
+    noise = random.Random(size).randbytes(size)
+    blocks: dict[str, Any] = {
+        "text": {"text": noise.hex()[:size]},
+        "image": {"image": {"format": "png", "source": {"bytes": noise}}},
+    }
+    live = aws.agent(flush_every=1)
+    live([blocks[kind], {"text": "what is this"}])
+    live._session_manager.flush()
+    for stores in (aws, aws.only_durable()):
+        assert same(stores.agent().messages, live.messages)
+        assert same(list(stores.manager().history()), live.messages)
+
+
+# Snapshot storages
+
+
+def test_defect_snapshot_a_conversation_never_becomes_unsaveable(aws: Stores) -> None:
+    """It does not end at 87 turns of 2 KB and 2 KB, as one blob of 400 KB does."""
+    noise = random.Random(1)
+    live = aws.agent(
+        ScriptedModel(lambda messages: noise.randbytes(1000).hex()), conversation_manager=NullConversationManager()
+    )
+    for _ in range(120):
+        live(noise.randbytes(1000).hex())
+    live._session_manager.flush()
+    assert len(live.messages) == 240
+    assert same(aws.only_durable().agent(conversation_manager=NullConversationManager()).messages, live.messages)
+
+
+def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
+    """What is only looked for by its key is not read with its body."""
+    live = aws.agent(flush_every=1)
+    for _ in range(5):
+        live(random.Random(2).randbytes(20_000).hex())
+    live._session_manager.flush()
+    read: list[Any] = []
+    query = aws.durable.query
+    aws.durable.query = lambda *arguments, **named: (read.append(named.get("attributes")), query(*arguments, **named))[1]
+    try:
+        aws.manager().delete_session()
+    finally:
+        del aws.durable.query
+    assert read
+    assert all(attributes is not None for attributes in read)
+
+
+# AgentCore
+
+
+@pytest.mark.parametrize("down", ["hot", "durable", "both"])
+def test_defect_agentcore_an_error_is_never_an_empty_history(aws: Stores, down: str) -> None:
+    live = aws.agent()
+    live("hello")
+    live._session_manager.flush()
+    faulty = Stores(FaultyHotStore(aws.hot), FaultyTable(aws.durable), aws.session)
+    faulty.hot.down, faulty.durable.down = down in ("hot", "both"), down in ("durable", "both")
+    if down == "both":
+        with pytest.raises(StoreUnavailableError):
+            faulty.agent()
+        with pytest.raises(StoreUnavailableError):
+            faulty.manager().exists()
+        with pytest.raises(StoreUnavailableError):
+            list(faulty.manager().history())
+    else:
+        assert same(faulty.agent().messages, live.messages)
+    for stores in (Stores(faulty.hot, None, aws.session), Stores(None, faulty.durable, aws.session)):
+        if (stores.hot is not None and faulty.hot.down) or (stores.durable is not None and faulty.durable.down):
+            with pytest.raises(StoreUnavailableError):
+                stores.agent()
+
+
+def test_defect_agentcore_delete_deletes(aws: Stores) -> None:
+    live = aws.agent(flush_every=1)
+    live("hello")
+    live._session_manager.flush()
+    aws.manager().delete_session()
+    assert aws.agent().messages == []
+    assert [str(row["sk"]) for row in aws.durable.query(aws.session)] == ["A:default#HEAD"]
+    assert _head(aws)["state"] == "deleted"
+
+
+# hot-context
+
+
+def test_defect_hotcontext_eviction_survives_a_restore(aws: Stores) -> None:
+    live = aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=10))
+    for number in range(12):
+        live(f"question {number}")
+    assert len(live.messages) == 10
+    live._session_manager.flush()
+    for stores in (aws, aws.only_durable()):
+        restored = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=10))
+        assert same(restored.messages, live.messages)
+
+
+def test_defect_hotcontext_plain_chat_stays_valid_after_trimming(aws: Stores) -> None:
+    from strands_manga_memory import ImportanceWeightedConversationManager
+
+    def build() -> Agent:
+        return aws.agent(conversation_manager=ImportanceWeightedConversationManager(300), agent_id="default")
+
+    live = build()
+    for number in range(24):
+        live(f"question {number} about volumes, prices and delivery of a manga series that I like very much")
+        roles = [message["role"] for message in live.model.requests[-1].messages]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+    live._session_manager.flush()
+    assert len(live.messages) < 48
+    assert same(build().messages, live.messages)
+
+
+# Strands' own
+
+
+def _summaries(fail: bool) -> Model:
+    calls = 0
+
+    def reply(messages: Any) -> Any:
+        nonlocal calls
+        if "summarize" in str(messages[-1]).lower():
+            return RuntimeError("no summary today") if fail else "the summary"
+        calls += 1
+        return "an answer"
+
+    return ScriptedModel(reply, usage=lambda messages: 190_000 if len(messages) > 12 else 10)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_defect_c1_a_failed_summary_loses_no_messages(aws: Stores, fail: bool) -> None:
+    def manager() -> SummarizingConversationManager:
+        return SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=4, proactive_compression=True)
+
+    live = aws.agent(_summaries(fail), conversation_manager=manager())
+    for number in range(8):
+        live(f"question {number}")
+        assert same(aws.agent(conversation_manager=manager()).messages, live.messages)
+    assert live.conversation_manager.removed_message_count > 0
+    assert ("the summary" in str(live.messages)) is not fail
+    assert len(live.messages) == 16 if fail else len(live.messages) < 16
+    live._session_manager.flush()
+    assert same(aws.only_durable().agent(conversation_manager=manager()).messages, live.messages)
+    assert len(list(aws.manager().history())) == 16
+
+
+def test_defect_4027_pins_survive_a_restore(aws: Stores) -> None:
+    def build() -> Agent:
+        return aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=4, pin_first=2))
+
+    live = build()
+    for number in range(6):
+        live(f"question {number}")
+        if number == 2:
+            pin_message(live.messages, 4)
+    live._session_manager.flush()
+    restored = build()
+    assert same(restored.messages, live.messages)
+    assert [bool((m.get("metadata") or {}).get("custom", {}).get("pinned")) for m in restored.messages[:3]] == [True] * 3
+
+
+def test_defect_window_of_zero_overwrites_nothing(aws: Stores) -> None:
+    live = aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=0))
+    live("u0")
+    again = aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=0))
+    assert again.messages == []
+    again("SECOND")
+    again._session_manager.flush()
+    assert texts(aws.manager().history()) == ["u0", "ok", "SECOND", "ok"]
+
+
+def test_defect_4420_a_continuation_is_no_second_message(aws: Stores) -> None:
+    from strands.agent import _continuation
+    from strands.hooks import BeforeModelCallEvent
+
+    live = aws.agent(save_on="message")
+    used: list[bool] = []
+
+    def continue_once(event: BeforeModelCallEvent) -> None:
+        if not used:
+            used.append(True)
+            _continuation.add_input(event, _continuation._ContinuationInput(args=[user("and this")]))
+
+    live.hooks.add_callback(BeforeModelCallEvent, continue_once)
+    live("start")
+    live._session_manager.flush()
+    assert [len(message["content"]) for message in aws.manager().history()] == [2, 1]
+    assert same(aws.agent().messages, live.messages)
+
+
+def test_defect_3651_a_session_interrupted_in_a_tool_is_usable(aws: Stores) -> None:
+    live = aws.agent(messages=[user("use it"), {"role": "assistant", "content": [tool_use("t", "find", title="x")]}])
+    live._session_manager.flush()
+    restored = aws.agent(tools=[find])
+    restored("and now")
+    request = restored.model.requests[-1].messages
+    assert [message["role"] for message in request] == ["user", "assistant", "user", "assistant", "user"]
+    assert request[2]["content"][0]["toolResult"]["toolUseId"] == "t"
+
+
+def test_defect_a_store_that_fails_ends_no_turn(aws: Stores) -> None:
+    aws.hot, aws.durable = FaultyHotStore(aws.hot), FaultyTable(aws.durable)
+    live = aws.agent(one_tool_turn(), tools=[find])
+    live("first")
+    live._session_manager.flush()
+    aws.hot.down = aws.durable.down = True
+    live("second")
+    live("third")
+    assert texts(live.messages)[-4:] == ["third", "toolUse", "toolResult", "done"]
+    assert live._session_manager.stats()["unsaved_messages"] == 8
+    aws.hot.down = aws.durable.down = False
+    servers.wait_until(lambda: not live._session_manager._conversations["A", "default"].is_dirty, "the save")
+    live._session_manager.flush()
+    assert same(aws.agent().messages, live.messages)
+    assert len(list(aws.manager().history())) == 12
+
+
+def test_defect_two_writers_lose_nothing(aws: Stores) -> None:
+    one, other = aws.agent(), aws.agent()
+    one("from one")
+    other("from the other")
+    assert texts(aws.agent().messages) == ["from one", "ok", "from the other", "ok"]
+
+
+def test_defect_two_users_of_one_session_id_do_not_meet(aws: Stores) -> None:
+    for name in ("u1", "u2"):
+        aws.agent(session=ConversationScope(name, aws.session))(f"I am {name}")
+    for name in ("u1", "u2"):
+        assert texts(aws.agent(session=ConversationScope(name, aws.session)).messages) == [f"I am {name}", "ok"]

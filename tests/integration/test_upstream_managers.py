@@ -1,0 +1,160 @@
+"""Upstream's conversation managers under our session manager: restored exactly, hot and cold, whatever they did."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import (
+    ConversationManager,
+    NullConversationManager,
+    SlidingWindowConversationManager,
+    SummarizingConversationManager,
+)
+from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.storage import InMemoryStorage
+from strands.types.exceptions import ContextWindowOverflowException
+from strands.vended_plugins.context_offloader import ContextOffloader
+
+from strands_manga_memory import ImportanceWeightedConversationManager
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import KINDS, Stores, open_stores, same, texts, tool_use
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"{title}: volume {len(title)}, " + "in stock " * 20
+
+
+def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager]) -> None:
+    """Restore the conversation as new processes would, hot, and cold after a flush; it must be the live one."""
+    restored = stores.agent(conversation_manager=build())
+    assert same(restored.messages, live.messages)
+    assert restored.conversation_manager.get_state() == live.conversation_manager.get_state()
+    if stores.hot is not None and stores.durable is not None:
+        live._session_manager.flush()
+        cold = stores.only_durable().agent(conversation_manager=build())
+        assert same(cold.messages, live.messages)
+
+
+def tool_turns() -> ScriptedModel:
+    """A model that makes every third turn call a tool, every sixth two tools at once."""
+
+    def reply(messages: Any) -> Any:
+        last = messages[-1]["content"]
+        if "toolResult" in last[0]:
+            return "found it"
+        number = int(last[0]["text"].split()[-1])
+        if number % 6 == 5:
+            calls = [tool_use(f"u{number}{name}", "find", title=name) for name in ("One", "ん")]
+            return [{"text": "looking"}, *calls]
+        return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
+
+    return ScriptedModel(reply)
+
+
+MANAGERS: dict[str, Callable[[], ConversationManager]] = {
+    "ours": lambda: ImportanceWeightedConversationManager(300),
+    "sliding every second call": lambda: SlidingWindowConversationManager(window_size=5, per_turn=2),
+    "sliding ahead of time": lambda: SlidingWindowConversationManager(window_size=6, proactive_compression=True),
+    "none": NullConversationManager,
+    "sliding": lambda: SlidingWindowConversationManager(window_size=6),
+    "sliding, first pinned": lambda: SlidingWindowConversationManager(window_size=6, pin_first=2),
+    "sliding in turn": lambda: SlidingWindowConversationManager(window_size=5, per_turn=True),
+    "sliding, empty": lambda: SlidingWindowConversationManager(window_size=0),
+    "summarizing": lambda: SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=2),
+    "summarizing, first pinned": lambda: SummarizingConversationManager(
+        summary_ratio=0.5, preserve_recent_messages=2, pin_first=1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANAGERS)
+def test_conversation_managers_restore_exactly(stores: Stores, name: str) -> None:
+    script = tool_turns()
+    if name.startswith("summarizing"):
+        script = _overflowing(script, every=7)
+    live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
+    for number in range(12):
+        live(f"question {number}")
+        check(stores, live, MANAGERS[name])
+        if number % 4 == 3:  # go on as a new process
+            live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
+    log = texts(live._session_manager.history())
+    assert [text for text in log if text.startswith("question")] == [f"question {number}" for number in range(12)]
+    assert len(log) == 12 * 2 + 4 * 2
+
+
+def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
+    calls = 0
+
+    def reply(messages: Any) -> Any:
+        nonlocal calls
+        if "summarize" in str(messages[-1]).lower():
+            return f"summary number {calls}"
+        calls += 1
+        return ContextWindowOverflowException("too long") if calls % every == 0 else script._reply(messages)
+
+    return ScriptedModel(reply)
+
+
+def test_pins_in_the_middle_and_their_flags(stores: Stores) -> None:
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for number in range(6):
+        live(f"question {number}")
+        if number == 1:
+            pin_message(live.messages, 3)
+            live._session_manager.flush()
+        check(stores, live, lambda: SlidingWindowConversationManager(window_size=4))
+    assert "ok" in texts(live.messages)[:1]
+    assert live.messages[0]["metadata"]["custom"]["pinned"] is True
+
+
+@pytest.mark.filterwarnings("ignore:.*experimental.*")
+@pytest.mark.filterwarnings("ignore:.*context_manager.*")
+def test_truncation_by_strands_own_context_manager(stores: Stores) -> None:
+    @tool
+    def catalogue() -> str:
+        """Return a lot."""
+        return "one volume after another, " * 2000
+
+    def reply(messages: Any) -> Any:
+        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        live = stores.agent(ScriptedModel(reply), tools=[catalogue], context_manager="auto")
+        live("all of them")
+        live("again")
+        restored = stores.agent(context_manager="auto")
+    assert len(str(live.messages)) < 60_000 < len(str(list(live._session_manager.history())))
+    assert same(restored.messages, live.messages)
+
+
+def test_results_put_aside_by_the_offloader(stores: Stores) -> None:
+    @tool
+    def catalogue() -> str:
+        """Return a lot."""
+        return "one volume after another, " * 2000
+
+    def reply(messages: Any) -> Any:
+        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+
+    live = stores.agent(ScriptedModel(reply), tools=[catalogue], plugins=[ContextOffloader(storage=InMemoryStorage())])
+    live("all of them")
+    assert len(str(live.messages)) < 30_000
+    restored = stores.agent(tools=[catalogue])
+    assert same(restored.messages, live.messages)

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.log import SegmentLog
+from strands_manga_memory.session.records import Place, Segment
+from strands_manga_memory.session.window import Logged, fingerprint
+from strands_manga_memory.stores.codec import Codec, dump, load
+from tests.unit.session.support import MemoryTable, texts, user
+
+
+def slot(seq: int, text: str = "", *, revision: int = 0, id_: str = "") -> Logged:
+    message: Any = user(text or f"message {seq}", tracking_id=id_ or f"id {seq}")
+    record = dump({"message": message, "turn": seq, "at": float(seq), **({"revision": revision} if revision else {})})
+    return Logged(message["tracking_id"], fingerprint(message), record, seq, float(seq), seq=seq, revision=revision)
+
+
+def new(id_: str = "default") -> tuple[SegmentLog, MemoryTable]:
+    table = MemoryTable()
+    return SegmentLog(table, Place.of("s", "A", id_), Codec()), table
+
+
+def slots(*seqs: int) -> list[Logged]:
+    return [slot(seq) for seq in seqs]
+
+
+def everything(log: SegmentLog, *runs: tuple[int, int], first: int = 1) -> list[int]:
+    return [one.seq for one in log.history(first=first, committed=[Segment(*run) for run in runs])]
+
+
+def test_messages_come_back() -> None:
+    log, _ = new()
+    assert log.put(slots(1, 2, 3)) == ([Segment(1, 3)], None)
+    found = log.read([Segment(1, 3)])
+    assert [found[seq].message for seq in (1, 2, 3)] == [one.message for one in slots(1, 2, 3)]
+    assert (found[2].turn, found[2].at, found[2].seq) == (2, 2.0, 2)
+
+
+def test_a_segment_has_no_gaps() -> None:
+    log, table = new()
+    assert log.put(slots(1, 2, 5, 6, 9)) == ([Segment(1, 2), Segment(5, 6), Segment(9, 9)], None)
+    assert log.put(slots(3, 4)) == ([Segment(3, 4)], None)
+    assert everything(log, (1, 6), (9, 9)) == [1, 2, 3, 4, 5, 6, 9]
+    assert len(table.rows) == 4
+
+
+def test_what_an_earlier_try_had_stored_is_found() -> None:
+    log, table = new()
+    log.put(slots(1, 2))
+    assert log.put(slots(1, 2, 3, 4)) == ([Segment(1, 2), Segment(3, 4)], None)
+    assert log.put(slots(1, 2, 3, 4)) == ([Segment(1, 2), Segment(3, 4)], None)
+    assert len(table.rows) == 2
+
+
+@pytest.mark.parametrize("mine", [slot(1, id_="mine"), slot(1, revision=1)])
+def test_what_others_have_stored_there_is_a_collision_and_stays(mine: Logged) -> None:
+    log, table = new()
+    SegmentLog(table, Place.of("s", "A", "default"), Codec()).put([slot(1, "theirs"), slot(2, "theirs too")])
+    assert log.put([mine, slot(2)]) == ([], 1)
+    assert texts(one.message for one in log.read([Segment(1, 2)]).values()) == ["theirs", "theirs too"]
+
+
+def test_a_collision_in_the_middle_tells_what_is_stored_so_far() -> None:
+    log, table = new()
+    SegmentLog(table, Place.of("s", "A", "default"), Codec()).put([slot(3, id_="theirs"), slot(4, id_="theirs too")])
+    log.put(slots(1, 2))
+    assert log.put(slots(1, 2, 3, 4)) == ([Segment(1, 2)], 3)
+
+
+def test_only_what_is_committed_is_history() -> None:
+    log, _ = new()
+    log.put(slots(1, 2))
+    log.put(slots(3, 4))
+    log.put(slots(7, 8))
+    assert everything(log, (1, 2)) == [1, 2]
+    assert everything(log, (1, 4)) == [1, 2, 3, 4]
+    assert everything(log, (1, 2), (7, 8)) == [1, 2, 7, 8]
+    assert everything(log) == []
+
+
+@pytest.mark.parametrize("first", range(1, 12))
+def test_history_from_anywhere(first: int) -> None:
+    log, _ = new()
+    log.put(slots(1, 2, 3))
+    log.put(slots(4, 5, 6, 7))
+    log.put(slots(9, 10))
+    expected = [seq for seq in (1, 2, 3, 4, 5, 6, 7, 9, 10) if seq >= first]
+    assert everything(log, (1, 7), (9, 10), first=first) == expected
+
+
+def test_history_reads_pages_as_they_are_asked_for() -> None:
+    log, table = new()
+    for seq in range(1, 60):
+        log.put(slots(seq))
+    read: list[str] = []
+    query = table.query
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        for row in query(*arguments, **named):
+            read.append(row["sk"])
+            yield row
+
+    table.query = watched
+    pages = log.history(first=1, committed=[Segment(1, 59)])
+    next(pages)
+    assert len(read) <= 4
+
+
+def test_a_segment_that_is_missing_is_damage() -> None:
+    log, table = new()
+    log.put(slots(1, 2))
+    table.rows.clear()
+    with pytest.raises(CorruptRecordError) as error:
+        log.read([Segment(1, 2)])
+    assert error.value.record == "s/A:default#LOG#000000000001"
+
+
+def test_a_flipped_bit_is_damage_and_nothing_is_overwritten() -> None:
+    log, table = new()
+    log.put(slots(1, 2))
+    (row,) = table.rows.values()
+    row["data"] = row["data"][:-1] + bytes([row["data"][-1] ^ 4])
+    before = dict(row)
+    with pytest.raises(CorruptRecordError):
+        log.read([Segment(1, 2)])
+    with pytest.raises(CorruptRecordError):
+        list(log.history(first=1, committed=[Segment(1, 2)]))
+    with pytest.raises(CorruptRecordError):
+        log.put(slots(1, 2, 3))
+    assert row == before
+
+
+def test_a_revision_replaces_a_message_in_its_segment() -> None:
+    log, table = new()
+    log.put(slots(1, 2, 3))
+    log.rewrite([slot(2, "revised", revision=1)])
+    found = log.read([Segment(1, 3)])
+    assert texts(found[seq].message for seq in (1, 2, 3)) == ["message 1", "revised", "message 3"]
+    assert found[2].revision == 1
+    log.rewrite([slot(2, "older", revision=1), slot(9, "nowhere", revision=1)])
+    assert texts([log.read([Segment(1, 3)])[2].message]) == ["revised"]
+    assert b"message 2" not in b"".join(row["data"] for row in table.rows.values())
+
+
+def test_a_revision_that_meets_another_one_tries_again() -> None:
+    log, table = new()
+    log.put(slots(1, 2, 3))
+    put = table.put
+    meanwhile = [lambda: SegmentLog(table, Place.of("s", "A", "default"), Codec()).rewrite([slot(1, "other", revision=1)])]
+
+    def slow(item: Any, **named: Any) -> bool:
+        if meanwhile:
+            table.put = put
+            meanwhile.pop()()
+        return put(item, **named)
+
+    table.put = slow
+    log.rewrite([slot(3, "mine", revision=1)])
+    found = log.read([Segment(1, 3)])
+    assert texts(found[seq].message for seq in (1, 2, 3)) == ["other", "message 2", "mine"]
+
+
+def test_large_segments_are_split_and_discarded_whole() -> None:
+    log, table = new()
+    noise = random.Random(1).randbytes(500_000).hex()
+    log.put([slot(1, noise), slot(2, "small")])
+    assert len(table.rows) > 1
+    assert texts(one.message for one in log.history(first=1, committed=[Segment(1, 2)])) == [noise, "small"]
+    log.rewrite([slot(1, "short", revision=1)])
+    assert len(table.rows) == 1
+    log.put([slot(5, noise)])
+    log.discard([5, 99])
+    assert len(table.rows) == 1
+
+
+def test_a_segment_that_someone_else_stored_too_is_not_discarded() -> None:
+    """Whoever stored it first may have given it up while the other one commits it."""
+    log, table = new()
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    log.put(slots(1, 2))
+    other.put(slots(1, 2))
+    log.discard([1])
+    other.discard([1])
+    assert everything(log, (1, 2)) == [1, 2]
+
+
+def test_numbers_beyond_everything_there_is() -> None:
+    log, _ = new()
+    assert log.beyond(5) == [5]
+    log.put(slots(1, 2))
+    log.put(slots(3, 4, 5))
+    assert log.beyond(1) == [1, 3, 6]
+    assert log.beyond(3) == [3, 6]
+    assert log.beyond(4) == [4]
+
+
+@pytest.mark.parametrize("id_", ["x~y", "~", "a~001.tag", "#", "日本~"])
+def test_ids_that_look_like_parts(id_: str) -> None:
+    log, _ = new(id_)
+    log.put(slots(1, 2))
+    log.put([slot(3, random.Random(1).randbytes(500_000).hex())])
+    assert everything(log, (1, 3)) == [1, 2, 3]
+    assert log.beyond(1) == [1, 3, 4]
+    log.rewrite([slot(2, "revised", revision=1)])
+    assert texts([log.read([Segment(1, 2)])[2].message]) == ["revised"]
+
+
+def test_records_keep_fields_they_do_not_know() -> None:
+    log, _ = new()
+    one = slot(1)
+    one.record = dump({**load(one.record), "later": [1]})
+    log.put([one])
+    log.rewrite([slot(9)])
+    assert load(log.read([Segment(1, 1)])[1].record)["later"] == [1]

@@ -1,0 +1,425 @@
+"""The model of a conversation, without I/O; what several processes do with it at once is in ``test_conversation_machine``."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.model import Model
+from strands_manga_memory.session.records import Draft, Stored
+from strands_manga_memory.session.window import Body, Logged, parse_runs, window_text
+from strands_manga_memory.stores.codec import dump, load
+from tests.unit.session.support import assistant, texts, tool_use, user
+
+
+def new(**named: Any) -> Model:
+    return Model(base={"session": "s"}, now=0.0, **named)
+
+
+def say(model: Model, *messages: Any, at: float = 1.0) -> list[Any]:
+    """Append messages as an agent announces them; each gets an id of its own."""
+    said = []
+    for message in messages:
+        model_message = {**message, "tracking_id": message.get("tracking_id") or f"id-{model.head.messages}-{id(model)}"}
+        model.append(model_message, at=at + model.head.messages / 1000)
+        said.append(model_message)
+    return said
+
+
+def result(id_: str) -> Any:
+    return user({"toolResult": {"toolUseId": id_, "status": "success", "content": [{"text": "found"}]}})
+
+
+def save(model: Model, *, durable: bool = True) -> Draft:
+    draft = model.draft(now=5.0, ttl=60.0, durable=durable)
+    model.saved(draft, keep=durable)
+    return draft
+
+
+def flush(model: Model, draft: Draft) -> None:
+    model.flushed(draft, dataclasses.replace(draft.head, pending=""))
+
+
+def stored(draft: Draft) -> Stored:
+    """Return what a tier would give back of a draft, as objects of its own."""
+    return Stored(
+        epoch=draft.epoch,
+        version=draft.version,
+        writers=dict(draft.writers),
+        base=dict(draft.base),
+        head=copy.deepcopy(draft.head),
+        slots=copy.deepcopy([*draft.slots]),
+        fields=dict(draft.fields),
+    )
+
+
+def restored(draft: Draft) -> Model:
+    model = new()
+    copied = stored(draft)
+    for slot in copied.slots:
+        if isinstance(slot, Logged):
+            slot.order = slot.number = 0
+    model.adopt(copied, pending=True)
+    return model
+
+
+# Appending
+
+
+def test_turns_are_counted_by_user_requests() -> None:
+    model = new()
+    say(model, user("one"), assistant(tool_use("t", "find")), result("t"), assistant("a"))
+    say(model, user("two"), user("and more"), assistant("b"))
+    say(model, assistant("out of turn"))
+    assert model.head.turns == 2
+    assert [slot.turn for slot in model.recent] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert model.head.messages == 8
+    assert model.unsaved == 8
+
+
+def test_a_record_has_the_message_the_turn_the_time_and_more() -> None:
+    model = new()
+    (message,) = say(model, user("hi"), at=7.0)
+    model.append(assistant("ho"), at=8.0, extra={"intent": "greet"})
+    first, second = (load(slot.record) for slot in model.recent)
+    assert first == {"message": message, "turn": 1, "at": 7.0}
+    assert second == {"message": assistant("ho"), "turn": 1, "at": 8.0, "intent": "greet"}
+
+
+def test_a_later_change_of_the_message_does_not_change_the_log() -> None:
+    model = new()
+    (message,) = say(model, user("hi"))
+    message["content"][0]["text"] = "changed"
+    assert texts([model.recent[0].message]) == ["hi"]
+
+
+def test_without_a_window_the_log_is_kept() -> None:
+    model = new(keeps_window=False)
+    said = say(model, user("hi"), assistant("ho"))
+    model.capture([], {}, in_turn=False)
+    draft = save(model)
+    assert draft.slots == ()
+    assert [slot.message for slot in draft.pending] == said
+
+
+# Revising
+
+
+def test_a_revision_replaces_the_latest_of_its_id() -> None:
+    model = new()
+    say(model, user("a", tracking_id="x"), user("b", tracking_id="x"))
+    model.revise(user("c", tracking_id="x"), at=9.0)
+    assert texts(slot.message for slot in model.slots) == ["a", "c"]
+    assert texts(slot.message for slot in model.recent) == ["a", "c"]
+    record = load(model.recent[1].record)
+    assert (record["revision"], record["revised"], record["turn"]) == (1, 9.0, 1)
+    assert model.revise(user("d", tracking_id="unknown"), at=9.0) is None
+
+
+def test_a_revision_of_every_one() -> None:
+    model = new()
+    say(model, user("a", tracking_id="x"), user("b", tracking_id="x"))
+    model.revise(user("c", tracking_id="x"), at=9.0, every=True)
+    assert texts(slot.message for slot in model.slots) == ["c", "c"]
+
+
+def test_a_revision_reaches_edited_forms_too() -> None:
+    model = new()
+    (message,) = say(model, user("long", tracking_id="x"))
+    short = user("short", tracking_id="x")
+    model.capture([short], {}, in_turn=True)
+    model.revise(user("gone", tracking_id="x"), at=9.0)
+    assert texts(slot.message for slot in model.slots) == ["gone"]
+    assert texts(slot.message for slot in model.recent) == ["gone"]
+    assert message["content"] == [{"text": "long"}]
+
+
+def test_a_revision_of_what_is_flushed_is_kept_for_the_next_flush() -> None:
+    model = new()
+    say(model, user("a", tracking_id="x"))
+    draft = save(model)
+    flush(model, draft)
+    assert not model.is_dirty
+    model.begin_turn()
+    revised = model.revise(user("b", tracking_id="x"), at=9.0)
+    assert model.revised == [revised]
+    assert model.is_dirty
+
+
+def test_a_revision_during_a_flush_is_not_taken_for_flushed() -> None:
+    model = new()
+    say(model, user("a", tracking_id="x"))
+    draft = save(model)
+    model.revise(user("b", tracking_id="x"), at=9.0)
+    flush(model, draft)
+    assert texts(slot.message for slot in model.revised) == ["b"]
+    assert texts(slot.message for slot in draft.pending) == ["a"]
+
+
+# Capturing
+
+
+def test_a_capture_notices_only_changes() -> None:
+    model = new()
+    messages = say(model, user("a"), assistant("b"))
+    fields = {"state.agent": dump({"k": 1})}
+    model.capture(messages, fields, in_turn=False)
+    save(model)
+    model.capture(copy.deepcopy(messages), dict(fields), in_turn=False)
+    assert not model.is_dirty
+    model.capture(messages[1:], fields, in_turn=False)
+    assert model.is_dirty
+    assert window_text(save(model).slots) == "2"
+
+
+def test_a_capture_keeps_one_slot_for_one_message() -> None:
+    """A window slot that is in the queue too is not two slots."""
+    model = new()
+    same = user("again", tracking_id="x")
+    model.append(same, at=1.0)
+    draft = save(model)
+    flush(model, draft)
+    model.append(same, at=2.0)
+    model.capture([same, same], {}, in_turn=True)
+    assert window_text(save(model).slots) == "1-2"
+
+
+def test_evicted_messages_are_logged_all_the_same() -> None:
+    model = new()
+    messages = say(model, user("a"), assistant("b"), user("c"), assistant("d"))
+    model.capture(messages[2:], {}, in_turn=False)
+    draft = save(model)
+    assert window_text(draft.slots) == "3-4"
+    assert [slot.seq for slot in draft.pending] == [1, 2, 3, 4]
+    assert draft.head.pending == "1-4"
+
+
+# Saving
+
+
+def test_the_same_number_again_if_nothing_changed() -> None:
+    model = new()
+    say(model, user("a"))
+    first = model.draft(now=1.0, ttl=60.0, durable=True)
+    again = model.draft(now=2.0, ttl=60.0, durable=True)
+    assert (first.number, again.number) == (1, 1)
+    assert model.is_dirty
+    say(model, assistant("b"))
+    assert model.draft(now=3.0, ttl=60.0, durable=True).number == 2
+    assert model.unsaved == 2
+
+
+def test_what_was_appended_during_a_save_stays_unsaved() -> None:
+    model = new()
+    say(model, user("a"))
+    draft = model.draft(now=1.0, ttl=60.0, durable=True)
+    say(model, assistant("b"))
+    model.saved(draft, keep=True)
+    assert model.unsaved == 1
+    assert model.is_dirty
+
+
+def test_an_open_turn_sets_numbers_aside_and_gives_them_back() -> None:
+    model = new()
+    model.begin_turn()
+    said = say(model, user("a"))
+    model.capture(said, {}, in_turn=True)
+    first = save(model)
+    assert first.head.open == {model.writer: "1"}
+    assert first.head.next > 500
+    said += say(model, assistant("b"))
+    model.capture(said, {}, in_turn=False)
+    last = save(model)
+    assert last.head.open == {}
+    assert last.head.next == 3
+    assert [slot.seq for slot in last.pending] == [1, 2]
+
+
+def test_without_a_durable_tier_only_what_is_new_is_sent() -> None:
+    model = new()
+    say(model, user("a"))
+    save(model, durable=False)
+    say(model, assistant("b"))
+    draft = save(model, durable=False)
+    assert [slot.seq for slot in draft.pending] == [2]
+    assert draft.head.pending == ""
+
+
+def test_bodies_get_numbers_that_are_never_used_again() -> None:
+    model = new()
+    said = say(model, user("a"))
+    model.capture([*said, user("synthesized")], {}, in_turn=False)
+    assert window_text(save(model).slots) == "1,x1"
+    model.capture([*said, user("synthesized"), user("another")], {}, in_turn=False)
+    assert window_text(save(model).slots) == "1,x1,x2"
+    model.capture([user("another"), user("third")], {}, in_turn=False)
+    assert window_text(save(model).slots) == "x2-3" or window_text(model.slots) == "x2,x3"
+
+
+# Rebasing
+
+
+def pair() -> tuple[Model, Model]:
+    """Two processes that opened the same conversation of one turn."""
+    first = new()
+    said = say(first, user("hello"), assistant("hi"))
+    first.capture(said, {"state.agent": dump({"a": 0, "both": 0})}, in_turn=False)
+    draft = save(first)
+    return first, restored(draft)
+
+
+def turn(model: Model, word: str, live: list[Any], **state: Any) -> Draft:
+    said = [*live, *say(model, user(word), assistant(f"{word}!"))]
+    before = load(model.fields.get("state.agent", b"{}"))
+    model.capture(said, {"state.agent": dump({**before, **state})}, in_turn=False)
+    return model.draft(now=6.0, ttl=60.0, durable=True)
+
+
+def test_the_winners_window_then_our_whole_turns() -> None:
+    one, other = pair()
+    mine = turn(one, "one", one.messages())
+    one.saved(mine, keep=True)
+    turn(other, "other", other.messages())
+    other.rebase(stored(mine))
+    assert texts(other.messages()) == ["hello", "hi", "one", "one!", "other", "other!"]
+    draft = save(other)
+    assert window_text(draft.slots) == "1-6"
+    assert [slot.turn for slot in draft.slots if isinstance(slot, Logged)] == [1, 1, 2, 2, 3, 3]
+    assert [load(slot.record)["turn"] for slot in draft.pending if slot.seq > 4] == [3, 3]
+    assert draft.head.messages == 6
+    assert parse_runs(draft.head.pending, record="r") == [1, 2, 3, 4, 5, 6]
+    assert other.stale
+
+
+def test_nothing_is_appended_twice_when_our_save_is_in_there() -> None:
+    one, other = pair()
+    lost = turn(one, "one", one.messages())  # stored, but the answer was lost
+    other = restored(lost)
+    theirs = turn(other, "other", other.messages())
+    one.rebase(stored(theirs))
+    assert texts(one.messages()) == ["hello", "hi", "one", "one!", "other", "other!"]
+
+
+def test_evictions_and_manager_state_of_the_loser_are_dropped() -> None:
+    one, other = pair()
+    mine = turn(one, "one", one.messages()[2:])
+    mine_fields = {**mine.fields, "state.manager": dump({"removed": 2})}
+    other.capture([], {"state.manager": dump({"removed": 9})}, in_turn=False)
+    turn(other, "other", [])
+    winner = stored(mine)
+    winner.fields = mine_fields
+    other.rebase(winner)
+    assert texts(other.messages()) == ["one", "one!", "other", "other!"]
+    assert load(other.fields["state.manager"]) == {"removed": 2}
+
+
+def test_agent_state_is_merged_by_top_level_key() -> None:
+    one, other = pair()
+    mine = turn(one, "one", one.messages(), a=1, both=1)
+    one.saved(mine, keep=True)
+    turn(other, "other", other.messages(), b=2, both=2)
+    other.rebase(stored(mine))
+    assert load(other.fields["state.agent"]) == {"a": 1, "both": 2, "b": 2}
+
+
+def test_an_active_interrupt_is_not_merged() -> None:
+    one, other = pair()
+    waiting = dump({"activated": True, "interrupts": {}, "context": {}})
+    mine = turn(one, "one", one.messages())
+    winner = stored(mine)
+    winner.fields = {**winner.fields, "state.interrupts": waiting}
+    with pytest.raises(ConflictError, match="interrupt"):
+        other.rebase(winner)
+    other.fields = {**other.fields, "state.interrupts": waiting}
+    with pytest.raises(ConflictError, match="interrupt"):
+        other.rebase(stored(mine))
+
+
+def test_while_a_merge_waits_a_capture_does_not_undo_it() -> None:
+    one, other = pair()
+    mine = turn(one, "one", one.messages())
+    live = other.messages()
+    turn(other, "other", live)
+    other.rebase(stored(mine))
+    other.capture(live, {"state.agent": dump({"later": 1})}, in_turn=False)
+    assert texts(other.messages()) == ["hello", "hi", "one", "one!", "other", "other!"]
+    assert load(other.fields["state.agent"])["later"] == 1
+
+
+def test_a_writer_that_was_pushed_out_of_the_vector_is_not_doubled() -> None:
+    one, _ = pair()
+    mine = turn(one, "one", one.messages())
+    one.saved(mine, keep=True)
+    draft = mine
+    for number in range(10):
+        worker = restored(draft)
+        draft = turn(worker, f"worker {number}", worker.messages())
+    assert one.writer not in draft.writers
+    turn(one, "last", one.messages())
+    one.rebase(stored(draft))
+    words = [text for text in texts(one.messages()) if not text.endswith("!")]
+    assert words == ["hello", "hi", "one", *(f"worker {number}" for number in range(10)), "last"]
+
+
+# The rest
+
+
+def test_a_restart_begins_with_nothing() -> None:
+    model = new()
+    say(model, user("a"))
+    save(model)
+    model.restart(epoch=4, next_seq=77, now=9.0)
+    assert (model.epoch, model.version, model.slots, model.recent, model.fields) == (4, 0, [], [], {})
+    assert (model.head.next, model.head.first, model.head.since) == (77, 77, 4)
+    assert not model.is_dirty
+    say(model, user("b"))
+    assert save(model).pending[0].seq == 77
+
+
+def test_resequencing_gives_new_numbers_in_order() -> None:
+    model = new()
+    said = say(model, user("a"), assistant("b"))
+    model.capture(said, {}, in_turn=False)
+    save(model)
+    model.resequence(garbage=[1], beyond=50)
+    draft = save(model)
+    assert window_text(draft.slots) == "50-51"
+    assert [texts([slot.message])[0] for slot in draft.pending] == ["a", "b"]
+    assert draft.head.garbage == "1"
+
+
+def test_resequencing_leaves_what_comes_before_the_collision() -> None:
+    model = new()
+    said = say(model, user("a"), assistant("b"), user("c"), assistant("d"))
+    model.capture(said, {}, in_turn=False)
+    save(model)
+    model.resequence(garbage=[3], beyond=9, first=3)
+    assert window_text(save(model).slots) == "1-2,9-10"
+
+
+def test_after_a_fork_unsaved_messages_are_the_parents() -> None:
+    model = new()
+    said = say(model, user("saved"))
+    save(model)
+    said += say(model, user("unsaved"))
+    model.new_writer()
+    model.forget_unsaved()
+    assert model.unsaved == 0
+    assert texts(model.messages()) == ["saved", "unsaved"]
+    assert isinstance(model.slots[1], Body)
+    draft = save(model)
+    assert texts(slot.message for slot in draft.pending) in (["saved"], [])
+
+
+def test_live_objects_are_given_back_where_they_are_unchanged() -> None:
+    model = new()
+    said = say(model, user("a"), assistant("b"))
+    edited = copy.deepcopy(said[1])
+    edited["content"][0]["text"] = "edited"
+    messages = model.messages([said[0], edited])
+    assert messages[0] is said[0]
+    assert texts(messages) == ["a", "b"]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_values
+from strands_manga_memory.stores.table import ABSENT, Condition
+from tests.unit.session.support import MemoryTable
+
+KEY = ("p", "s")
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def put(table: MemoryTable, data: bytes, when: Condition = ABSENT, before: Any = None) -> Any:
+    return put_split(table, KEY, data, attributes={"version": 1}, when=when, before=before)
+
+
+@pytest.mark.parametrize("size", [1, MOST_BYTES - 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES, 3 * MOST_BYTES + 7])
+def test_a_value_comes_back_whole(size: int) -> None:
+    table, data = MemoryTable(), noise(size)
+    put(table, data)
+    assert whole_values(table, [table.get(*KEY)]) == [data]
+    assert len(table.rows) == -(-size // MOST_BYTES)
+    assert all(len(row["data"]) <= MOST_BYTES for row in table.rows.values())
+
+
+def test_a_refused_value_leaves_nothing_behind() -> None:
+    table = MemoryTable()
+    put(table, noise(900_000))
+    before = dict(table.rows)
+    assert put(table, noise(900_000, seed=2)) is None
+    assert table.rows == before
+
+
+def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
+    """The answer to the first try was lost: the second one finds it, and must not take its parts away."""
+    table, data = MemoryTable(), noise(900_000)
+    put(table, data)
+    assert put(table, data) is None
+    assert whole_values(table, [table.get(*KEY)]) == [data]
+
+
+@pytest.mark.parametrize("after", [10, 900_000])
+@pytest.mark.parametrize("before", [10, 900_000])
+def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> None:
+    table, old, new = MemoryTable(), noise(before), noise(after, seed=2)
+    item = put(table, old)
+    assert put(table, new, Condition(equals={"version": 1}), before=item)
+    assert whole_values(table, [table.get(*KEY)]) == [new]
+    assert len(table.rows) == -(-after // MOST_BYTES)
+
+
+def test_replaced_by_the_same() -> None:
+    table, data = MemoryTable(), noise(900_000)
+    item = put(table, data)
+    assert put(table, data, Condition(equals={"version": 1}), before=item)
+    assert whole_values(table, [table.get(*KEY)]) == [data]
+
+
+def test_two_writers_never_mix_their_parts() -> None:
+    table, mine, theirs = MemoryTable(), noise(900_000), noise(900_000, seed=2)
+    put(table, mine)
+    stored = dict(table.rows)
+    table.rows.pop(KEY)
+    put(table, theirs)
+    table.rows.update(stored)
+    assert whole_values(table, [table.get(*KEY)]) == [mine]
+
+
+@pytest.mark.parametrize("damage", ["missing", "no bytes", "first"])
+def test_a_part_that_is_missing_is_told(damage: str) -> None:
+    table = MemoryTable()
+    put(table, noise(900_000))
+    item = table.get(*KEY)
+    key = part_keys(table, item)[1]
+    if damage == "missing":
+        del table.rows[key]
+    elif damage == "no bytes":
+        table.rows[key]["data"] = "text"
+    else:
+        item.pop("data")
+    with pytest.raises(CorruptRecordError) as error:
+        whole_values(table, [item])
+    assert error.value.record == "p/s"
+
+
+@pytest.mark.parametrize("parts", ["3", -1, 0, 10**9, 2.5, True])
+def test_a_number_of_parts_that_makes_no_sense(parts: Any) -> None:
+    table = MemoryTable()
+    put(table, b"data")
+    with pytest.raises(CorruptRecordError):
+        whole_values(table, [{**table.get(*KEY), "parts": parts, "tag": "t"}])
+
+
+def test_many_values_cost_one_more_round_trip() -> None:
+    table = MemoryTable()
+    for number in range(4):
+        put_split(table, ("p", str(number)), noise(400_000 * (number % 2) + 10, seed=number), attributes={}, when=ABSENT)
+    asked: list[int] = []
+    batch_get = table.batch_get
+    table.batch_get = lambda keys: (asked.append(len(keys)), batch_get(keys))[1]
+    items = [table.get("p", str(number)) for number in range(4)]
+    assert [len(value) for value in whole_values(table, items)] == [10, 400_010, 10, 400_010]
+    assert asked == [2]
+    assert [len(value) for value in whole_values(table, items[::2])] == [10, 10]
+    assert asked == [2]
+
+
+def test_discarding_parts() -> None:
+    table = MemoryTable()
+    item = put(table, noise(900_000))
+    discard_parts(table, [item, {"session_id": "p", "sk": "other"}])
+    assert set(table.rows) == {KEY}

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.session.ttl import TtlPolicy
+
+
+@pytest.mark.parametrize(
+    ("tier", "turns", "seconds"),
+    [
+        ("standard", 0, 1800),
+        ("standard", 9, 1800),
+        ("standard", 10, 2700),
+        ("standard", 1000, 2700),
+        ("premium", 0, 2700),
+        ("premium", 7, 2700),
+        ("premium", 8, 3600),
+        ("vip", 0, 3600),
+        ("vip", 4, 3600),
+        ("vip", 5, 7200),
+        ("VIP", 5, 7200),
+        ("Premium", 8, 3600),
+        ("gold", 9, 1800),
+        ("gold", 10, 2700),
+        ("", 10, 2700),
+    ],
+)
+def test_hybrid(tier: str, turns: int, seconds: float) -> None:
+    """The table of mission A2, at its boundaries; an unknown tier is standard."""
+    assert TtlPolicy(tier).ttl(turns) == seconds
+
+
+@pytest.mark.parametrize("mode", ["fixed", "sliding", "activity"])
+def test_the_other_modes_know_no_depth(mode: Any) -> None:
+    assert {TtlPolicy("vip", mode).ttl(turns) for turns in range(30)} == {1800.0}
+    assert {TtlPolicy("vip", mode, seconds=90).ttl(turns) for turns in range(30)} == {90.0}
+
+
+def test_seconds_mean_the_same_for_every_tier_and_depth() -> None:
+    assert {TtlPolicy(tier, seconds=42).ttl(turns) for tier in ("standard", "vip", "x") for turns in (0, 99)} == {42.0}
+
+
+@pytest.mark.parametrize(("mode", "reads"), [("hybrid", True), ("sliding", True), ("activity", False), ("fixed", False)])
+def test_what_refreshes(mode: Any, reads: bool) -> None:
+    assert TtlPolicy(mode=mode).refreshed_by_reads is reads
+
+
+def test_defaults() -> None:
+    policy = TtlPolicy()
+    assert (policy.tier, policy.mode, policy.session, policy.grace) == ("standard", "hybrid", 86_400.0, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"mode": "rolling"}, "mode must be one of fixed, sliding, activity, hybrid, got 'rolling'"),
+        ({"seconds": 0}, "seconds must be a positive number of seconds, got 0"),
+        ({"seconds": -1}, "seconds must be"),
+        ({"seconds": "60"}, "seconds must be"),
+        ({"session": 0}, "session must be a positive number of seconds, got 0"),
+        ({"session": None}, "session must be"),
+        ({"session": float("nan")}, "session must be"),
+        ({"grace": 3599}, "grace must be at least 3600 seconds, got 3599"),
+        ({"tier": None}, "tier must be"),
+    ],
+)
+def test_bad_settings(named: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TtlPolicy(**named)
+
+
+def test_a_policy_does_not_change() -> None:
+    policy: Any = TtlPolicy()
+    with pytest.raises(AttributeError):
+        policy.tier = "vip"

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.testing import FakeClock
+from tests.servers import wait_until
+
+
+def test_work_of_one_key_is_done_in_order() -> None:
+    writer, done = Writer(), []
+    futures = [writer.submit("key", lambda number=number: done.append(number)) for number in range(200)]
+    for future in futures:
+        future.result(5)
+    assert done == list(range(200))
+
+
+def test_work_of_different_keys_is_done_side_by_side() -> None:
+    writer = Writer(threads=4)
+    together = threading.Barrier(4, timeout=5)
+    for future in [writer.submit(number, together.wait) for number in range(4)]:
+        future.result(5)
+
+
+def test_an_idle_thread_does_not_make_two_keys_wait_for_each_other() -> None:
+    """Two jobs come at once while one thread idles: the second one gets a thread of its own."""
+    writer = Writer()
+    writer.submit("first", lambda: None).result(5)
+    wait_until(lambda: writer._idle == 1, "an idle thread")
+    for _ in range(50):
+        together = threading.Barrier(2, timeout=5)
+        jobs = [writer.submit("hot", together.wait), writer.submit("durable", together.wait)]
+        for job in jobs:
+            job.result(5)
+
+
+def test_work_that_becomes_due_together_is_done_side_by_side() -> None:
+    writer = Writer()
+    together = threading.Barrier(3, timeout=5)
+    done: list[int] = []
+    for number in range(3):
+        writer.later(number, 0.01, lambda: (together.wait(), done.append(1)))
+    wait_until(lambda: len(done) == 3, "the work")
+
+
+def test_work_becomes_due_while_every_thread_is_busy() -> None:
+    writer = Writer()
+    begun, release, done = threading.Event(), threading.Event(), threading.Event()
+    writer.later("late", 0.2, done.set)
+    job = writer.submit("busy", lambda: (begun.set(), release.wait())[1])
+    assert begun.wait(5)
+    assert done.wait(5)
+    release.set()
+    assert job.result(5)
+
+
+def test_no_more_threads_than_allowed() -> None:
+    writer = Writer(threads=3)
+    release = threading.Event()
+    jobs = [writer.submit(number, release.wait) for number in range(20)]
+    assert writer._threads == 3
+    assert writer.backlog == 20
+    release.set()
+    for job in jobs:
+        assert job.result(5)
+    wait_until(lambda: writer.backlog == 0, "the end of the work")
+
+
+def test_an_error_goes_to_the_caller_and_work_goes_on() -> None:
+    writer = Writer()
+
+    def broken() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        writer.submit("key", broken).result(5)
+    with pytest.raises(SystemExit):
+        writer.submit("key", lambda: (_ for _ in ()).throw(SystemExit)).result(5)
+    assert writer.submit("key", lambda: 7).result(5) == 7
+
+
+def test_nobody_can_cancel_work() -> None:
+    """A caller who goes away cancels no write, and does no harm to the thread that would have told him."""
+    writer = Writer(threads=1)
+    release = threading.Event()
+    first = writer.submit("key", release.wait)
+    waiting: list[Future[Any]] = [writer.submit("key", lambda number=number: number) for number in range(5)]
+    assert not any(future.cancel() for future in [first, *waiting])
+
+    async def impatient() -> None:
+        tasks = [asyncio.ensure_future(asyncio.wrap_future(future)) for future in waiting]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(impatient())
+    release.set()
+    assert [future.result(5) for future in waiting] == list(range(5))
+    assert writer.submit("key", lambda: "alive").result(5) == "alive"
+
+
+def test_later_replaces_what_waits_under_its_key() -> None:
+    clock = FakeClock()
+    writer, done = Writer(clock=clock), []
+    writer.later("key", 10, lambda: done.append("first"))
+    writer.later("key", 20, lambda: done.append("second"))
+    writer.later("other", 5, lambda: done.append("other"))
+    assert writer.backlog == 2
+    clock.advance(12)
+    writer.submit("now", lambda: None).result(5)
+    wait_until(lambda: done == ["other"], "what is due")
+    clock.advance(10)
+    writer.submit("now", lambda: None).result(5)
+    wait_until(lambda: done == ["other", "second"], "what is due")
+    assert writer.backlog == 0
+
+
+def test_cancel_later() -> None:
+    clock = FakeClock()
+    writer, done = Writer(clock=clock), []
+    writer.later("key", 10, lambda: done.append("never"))
+    writer.cancel_later("key")
+    writer.cancel_later("unknown")
+    assert writer.backlog == 0
+    clock.advance(20)
+    writer.submit("now", lambda: None).result(5)
+    assert writer.drain(1)
+    assert done == []
+
+
+def test_drain_does_everything_there_is_delayed_work_included() -> None:
+    writer, done = Writer(), []
+    writer.submit("key", lambda: done.append("now"))
+    writer.later("key", 3600, lambda: done.append("later"))
+    assert writer.drain(5)
+    assert done == ["now", "later"]
+
+
+def test_drain_gives_up_in_time() -> None:
+    writer = Writer()
+    begun, release = threading.Event(), threading.Event()
+    job = writer.submit("key", lambda: (begun.set(), release.wait())[1])
+    assert begun.wait(5)
+    assert not writer.drain(0.05)
+    release.set()
+    assert job.result(5)
+    assert writer.drain(5)
+
+
+def test_drain_works_without_a_single_thread() -> None:
+    """At the end of the interpreter no thread can be started any more."""
+    writer, done = Writer(threads=1), []
+    writer._threads = 1  # as if it were busy
+    writer.submit("a", lambda: done.append("a"))
+    writer.submit("b", lambda: done.append("b"))
+    assert writer.drain(5)
+    assert done == ["a", "b"]
+
+
+def test_a_pair_of_stores_has_one_writer() -> None:
+    class Store:
+        pass
+
+    hot, durable = Store(), Store()
+    writer = shared_writer(hot, durable)
+    assert shared_writer(hot, durable) is writer
+    assert shared_writer(hot, None) is not writer
+    assert shared_writer(durable, hot) is not writer
+    del writer
+    gc.collect()
+    assert isinstance(shared_writer(hot, durable), Writer)
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        Writer(threads=0)
+
+
+# Health
+
+
+def test_a_tier_is_up_until_it_fails_and_then_tried_now_and_again() -> None:
+    clock = FakeClock()
+    health = TierHealth(clock=clock)
+    assert health.is_up
+    assert all(health.may_try() for _ in range(5))
+    health.failed()
+    assert not health.is_up
+    assert not health.may_try()
+    assert 0.05 <= health.wait <= 0.1
+    clock.advance(0.1)
+    assert [health.may_try() for _ in range(3)] == [True, False, False]
+    health.succeeded()
+    assert health.is_up
+    assert health.may_try()
+
+
+def test_it_is_tried_ever_more_seldom_at_most_every_five_seconds() -> None:
+    clock = FakeClock()
+    health = TierHealth(clock=clock)
+    waits = []
+    for _ in range(12):
+        health.failed()
+        waits.append(health.wait)
+        clock.advance(health.wait)
+    assert waits[0] <= 0.1
+    assert 2.5 <= waits[-1] <= 5.0
+    for number, wait in enumerate(waits):
+        assert min(5.0, 0.1 * 2**number) / 2 <= wait <= min(5.0, 0.1 * 2**number)
+
+
+def test_a_success_disproves_a_deadline_that_passed_before() -> None:
+    clock = FakeClock()
+    health = TierHealth(clock=clock)
+    asked_at = clock()
+    clock.advance(1)
+    health.succeeded()
+    health.failed(since=asked_at)
+    assert health.is_up
+    health.failed(since=clock() + 1)
+    assert not health.is_up

@@ -1,0 +1,68 @@
+"""The root's names: sorted, true, loaded when they are used, and no driver with them before."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import strands_manga_memory as package
+
+
+def test_all_is_sorted_and_complete() -> None:
+    def place(name: str) -> tuple[int, str]:
+        return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+    assert package.__all__ == sorted(package.__all__, key=place)
+    assert len(package.__all__) == len(set(package.__all__))
+    assert set(package.__all__) == set(package._MODULE_OF)
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_every_name_loads_from_the_root_and_from_its_folder(name: str) -> None:
+    home = importlib.import_module(f"strands_manga_memory.{package._MODULE_OF[name]}")
+    assert getattr(package, name) is getattr(home, name)
+    if hasattr(home, "__all__"):
+        assert name in home.__all__
+
+
+def test_the_names_of_the_folders_are_true() -> None:
+    for module in pkgutil.iter_modules(package.__path__):
+        home = importlib.import_module(f"strands_manga_memory.{module.name}")
+        for name in getattr(home, "__all__", ()):
+            assert getattr(home, name) is not None
+
+
+def test_dir_lists_them() -> None:
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = package.nothing
+    with pytest.raises(ImportError):
+        exec("from strands_manga_memory import nothing")
+
+
+def _loaded(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return {name.split(".")[0] for name in answer.stdout.split()}
+
+
+def test_the_root_imports_no_driver() -> None:
+    assert not _loaded("import strands_manga_memory") & {"boto3", "botocore", "redis", "tiktoken", "strands"}
+
+
+def test_sqlite_needs_no_driver_of_another_store(tmp_path: Path) -> None:
+    statement = f"from strands_manga_memory import open_table; open_table('sqlite:///{tmp_path}/t.db')"
+    assert not _loaded(statement) & {"redis", "tiktoken"}
+
+
+def test_the_whole_package_is_typed() -> None:
+    assert (importlib.resources.files("strands_manga_memory") / "py.typed").is_file()

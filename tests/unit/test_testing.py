@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from strands import Agent, tool
+
+from strands_manga_memory import InMemoryHotStore, StoreUnavailableError
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
+from tests.unit.session.support import MemoryTable, texts, tool_use, user
+
+
+def agent(model: ScriptedModel, **named: Any) -> Agent:
+    return Agent(model=model, callback_handler=None, retry_strategy=None, **named)
+
+
+# ScriptedModel
+
+
+def test_replies_come_in_order_and_then_ok() -> None:
+    live = agent(ScriptedModel(["one", [{"text": "two"}]]))
+    for _ in range(3):
+        live("hi")
+    assert texts(live.messages) == ["hi", "one", "hi", "two", "hi", "ok"]
+
+
+def test_replies_may_be_made_from_the_request() -> None:
+    live = agent(ScriptedModel(lambda messages: f"{len(messages)} messages"))
+    live("hi")
+    live("hi")
+    assert texts(live.messages)[1::2] == ["1 messages", "3 messages"]
+
+
+def test_tool_calls_and_reasoning_are_streamed_like_a_models() -> None:
+    @tool
+    def find(title: str) -> str:
+        """Find a volume.
+
+        Args:
+            title: Its title.
+        """
+        return f"found {title}"
+
+    thought = {"reasoningContent": {"reasoningText": {"text": "let me see", "signature": "s"}}}
+    live = agent(ScriptedModel([[thought, tool_use("t", "find", title="日本")], "done"]), tools=[find])
+    live("find it")
+    assert live.messages[1]["content"] == [thought, tool_use("t", "find", title="日本")]
+    assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "found 日本"}]
+
+
+def test_errors_are_raised() -> None:
+    live = agent(ScriptedModel([RuntimeError("down"), "up"]))
+    with pytest.raises(RuntimeError, match="down"):
+        live("hi")
+    live("again")
+    assert texts(live.messages)[-1] == "up"
+
+
+def test_requests_are_remembered_as_they_were() -> None:
+    model = ScriptedModel()
+    live = agent(model, system_prompt="be kind")
+    live("hi")
+    live.messages[0]["content"][0]["text"] = "changed"
+    request = model.requests[0]
+    assert texts(request.messages) == ["hi"]
+    assert request.system_prompt == "be kind"
+
+
+def test_usage_is_reported() -> None:
+    live = agent(ScriptedModel(usage=lambda messages: 123))
+    usage = live("hi").metrics.accumulated_usage
+    assert (usage["inputTokens"], usage["outputTokens"], usage["totalTokens"]) == (123, 8, 131)
+    assert live.messages[1]["metadata"]["usage"]["inputTokens"] == 123
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_structured_output_is_read_from_a_reply() -> None:
+    class Volume(BaseModel):
+        number: int
+
+    assert agent(ScriptedModel(['{"number": 3}'])).structured_output(Volume, "which").number == 3
+
+
+def test_a_stateful_model_says_so() -> None:
+    assert ScriptedModel(stateful=True).stateful
+    assert not ScriptedModel().stateful
+
+
+def test_it_takes_its_time() -> None:
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await agent(ScriptedModel(delay=0.05)).invoke_async("hi")
+        return loop.time() - before
+
+    assert asyncio.run(run()) >= 0.05
+
+
+def test_configuration() -> None:
+    model = ScriptedModel()
+    model.update_config(context_window_limit=1000)
+    assert model.get_config()["context_window_limit"] == 1000
+
+
+# FakeClock
+
+
+def test_a_clock_moves_only_when_told_to() -> None:
+    clock = FakeClock(5.0)
+    assert (clock(), clock()) == (5.0, 5.0)
+    clock.advance(2.5)
+    assert clock() == 7.5
+
+
+# Faulty stores
+
+
+def test_calls_pass_and_are_remembered() -> None:
+    hot = FaultyHotStore(InMemoryHotStore())
+    assert hot.load("a/A:b", []) is None
+    assert hot.read("a/A:b", ["m1"]) == {}
+    assert hot.calls == ["load", "read"]
+    assert hot.survives_process is False
+    assert FaultyTable(MemoryTable()).schema.partition == "session_id"
+
+
+def test_calls_fail_before_or_after_they_reach_the_store() -> None:
+    table = FaultyTable(MemoryTable())
+    item = {"session_id": "p", "sk": "s"}
+    table.fail_next()
+    with pytest.raises(StoreUnavailableError, match="injected"):
+        table.put(item)
+    assert table.get("p", "s") is None
+    table.fail_next(after=True)
+    with pytest.raises(StoreUnavailableError):
+        table.put(item)
+    assert table.get("p", "s") == item
+
+
+def test_several_failures_and_an_error_of_ones_own() -> None:
+    table = FaultyTable(MemoryTable())
+    table.fail_next(2, error=RuntimeError("own"))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="own"):
+            table.get("p", "s")
+    assert table.get("p", "s") is None
+
+
+def test_everything_fails_while_it_is_down() -> None:
+    table = FaultyTable(MemoryTable())
+    table.down = True
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError, match="outage"):
+            table.get("p", "s")
+    table.down = False
+    assert table.get("p", "s") is None
+
+
+def test_failures_are_given_out_once_each_whatever_thread_asks() -> None:
+    table = FaultyTable(MemoryTable())
+    table.fail_next(20)
+    failed: list[int] = []
+
+    def ask() -> None:
+        for _ in range(20):
+            try:
+                table.get("p", "s")
+            except StoreUnavailableError:
+                failed.append(1)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 20
+
+
+def test_doubles_are_enough_for_a_whole_session() -> None:
+    """As the README shows it: no server, no model, no waiting."""
+    from strands_manga_memory import TieredSessionManager
+
+    hot = FaultyHotStore(InMemoryHotStore(clock=FakeClock()))
+    live = agent(ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot, hot_deadline=5))
+    live([user("hi")])
+    assert texts(agent(ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot)).messages) == ["hi", "ok"]
