@@ -131,7 +131,7 @@ class HotStore(Protocol):
         """Compare and write in one atomic round trip; the time to live starts anew."""
 
     def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone and return the tombstone's epoch.
+        """Replace a conversation, a damaged one too, by a tombstone and return the tombstone's epoch.
 
         Args:
             conversation: Its name.

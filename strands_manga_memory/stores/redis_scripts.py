@@ -1,9 +1,10 @@
 """The Lua scripts of ``RedisHotStore``: each is one atomic step on one conversation and its bucket's expiry index.
 
 A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``w`` writers, ``t`` time to live,
-``x`` logical expiry and ``k`` time of the claim: whole numbers, times in milliseconds by the server's clock. The caller's
-fields stand behind ``f:``. A control field or window that makes no sense is answered with ``{'corrupt', which}``, before
-anything is written.
+``x`` logical expiry and ``k`` time of the claim: whole numbers, times in milliseconds by the server's clock. A time ends with
+two check digits, its remainder by 97, so that a damaged one never passes for an expiry. The caller's fields stand behind ``f:``.
+A control field or window that makes no sense is answered with ``{'corrupt', which}``, before anything is written; only a
+tombstone may be put over it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Script:
         object.__setattr__(self, "sha", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
-_CONVERSATION = """
+_PARSING = """
 local key, index = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -36,6 +37,13 @@ local function whole(value)
   if value and #value <= 15 and string.find(value, '^%d+$') then return tonumber(value) end
 end
 
+local function checked(number) return text(number) .. string.format('%02d', number % 97) end
+
+local function unchecked(value)
+  local number = value and whole(string.sub(value, 1, -3))
+  if number and value == checked(number) then return number end
+end
+
 local function stored()
   local raw = redis.call('HMGET', key, 'e', 'v', 's', 'w', 't', 'x', 'k', 'f:window')
   if not raw[1] and not raw[2] and not raw[3] and redis.call('EXISTS', key) == 0 then return nil end
@@ -44,16 +52,21 @@ local function stored()
   if not kept.v then return nil, 'v' end
   if kept.s == 'deleted' then return kept end
   if kept.s ~= 'active' and kept.s ~= 'closing' then return nil, 's' end
-  kept.t, kept.x, kept.k = whole(raw[5]), whole(raw[6]), whole(raw[7])
+  kept.t, kept.x, kept.k = unchecked(raw[5]), unchecked(raw[6]), unchecked(raw[7])
   if not kept.t then return nil, 't' end
   if not kept.x then return nil, 'x' end
   if kept.s == 'closing' and not kept.k then return nil, 'k' end
   return kept
 end
+"""
 
+_CONVERSATION = (
+    _PARSING
+    + """
 local kept, bad = stored()
 if bad then return {'corrupt', bad} end
 """
+)
 
 LOAD = Script(
     _CONVERSATION
@@ -83,7 +96,7 @@ end
 
 if touch == '1' and kept.s == 'active' and kept.x > now then
   kept.x = now + kept.t
-  redis.call('HSET', key, 'x', text(kept.x))
+  redis.call('HSET', key, 'x', checked(kept.x))
   redis.call('PEXPIRE', key, text(kept.t + grace))
   redis.call('ZADD', index, text(kept.x), member)
 end
@@ -139,7 +152,7 @@ elseif expected_epoch ~= '' then
 end
 
 local expiry = now + ttl
-local values = {'e', ARGV[3], 'v', ARGV[4], 's', 'active', 'w', writers, 't', ARGV[8], 'x', text(expiry)}
+local values = {'e', ARGV[3], 'v', ARGV[4], 's', 'active', 'w', writers, 't', checked(ttl), 'x', checked(expiry)}
 for i = 13 + removed, #ARGV, 2 do
   values[#values + 1] = 'f:' .. ARGV[i]
   values[#values + 1] = ARGV[i + 1]
@@ -158,10 +171,11 @@ return {'ok', ARGV[3], ARGV[4], 'active'}
 """The index loses the entries of conversations whose hash has expired, so it stays bounded where nobody sweeps."""
 
 BURY = Script(
-    _CONVERSATION
+    _PARSING
     + """
 local epoch, ttl, member = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-if kept and kept.e >= epoch then epoch = kept.e + 1 end
+local before = whole(redis.call('HGET', key, 'e'))
+if before and before >= epoch then epoch = before + 1 end
 redis.call('DEL', key)
 redis.call('HSET', key, 'e', text(epoch), 'v', '0', 's', 'deleted')
 redis.call('PEXPIRE', key, ttl)
@@ -169,6 +183,7 @@ redis.call('ZREM', index, member)
 return {'ok', text(epoch)}
 """
 )
+"""To delete is the way out for a conversation that is damaged, so only its epoch is looked at."""
 
 CLAIM = Script(
     _CONVERSATION
@@ -180,7 +195,7 @@ if not kept then
 end
 local due = kept.s == 'active' and kept.x <= now or kept.s == 'closing' and now - kept.k > lease
 if not due then return false end
-redis.call('HSET', key, 's', 'closing', 'k', text(now))
+redis.call('HSET', key, 's', 'closing', 'k', checked(now))
 return {'ok', text(kept.e), text(kept.v), 'closing', kept.w, text(kept.t), text(kept.x - now), {}}
 """
 )

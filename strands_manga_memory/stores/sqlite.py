@@ -168,7 +168,7 @@ class SQLiteTable:
         beyond = f"({names}) {'<' if reverse else '>'} ({', '.join('?' * len(columns))})"
         select = f"SELECT item, partition, {names} FROM {source} WHERE {' AND '.join(where)}"  # noqa: S608
         order = f" ORDER BY {', '.join(column + direction for column in columns)} LIMIT ?"
-        wanted = None if attributes is None else {self.schema.partition, self.schema.sort, *attributes}
+        wanted = None if attributes is None else set(attributes)
         return self._rows(select + order, f"{select} AND {beyond}{order}", values, limit, wanted)
 
     def _rows(
@@ -180,8 +180,9 @@ class SQLiteTable:
             with self._connected() as connection:  # never held while the caller looks at a record
                 rows = connection.execute(resume if seen else start, (*values, *seen, count)).fetchall()
             for row in rows:
-                item = _loaded(row[0], (row[1], row[-1]))
-                yield item if wanted is None else {name: item[name] for name in item if name in wanted}
+                key = {self.schema.partition: row[1], self.schema.sort: row[-1]}
+                item = _loaded(row[0], (row[1], row[-1])) if wanted is None or wanted else {}
+                yield item if wanted is None else {**key, **{name: item[name] for name in item if name in wanted}}
             if len(rows) < count:
                 return
             seen = rows[-1][2:]
