@@ -2,9 +2,9 @@
 
 A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``w`` writers, ``t`` time to live,
 ``x`` logical expiry and ``k`` time of the claim: whole numbers, times in milliseconds by the server's clock. A time ends with
-two check digits, its remainder by 97, so that a damaged one never passes for an expiry. The caller's fields stand behind ``f:``.
-A control field or window that makes no sense is answered with ``{'corrupt', which}``, before anything is written; only a
-tombstone may be put over it.
+two check digits, its remainder by 97, so that a damaged one never passes for an expiry. The caller's fields stand behind
+``f:``. A control field or window that makes no sense is answered with ``{'corrupt', which}``, before anything is written; only
+a tombstone may be put over it.
 """
 
 from __future__ import annotations
