@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -34,6 +35,8 @@ from strands_manga_memory.session.window import Body, Logged, Slot, parse_runs, 
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, WriteStatus, body_field
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
+
+logger = logging.getLogger(__name__)
 
 _OWN_PARTS = {"base", "clear", "head"}
 
@@ -189,6 +192,9 @@ class DurableTier:
                 return WriteStatus.CONFLICT, draft.head
         seqs = [slot.seq for slot in draft.slots if isinstance(slot, Logged)]
         segments = [*segments, *self.log.holding(outside(seqs, segments), committed)]
+        if lost := outside(seqs, segments):  # a head that names them could not be read any more
+            logger.error("messages=<%d> | messages of the window are in no segment, they stay in the hot tier", len(lost))
+            return WriteStatus.CONFLICT, draft.head
         stored = {slot.seq for slot in draft.pending}
         lacking = [seq for seq in parse_runs(draft.head.pending, record=self._name) if seq not in stored]
         head = dataclasses.replace(

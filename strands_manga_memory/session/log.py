@@ -52,9 +52,8 @@ class SegmentLog:
                 is_ours = self._revisions.get(run[0].seq) == item["revision"]
                 self._revisions[run[0].seq] = item["revision"]
                 stored = list(self._messages([item]))
-                # Someone else may have stored less, or more, of the same messages.
-                same = min(len(stored), len(run))
-                if [_identity(slot) for slot in stored[:same]] != [_identity(slot) for slot in run[:same]]:
+                # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
+                if [_identity(slot) for slot in stored] != [_identity(slot) for slot in run[: len(stored)]]:
                     return segments, run[0].seq
                 if not is_ours and not self._claimed(item, stored):
                     continue

@@ -56,6 +56,16 @@ def test_what_an_earlier_try_had_stored_is_found() -> None:
     assert len(table.rows) == 2
 
 
+def test_a_stored_segment_that_goes_on_beyond_ours_is_a_collision() -> None:
+    """Its further messages may have got other numbers since: to take it whole would drop as many of what we want to store."""
+    log, table = new()
+    log.put(slots(1, 2, 3, 4))
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    moved = [*slots(1, 2), slot(10, id_="id 3"), slot(11, id_="id 4")]
+    assert other.put(moved) == ([], 1)
+    assert everything(log, (1, 4)) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("mine", [slot(1, id_="mine"), slot(1, revision=1)])
 def test_what_others_have_stored_there_is_a_collision_and_stays(mine: Logged) -> None:
     log, table = new()
