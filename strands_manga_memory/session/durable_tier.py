@@ -192,8 +192,8 @@ class DurableTier:
                 return WriteStatus.CONFLICT, draft.head
         seqs = [slot.seq for slot in draft.slots if isinstance(slot, Logged)]
         segments = [*segments, *self.log.holding(outside(seqs, segments), committed)]
-        if lost := outside(seqs, segments):  # a head that names them could not be read any more
-            logger.error("messages=<%d> | messages of the window are in no segment, they stay in the hot tier", len(lost))
+        if lost := outside(seqs, segments):  # a head that names them, and not who holds them, could never be read
+            logger.debug("messages=<%d> | the window has messages that someone else has stored since", len(lost))
             return WriteStatus.CONFLICT, draft.head
         stored = {slot.seq for slot in draft.pending}
         lacking = [seq for seq in parse_runs(draft.head.pending, record=self._name) if seq not in stored]
