@@ -564,6 +564,7 @@ class Conversation:
 
     def _flushed(self, durable: DurableTier, draft: Draft) -> bool:
         """Try to store ``draft`` in the durable tier; False if what is there is other than expected."""
+        durable.collision = None  # that of an earlier try says nothing about this one
         if durable.expect is None and any(isinstance(slot, Logged) and slot not in draft.pending for slot in draft.slots):
             self._refused = draft  # it had the conversation's log, and now it has not even its head
             return False
@@ -615,10 +616,12 @@ class Conversation:
         if collision is not None and known:
             *_, beyond = durable.log.beyond(collision)
             with self.lock:
+                self._carries = True
                 self.model.resequence(garbage=[collision], beyond=beyond, first=collision)
         elif stored is None:
             *_, beyond = durable.log.beyond(1)
             with self.lock:
+                self._carries = True
                 self.model.log_anew(beyond=beyond)
         elif stored is not None and self._covers(stored, draft):
             with self.lock:
