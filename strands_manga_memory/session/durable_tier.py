@@ -14,6 +14,7 @@ from strands_manga_memory.session.log import SegmentLog
 from strands_manga_memory.session.records import (
     Draft,
     Head,
+    Kind,
     Place,
     Save,
     Segment,
@@ -70,6 +71,7 @@ class DurableTier:
         self._name = "/".join(place.head_key)
         self.log = SegmentLog(table, place, codec)
         self.made_by = Save("", 0, 0)
+        self._disowned: list[int] = []
         self.forget()
 
     def forget(self) -> None:
@@ -221,6 +223,15 @@ class DurableTier:
         self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
         return WriteStatus.OK, head
 
+    def disown(self) -> None:
+        """Take note that nothing added since the last commit will be committed: the conversation was deleted meanwhile."""
+        self._disowned += [segment.first for segment in self.added]
+
+    def discard_disowned(self) -> None:
+        """Delete what was disowned."""
+        self.log.discard(self._disowned)
+        self._disowned = []
+
     def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:
         attributes: dict[str, Any] = {
             "epoch": epoch,
@@ -252,3 +263,10 @@ class DurableTier:
         self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key])
         self.segments = []
         return epoch
+
+
+def members(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
+    """Yield kind and id of the conversations that a table has of a session."""
+    for row in table.query(session, attributes=["member"]):
+        if str(row["sk"]).endswith("#HEAD") and row.get("member"):
+            yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])

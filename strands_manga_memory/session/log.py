@@ -139,7 +139,7 @@ class SegmentLog:
 
     def discard(self, firsts: Sequence[int]) -> None:
         """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile."""
-        found = self._table.batch_get([self._place.log_key(first) for first in firsts])
+        found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}
         for key, item in found.items():
             revision = self._revisions.get(self._first(item), item["revision"])
             if self._table.delete(*key, when=Condition(equals={"revision": revision})):

@@ -37,6 +37,7 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope, checked_id, encoded_id
 from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.durable_tier import members as members_of
 from strands_manga_memory.session.records import Kind, Place, directory_key
 from strands_manga_memory.session.stats import SessionStats, stats_of
 from strands_manga_memory.session.tiers import Tiers
@@ -245,11 +246,11 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation = self._conversation(agent)
         now = self._tiers.clock()
         with conversation.lock:
-            if conversation.deleted:  # the turn began before that, nothing of it may come back
-                conversation.dropped += 1
-                return
             model = conversation.model
-            conversation.closing = False
+            if model.deleted:  # the turn began before that, nothing of it may come back
+                model.dropped += 1
+                return
+            model.closing = False
             identity = message.get("tracking_id") or ""
             live = sum((other.get("tracking_id") or "") == identity for other in agent.messages)
             # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
@@ -300,7 +301,7 @@ class TieredSessionManager(SessionManager[Agent]):
             if conversation.is_dirty:
                 await self._saved(conversation, conversation.request())
         if self._refresh == "turn":
-            await self._saved(conversation, self._tiers.writer.submit(conversation.place, conversation.refresh))
+            await self._saved(conversation, conversation.request_refresh())
         if conversation.model.unsaved >= self._max_unsaved:
             raise StoreUnavailableError(f"{conversation.model.unsaved} messages could not be saved; no store answers")
         self._take_over(agent, conversation)
@@ -333,7 +334,7 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation = self._conversations["M", event.source.id]
         if conversation.error is not None:
             raise conversation.error
-        conversation.deleted = False
+        conversation.model.deleted = False
 
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
@@ -344,7 +345,7 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation = self._conversations["M", source.id]
         state = source.serialize_state()
         with conversation.lock:
-            if not conversation.deleted:  # else the run began before that, nothing of it may come back
+            if not conversation.model.deleted:  # else the run began before that, nothing of it may come back
                 conversation.model.capture([], {"state.multi": dump(state)}, in_turn=False)
                 conversation.model.head.turns += is_over
         return conversation.request(flush=is_over and state.get("status") == "interrupted")
@@ -352,7 +353,7 @@ class TieredSessionManager(SessionManager[Agent]):
     def _capture(self, agent: Agent, conversation: Conversation, *, in_turn: bool) -> None:
         fields = _dumped(agent.take_snapshot(preset="session", exclude=["messages"]))
         with conversation.lock:
-            if not conversation.deleted:
+            if not conversation.model.deleted:
                 conversation.model.capture(agent.messages, fields, in_turn=in_turn)
 
     async def _saved(self, conversation: Conversation, future: Future[None]) -> None:
@@ -380,11 +381,9 @@ class TieredSessionManager(SessionManager[Agent]):
 
     def _take_over(self, agent: Agent, conversation: Conversation) -> None:
         """Give the agent what someone else saved or deleted meanwhile; the only place where a live history changes."""
-        with conversation.lock:
-            if not (conversation.deleted or conversation.model.stale):
-                return
-            conversation.deleted = conversation.model.stale = False
-            messages = conversation.merged(agent.messages)
+        messages = conversation.take_over(agent.messages)
+        if messages is None:
+            return
         self._restore(agent, conversation, messages, over=copy.deepcopy(self._as_built[agent.agent_id].data))
 
     def _restore(
@@ -442,7 +441,7 @@ class TieredSessionManager(SessionManager[Agent]):
         """Flush everything and tell the durable tier that it has it all. The manager can still be used."""
         with self._lock:
             for conversation in self._conversations.values():
-                conversation.closing = True
+                conversation.model.closing = True
         self.flush()
 
     def exists(self, agent_id: str | None = None) -> bool:
@@ -473,7 +472,7 @@ class TieredSessionManager(SessionManager[Agent]):
     def _stored_members(self) -> set[tuple[Kind, str]]:
         members: set[tuple[Kind, str]] = {("A", self._agent_id(None))}
         if self._tiers.durable is not None:
-            members |= set(Conversation.members(self._tiers, self._storage_id))
+            members |= set(members_of(self._tiers.durable, self._storage_id))
         return members
 
     @contextmanager
@@ -535,7 +534,7 @@ class TieredSessionManager(SessionManager[Agent]):
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""
-        return stats_of(self._known_or_opened(agent_id), self._agents.get(self._agent_id(agent_id)), self._tiers)
+        return stats_of(self._known_or_opened(agent_id), self._agents.get(self._agent_id(agent_id)))
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters (mission A1)."""

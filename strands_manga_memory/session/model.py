@@ -56,6 +56,10 @@ class Model:
     def __init__(self, *, base: Mapping[str, Any], now: float, keeps_window: bool = True) -> None:
         self._base = dict(base)
         self.keeps_window = keeps_window
+        # The incarnation that the live agent knows was deleted, and how many unsaved messages went with it.
+        self.deleted, self.dropped = False, 0
+        # The owner is done with it for now: what is flushed next is everything.
+        self.closing = False
         self.new_writer()
         self.restart(epoch=1, next_seq=1, now=now)
 
@@ -486,7 +490,7 @@ class Model:
         return [objects.get((slot.tracking_id, slot.fingerprint)) or slot.message for slot in self.slots]
 
     def cut_ids(self) -> set[str]:
-        """Return the ids of messages of turns that were never finished, as far as the head knows; and forget them."""
+        """Return the ids of messages of turns that were never finished, as far as the head knows."""
         seqs: Collection[int] = {
             seq for writer, runs in self.head.open.items() if writer != self.writer for seq in parse_runs(runs, record="head")
         }

@@ -1,4 +1,4 @@
-"""Opening: reading a conversation from both tiers side by side, and judging whether that is enough."""
+"""Opening: reading a conversation from both tiers side by side, and taking over the later copy or beginning a new one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import logging
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.durable_tier import DurableTier
-from strands_manga_memory.session.hot_tier import HotTier
-from strands_manga_memory.session.records import Place, Stored
-from strands_manga_memory.session.tiers import Tiers
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.session.copies import Copies
+from strands_manga_memory.session.flushing import Flusher
+from strands_manga_memory.session.merging import Merger
+from strands_manga_memory.session.records import Stored
+from strands_manga_memory.session.window import mended
+from strands_manga_memory.stores.codec import load
 from strands_manga_memory.stores.hot import DELETED
 
 logger = logging.getLogger(__name__)
@@ -47,12 +51,122 @@ class Opened:
         return not (hot.includes(durable.made_by) or durable.includes(hot.made_by))
 
 
-def read_tiers(place: Place, tiers: Tiers, hot: HotTier | None, durable: DurableTier | None, *, touch: bool) -> Opened:
+class Opening:
+    """Opens one conversation, once.
+
+    Attributes:
+        possible_loss: Whether the hot tier may have had turns that are gone.
+    """
+
+    def __init__(self, copies: Copies, merger: Merger, flusher: Flusher) -> None:
+        self._copies = copies
+        self._merger = merger
+        self._flusher = flusher
+        self.possible_loss = False
+
+    def open(self, *, inspect: bool) -> list[Message] | None:
+        """Read the conversation from both tiers and take over the later copy; return its messages, or None if it is new.
+
+        Args:
+            inspect: Only look: its time to live is not touched, and nothing is written.
+
+        Raises:
+            StoreUnavailableError: What is stored cannot be read.
+            CorruptRecordError: What is stored cannot be trusted.
+        """
+        tiers = self._copies.tiers
+        opened = read_tiers(self._copies, touch=tiers.ttl.refreshed_by_reads and not inspect)
+        latest = opened.latest
+        self.possible_loss = opened.possible_loss
+        if latest is None:
+            return None
+        self._check_ids(latest)
+        if latest.state == DELETED or self._is_over(opened, latest):
+            self._start_over(latest, opened.durable)
+            return None
+        cut = self._take_over(opened, latest)
+        may_resume = tiers.resume_cold or inspect or opened.hot_is_unread
+        if not may_resume and self._is_cold(opened, latest):
+            self._start_afresh(latest)
+            return None
+        return self._shown(cut)
+
+    def _check_ids(self, stored: Stored) -> None:
+        name = self._copies.place.conversation
+        if stored.base and any(stored.base.get(key) != value for key, value in self._copies.base.items()):
+            raise CorruptRecordError(f"record={name!r} belongs to other ids than those asked for", record=name)
+
+    def _is_over(self, opened: Opened, latest: Stored) -> bool:
+        if self._copies.durable is None:
+            return latest.expired
+        return all(stored is None or stored.expired for stored in (opened.durable, opened.hot))
+
+    def _is_cold(self, opened: Opened, latest: Stored) -> bool:
+        """Tell whether the conversation has left the hot tier; without one, whether it would have."""
+        if self._copies.hot is not None:
+            return latest.expired or (latest is opened.durable and not opened.went_apart)
+        head, tiers = latest.head, self._copies.tiers
+        since = head.created if tiers.ttl.mode == "fixed" else head.active
+        return since + tiers.ttl.ttl(head.turns) <= tiers.clock()
+
+    def _start_over(self, ended: Stored, durable: Stored | None) -> None:
+        """Begin a new incarnation after one that is deleted or over."""
+        next_seq = max(ended.head.next, durable.head.next if durable else 1)
+        buried = ended.epoch if ended.state == DELETED else ended.head.buried
+        self._copies.restart(epoch=ended.epoch + 1, next_seq=next_seq, buried=buried)
+        if self._copies.hot is not None:
+            self._copies.hot.start_over()
+
+    def _start_afresh(self, old: Stored) -> None:
+        """Begin a new incarnation although the old one could go on, once the durable tier has all of it."""
+        if self._copies.model.pending:
+            self._flusher.flush_as_stored(old)
+        self._start_over(old, None)
+
+    def _take_over(self, opened: Opened, latest: Stored) -> set[str]:
+        """Make the later copy the model, joined with the other one if they went apart; return the ids of unfinished turns."""
+        copies, model, hot = self._copies, self._copies.model, opened.hot
+        if latest is opened.durable:
+            self._read_window(latest)
+            is_behind = latest.ahead or bool(latest.head.pending)
+            self.possible_loss = self.possible_loss or (is_behind and not opened.went_apart)
+        copies.opened(latest, opened.durable)
+        cut = model.cut_ids()
+        if hot is not None and opened.went_apart:
+            model.adopt(hot, pending=True)
+            cut |= model.cut_ids()
+            self._merger.join(latest, hot)
+            model.stale = False
+        return cut
+
+    def _read_window(self, stored: Stored) -> None:
+        place, writer, durable = self._copies.place, self._copies.tiers.writer, self._copies.durable
+        assert durable is not None  # noqa: S101 - for the type checker; ``stored`` comes from it
+        window = writer.submit((place, "durable"), lambda: durable.complete(stored))
+        beyond = writer.submit((place, "log"), lambda: durable.log.beyond(stored.head.next))
+        window.result()
+        *garbage, after = beyond.result()
+        if garbage:
+            stored.head.next, stored.head.garbage = after, ",".join(map(str, garbage))
+            self.possible_loss = True
+
+    def _shown(self, cut: set[str]) -> list[Message]:
+        with self._copies.lock:
+            model = self._copies.model
+            interrupted = load(model.fields.get("state.interrupts", b"{}")).get("activated", False)
+            model.head.open = {}
+            messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=bool(interrupted))
+            model.show(messages)
+            return messages
+
+
+def read_tiers(copies: Copies, *, touch: bool) -> Opened:
     """Read both tiers in parallel.
 
     Raises:
         StoreUnavailableError: What could be read is not enough: a conversation that may exist is never taken for a new one.
     """
+    place, tiers, hot, durable = copies.place, copies.tiers, copies.hot, copies.durable
     hot_future = tiers.writer.submit((place, "hot"), lambda: hot.load(touch=touch)) if hot else None
     durable_future = tiers.writer.submit((place, "durable"), lambda: durable.load(window=False)) if durable else None
     hot_copy, hot_error = _outcome(hot_future)

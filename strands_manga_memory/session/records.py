@@ -203,6 +203,10 @@ class Stored:
         """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
         return all(writers.get(writer, 0) >= number for writer, number in self.writers.items())
 
+    def covers(self, writers: Mapping[str, int]) -> bool:
+        """Tell whether everything that whoever has seen ``writers`` has seen is stored here."""
+        return all(self.writers.get(writer, 0) >= number for writer, number in writers.items())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:

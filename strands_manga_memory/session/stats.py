@@ -7,7 +7,6 @@ from typing import TypedDict
 from strands import Agent
 
 from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
 
 
 class SessionStats(TypedDict):
@@ -44,10 +43,11 @@ class SessionStats(TypedDict):
     oldest_turn_age: float | None
 
 
-def stats_of(conversation: Conversation, agent: Agent | None, tiers: Tiers) -> SessionStats:
+def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
     """Return what is known of a conversation, and of its agent's history if the agent is alive."""
     usage = getattr(agent.conversation_manager, "usage", None) if agent else None
     used = usage(agent) if callable(usage) else {}
+    tiers = conversation.tiers
     now = tiers.clock()
     with conversation.lock:
         model = conversation.model
@@ -57,7 +57,7 @@ def stats_of(conversation: Conversation, agent: Agent | None, tiers: Tiers) -> S
             messages=model.head.messages,
             window_messages=len(agent.messages) if agent else len(model.slots),
             unsaved_messages=model.unsaved,
-            dropped_messages=conversation.dropped,
+            dropped_messages=model.dropped,
             possible_loss=conversation.possible_loss,
             hot=_health(tiers.hot, tiers.hot_health.is_up),
             durable=_health(tiers.durable, tiers.durable_health.is_up),

@@ -30,3 +30,8 @@ class Tiers:
     resume_cold: bool = True
     hot_health: TierHealth = field(default_factory=TierHealth)
     durable_health: TierHealth = field(default_factory=TierHealth)
+
+    @property
+    def hot_survives(self) -> bool:
+        """Whether there is a hot tier whose copies outlive the process."""
+        return self.hot is not None and self.hot.survives_process

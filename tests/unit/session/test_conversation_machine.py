@@ -40,7 +40,7 @@ class Process:
 
     def capture(self, *, in_turn: bool) -> None:
         with self.conversation.lock:
-            if not self.conversation.deleted:
+            if not self.conversation.model.deleted:
                 state = {"state.agent": dump({self.name: self.turns})}
                 if not self.conversation.model.stale:
                     before = load(self.conversation.model.fields.get("state.agent", b"{}"))
@@ -48,13 +48,10 @@ class Process:
                 self.conversation.model.capture(self.live, state, in_turn=in_turn)
 
     def take_over(self) -> None:
-        conversation = self.conversation
-        if conversation.deleted or conversation.model.stale:
-            if conversation.deleted:
-                self.said_since.clear()
-            conversation.deleted = False
-            self.live = conversation.merged(self.live)
-            conversation.model.stale = False
+        if self.conversation.model.deleted:
+            self.said_since.clear()
+        messages = self.conversation.take_over(self.live)
+        self.live = self.live if messages is None else messages
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -121,7 +118,7 @@ class SessionMachine(RuleBasedStateMachine):
         """What a tier has confirmed may not get lost any more."""
         conversation = process.conversation
         unsaved = {slot.tracking_id for slot in conversation.model.unsaved_slots()}
-        if not conversation.deleted:
+        if not conversation.model.deleted:
             self.saved |= {id_ for id_ in process.said_since if id_ not in unsaved}
 
     def _say(self, process: Process, role: str, block: dict[str, Any]) -> None:
@@ -132,7 +129,7 @@ class SessionMachine(RuleBasedStateMachine):
         process.live.append(message)
         self.said[id_] = (process.name, process.turns)
         with process.conversation.lock:
-            if process.conversation.deleted:
+            if process.conversation.model.deleted:
                 return
             process.said_since.append(id_)
             process.conversation.model.append(message, at=self.clock())
@@ -190,7 +187,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def work_in_the_background(self, data: Any) -> None:
         process = data.draw(st.sampled_from(self.processes))
-        process.conversation._tiers.writer.work_off()
+        process.conversation.tiers.writer.work_off()
         self._note_saved(process)
 
     @precondition(lambda self: self.processes)
@@ -198,7 +195,7 @@ class SessionMachine(RuleBasedStateMachine):
     def time_passes(self, data: Any, seconds: float) -> None:
         self.clock.advance(seconds)
         process = data.draw(st.sampled_from(self.processes))
-        process.conversation._tiers.writer.time_passes()
+        process.conversation.tiers.writer.time_passes()
         self._note_saved(process)
 
     @precondition(lambda self: self.processes)
@@ -215,7 +212,7 @@ class SessionMachine(RuleBasedStateMachine):
         process = data.draw(st.sampled_from(self.processes))
         if closing and not process.in_turn:
             process.capture(in_turn=False)
-            process.conversation.closing = True
+            process.conversation.model.closing = True
             self._request(process, flush=True)
         self.processes.remove(process)
         if self.lossy:
@@ -272,16 +269,16 @@ class SessionMachine(RuleBasedStateMachine):
         for _ in range(3):
             for process in self.processes:
                 self.clock.advance(60)
-                process.conversation._tiers.writer.work_off()
+                process.conversation.tiers.writer.work_off()
                 process.capture(in_turn=False)
                 self._request(process, flush=True)
-                process.conversation._tiers.writer.time_passes()
+                process.conversation.tiers.writer.time_passes()
                 process.take_over()
                 process.capture(in_turn=False)
                 self._request(process, flush=True)
         for process in self.processes:
             conversation = process.conversation
-            conversation._tiers.writer.submit(PLACE, conversation.refresh).result()
+            conversation.tiers.writer.submit(PLACE, conversation.refresh).result()
             process.take_over()
         self.check()
 

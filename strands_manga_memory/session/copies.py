@@ -1,0 +1,188 @@
+"""Copies: a conversation in memory, in the hot tier and in the durable one, and what this process knows of all three."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.session.durable_tier import DurableTier
+from strands_manga_memory.session.hot_tier import HotTier
+from strands_manga_memory.session.model import Model
+from strands_manga_memory.session.records import Draft, Head, Place, Stored
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.window import Logged
+
+
+@dataclass(frozen=True)
+class LastFlush:
+    """What is known of the durable tier's copy since this process last wrote or opened it.
+
+    Args:
+        made: Epoch and version of the copy; None if there was none.
+        frontier: What is in the durable log below this number was there then; tiers can have gone apart only beyond it.
+        says_ahead: Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed
+            at once, or the loss of the hot tier would go unnoticed.
+    """
+
+    made: tuple[int, int] | None = None
+    frontier: int = 1
+    says_ahead: bool = False
+
+
+class Copies:
+    """One conversation's copies. What is done with them is the business of others; this only keeps the facts together.
+
+    ``model`` is guarded by ``lock``, which is never held during I/O. ``durable_lock`` is held while a tier's copy is read,
+    compared and merged, and while the durable one is written; it is taken before ``lock``, never inside it.
+
+    Attributes:
+        confirmed: The draft that the hot tier (without one, the durable one) confirmed last; None once the model is another.
+        last_flush: What is known of the durable tier's copy.
+        saved_at: When the last confirmed draft was made, in seconds since 1970.
+        asked_at: When the tier that a turn waits for was asked, in monotonic seconds; None while it has not been.
+        carries: Whether the model holds messages of others that were merged and not confirmed since.
+    """
+
+    def __init__(self, place: Place, tiers: Tiers, *, base: Mapping[str, Any], keeps_window: bool) -> None:
+        self.place = place
+        self.tiers = tiers
+        self.base = dict(base)
+        self._renew_locks()
+        self.model = Model(base=base, now=tiers.clock(), keeps_window=keeps_window)
+        self.hot = None
+        if tiers.hot is not None:
+            self.hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=tiers.durable is None)
+        self.durable = None
+        if tiers.durable is not None:
+            ttl = tiers.ttl
+            self.durable = DurableTier(
+                tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
+            )
+        self.confirmed: Draft | None = None
+        self.last_flush = LastFlush()
+        self.saved_at = 0.0
+        self.asked_at: float | None = None
+        self.carries = False
+
+    def _renew_locks(self) -> None:
+        self.lock, self.durable_lock = threading.RLock(), threading.RLock()
+
+    def renew_after_fork(self) -> None:
+        """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
+        self._renew_locks()
+        with self.lock:
+            self.model.new_writer()
+            self.model.forget_unsaved()
+
+    # What is known
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something that no tier has confirmed."""
+        with self.lock:
+            return self.model.is_dirty
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing that was ever saved or is to be saved."""
+        with self.lock:
+            return self.model.version == 0 and not self.model.is_dirty
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the durable tier has everything; at the end, whether it knows that it has."""
+        with self.lock:
+            model = self.model
+            has_all = not (model.is_dirty or model.pending) and self.last_flush.made == (model.epoch, model.version)
+            return has_all and not (model.closing and self.last_flush.says_ahead and self.hot is not None)
+
+    @property
+    def flush_is_due(self) -> bool:
+        """Whether the durable tier is to be written now, although nobody asked for it."""
+        model = self.model
+        turns = model.head.turns - model.head.flushed_turns
+        is_behind = model.version > 0 and self.last_flush.made != (model.epoch, model.version)
+        is_time = not self.last_flush.says_ahead or (turns >= self.tiers.flush_every and not model.in_turn)
+        return bool(model.revised) or (is_behind and is_time)
+
+    @property
+    def hot_is_up(self) -> bool:
+        """Whether there is a hot tier that answers: then it has the last word."""
+        return self.hot is not None and self.tiers.hot_health.is_up
+
+    def read_hot(self) -> Stored | None:
+        """Return what the hot tier has, without touching its time to live; None if it has nothing, or does not answer."""
+        return self.hot.load(touch=False) if self.hot is not None and self.hot_is_up else None
+
+    # What is to be stored
+
+    @property
+    def ttl(self) -> float:
+        """Seconds that the hot tier is to keep the conversation from now on."""
+        policy, head = self.tiers.ttl, self.model.head
+        seconds = policy.ttl(head.turns)
+        return max(1.0, head.created + seconds - self.tiers.clock()) if policy.mode == "fixed" else seconds
+
+    def draft(self) -> Draft:
+        """Return what is to be stored now."""
+        with self.lock:
+            return self.model.draft(now=self.tiers.clock(), ttl=self.ttl, durable=self.durable is not None)
+
+    def unconfirmed(self) -> Draft:
+        """Return what is to be stored without a hot tier's consent: just what was read, if nothing is new."""
+        with self.lock:
+            return self.draft() if self.model.is_dirty else self.model.as_stored()
+
+    # What becomes of it
+
+    def opened(self, stored: Stored, durable: Stored | None) -> None:
+        """Take over ``stored``, the later of the two copies; ``durable`` is the one that the durable tier has."""
+        with self.lock:
+            self.model.adopt(stored, pending=self.durable is not None)
+        self.last_flush = LastFlush()
+        if durable is not None:
+            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead)
+
+    def saved(self, draft: Draft) -> None:
+        """Take note that the hot tier has stored ``draft``."""
+        with self.lock:
+            self.saved_at = draft.head.active
+            self.model.saved(draft, keep=self.durable is not None)
+            self.confirmed, self.carries = draft, False
+
+    def flushed(self, draft: Draft, head: Head, *, ahead: bool, revised: list[Logged]) -> None:
+        """Take note that the durable tier has stored ``draft``, with ``head``, and what was ``revised``."""
+        with self.lock:
+            self.model.flushed(draft, head)
+            self.model.revised = [slot for slot in self.model.revised if slot not in revised]
+            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead)
+            if self.hot is None:
+                self.model.saved(draft, keep=True)
+                self.confirmed, self.saved_at = draft, draft.head.active
+
+    def restart(self, *, epoch: int, next_seq: int, buried: int) -> None:
+        """Begin a new incarnation."""
+        with self.lock:
+            self.model.restart(epoch=epoch, next_seq=next_seq, now=self.tiers.clock(), buried=buried)
+            self.begin_another_life()
+
+    def begin_another_life(self) -> None:
+        """Take note that the model is one of another incarnation than what the tiers confirmed."""
+        self.confirmed = None
+        self.last_flush = dataclasses.replace(self.last_flush, says_ahead=False)
+
+    @contextmanager
+    def comparing(self) -> Iterator[None]:
+        """Read what a tier has and merge with it; forget it after a failure, or a write would pass for one that has merged."""
+        with self.durable_lock:
+            try:
+                yield
+            except BaseException:
+                for tier in (self.hot, self.durable):
+                    if tier is not None:
+                        tier.forget()
+                raise

@@ -1,0 +1,182 @@
+"""Merging: what becomes of the model when a tier turns out to have something else than expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.copies import Copies
+from strands_manga_memory.session.records import Stored
+from strands_manga_memory.session.window import Identity, Logged, parse_runs, shown_of
+from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED
+
+logger = logging.getLogger(__name__)
+
+
+class Merger:
+    """Brings the model of one conversation in line with what a tier has, whoever stored that.
+
+    Where the tiers have gone apart, because one was cut off from a writer or rolled back, their copies are joined first.
+    Whatever is merged, our own unsaved turns come last.
+    """
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+
+    def reconcile(self, stored: Stored | None, *, only_looking: bool = False) -> None:
+        """Bring the model in line with ``stored``, the copy of the hot tier, or of the only tier.
+
+        Args:
+            stored: What is there, if anything.
+            only_looking: Nothing is to be saved, so someone else's save is no conflict.
+
+        Raises:
+            ConflictError: The two cannot be merged, or are not to be.
+        """
+        if stored is None or not self._must_merge(stored, only_looking=only_looking):
+            return
+        durable = self._gone_apart_from(stored)
+        if durable is not None:
+            self.join(durable, stored)
+        else:
+            self._rebase(stored)
+
+    def reconcile_with_durable(self, stored: Stored | None) -> None:
+        """Bring the model in line with ``stored``, the copy of the durable tier, unless the hot one includes it.
+
+        Raises:
+            ConflictError: The two cannot be merged, or are not to be.
+        """
+        if stored is None or not self._must_merge(stored):
+            return
+        hot = self._copies.read_hot()
+        if hot is not None and (hot.state == DELETED or hot.head.since > stored.head.since or hot.includes(stored.made_by)):
+            self.reconcile(hot)
+        else:
+            self.join(stored, hot)
+
+    def _must_merge(self, stored: Stored, *, only_looking: bool = False) -> bool:
+        """Tell whether ``stored`` has to be merged with the model; settle what is simpler than that."""
+        copies, model = self._copies, self._copies.model
+        with copies.lock:
+            if stored.state == DELETED or stored.head.buried >= model.epoch:
+                if stored.epoch >= model.epoch:
+                    self._drop(stored)
+                return False
+            if stored.is_part_of(model.writers):
+                before = model.epoch, model.version
+                model.version = max(model.version, stored.version) if stored.epoch == model.epoch else model.version
+                model.epoch = max(model.epoch, stored.epoch + (stored.state != ACTIVE))
+                # A save that says nothing new would be a conflict for everyone else.
+                model.touched = model.touched or (model.epoch, model.version) != before
+                return False
+            if copies.tiers.on_conflict == "raise" and not only_looking:
+                raise ConflictError("someone else saved the conversation; pass on_conflict='merge' to merge the two")
+        logger.debug("epoch=<%d>, version=<%d> | merging with what someone else had saved", stored.epoch, stored.version)
+        if self._is_of_a_later_life(stored):
+            with copies.lock:
+                model.rebase(stored, logged=model.saved_identities())
+                copies.begin_another_life()
+            return False
+        return True
+
+    def _drop(self, stored: Stored) -> None:
+        """The conversation was deleted meanwhile: nothing of it may come back, so what was not saved goes too."""
+        copies, model = self._copies, self._copies.model
+        model.dropped += model.unsaved
+        logger.warning("dropped=<%d> | the conversation was deleted, unsaved messages are dropped", model.unsaved)
+        is_tombstone = stored.state == DELETED
+        buried = stored.epoch if is_tombstone else 0
+        copies.restart(epoch=stored.epoch + is_tombstone, next_seq=stored.head.next, buried=buried)
+        if not is_tombstone:
+            model.adopt(stored, pending=copies.durable is not None)
+        model.deleted = True
+        if copies.durable is not None:
+            copies.durable.disown()
+
+    def _is_of_a_later_life(self, stored: Stored) -> bool:
+        """Tell whether our incarnation had ended when this one began: then only what we have not saved yet belongs to it."""
+        copies, model = self._copies, self._copies.model
+        ends = copies.saved_at + (copies.ttl if copies.durable is None else copies.tiers.ttl.session)
+        is_stranger = model.confirmed_number > 0 and not model.is_known_to(stored)
+        return stored.head.since > model.epoch or (is_stranger and stored.head.created >= ends)
+
+    def _gone_apart_from(self, hot: Stored) -> Stored | None:
+        """Return the durable tier's copy if it has something that the hot one lacks."""
+        durable = self._copies.durable
+        if durable is None or hot.includes(durable.made_by):
+            return None
+        stored = durable.load()
+        has_more = stored is not None and stored.head.since == hot.head.since and not hot.includes(stored.made_by)
+        return stored if has_more else None
+
+    def _rebase(self, stored: Stored) -> None:
+        copies, model = self._copies, self._copies.model
+        with copies.lock:
+            copies.carries = copies.carries or model.is_doubtful(stored)
+        # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
+        there = self._logged(stored) if copies.carries else set()
+        with copies.lock:
+            model.rebase(stored, logged=there)
+            copies.confirmed = None
+
+    def _logged(self, stored: Stored) -> set[Identity]:
+        """Return what the hot copy ``stored`` and the durable log have that was not in the log at our last flush."""
+        copies = self._copies
+        pending = parse_runs(stored.head.pending, record="head")
+        first = min([copies.last_flush.frontier, *pending, *copies.model.pending])
+        seqs = pending if copies.durable is not None else range(first, stored.head.next)
+        hot = copies.hot.read_log(seqs) if copies.hot is not None else []
+        durable = copies.durable.history(first=first) if copies.durable is not None else ()
+        return {slot.identity for slot in (*stored.slots, *hot, *durable) if isinstance(slot, Logged)}
+
+    def join(self, durable: Stored, hot: Stored | None) -> None:
+        """Merge two copies that went apart because a tier was cut off from a writer, or rolled back; our own turns come last.
+
+        The numbers of the durable copy stand. What only the hot one has, or what we had taken over from it, gets new ones.
+
+        Raises:
+            ConflictError: An interrupt is active in one of them.
+        """
+        copies, model = self._copies, self._copies.model
+        assert copies.durable is not None  # noqa: S101
+        with copies.lock:
+            known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
+            ours = {slot.identity for slot in known if slot.order > 0}
+            window = list(hot.slots if hot else model.slots)
+            loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
+        if hot is not None and copies.hot is not None:
+            loose |= {slot.identity: slot for slot in copies.hot.read_log(parse_runs(hot.head.pending, record="head"))}
+        copies.carries = True
+        first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values())])
+        log = copies.durable.log.history(first=first, committed=copies.durable.committed)
+        there = {slot.identity for slot in log}
+        runs = {writer: set(parse_runs(text, record="head")) for writer, text in (hot.head.open if hot else {}).items()}
+        with copies.lock:
+            next_, version, epoch = max(durable.head.next, model.head.next), max(durable.version, model.version), model.epoch
+            if hot is not None:
+                next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
+                epoch += hot.state == CLOSING and hot.epoch == epoch
+            carried = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: (slot.seq, slot.at))
+            turns = {slot.identity: slot.turn for slot in durable.slots if isinstance(slot, Logged)}
+            base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
+            model.rebase(
+                base,
+                carried=carried,
+                shown=shown_of(window, carried),
+                continued={
+                    slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns
+                },
+                granted=durable.head.next,
+                logged=there,
+                seen=hot.writers if hot else {},
+                open_elsewhere={
+                    writer: {slot.identity for slot in carried if slot.seq in seqs}
+                    for writer, seqs in runs.items()
+                    if writer != model.writer and any(slot.seq in seqs for slot in carried)
+                },
+            )
+            model.epoch, model.touched = max(model.epoch, epoch), True
+            copies.confirmed = None
+        logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(carried))

@@ -1,0 +1,48 @@
+"""Saving: bringing what is new to the hot tier, over whatever others have saved there meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+from strands_manga_memory.session.contention import tries
+from strands_manga_memory.session.copies import Copies
+from strands_manga_memory.session.merging import Merger
+from strands_manga_memory.stores.hot import WriteStatus
+
+
+class Saver:
+    """Saves one conversation to the hot tier."""
+
+    def __init__(self, copies: Copies, merger: Merger) -> None:
+        self._copies = copies
+        self._merger = merger
+
+    def save(self) -> None:
+        """Save what is new; merge and try again while someone else was first.
+
+        Raises:
+            StoreUnavailableError: A tier does not answer.
+            ContendedError: Others kept being first.
+            ConflictError: What someone else saved cannot be merged, or is not to be.
+        """
+        copies = self._copies
+        hot = copies.hot
+        assert hot is not None  # noqa: S101 - for the type checker; callers have looked
+        for _ in tries("the hot tier's copy"):
+            draft = copies.draft()
+            copies.asked_at = time.monotonic()
+            result = hot.write(draft)
+            if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
+                copies.saved(draft)
+                return
+            with copies.comparing():
+                stored = hot.load(touch=False)
+                if stored is None and copies.durable is not None:
+                    # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
+                    stored = copies.durable.load()
+                    hot.forget()
+                    self._merger.reconcile_with_durable(stored)
+                else:
+                    self._merger.reconcile(stored)
+            if copies.model.deleted:
+                return
