@@ -35,7 +35,7 @@ class Conversation:
     All I/O after ``open`` runs on the writer, in order; only a flush may run beside the next turn's save.
 
     Attributes:
-        error: What every further use of it raises: someone else's change cannot be merged, or what is stored is damaged.
+        error: What ``check`` raises: someone else's change cannot be merged, or what is stored is damaged.
         possible_loss: Whether the hot tier may have had turns that were gone when it was opened.
     """
 
@@ -79,6 +79,11 @@ class Conversation:
         messages = opening.open(inspect=inspect)
         self.possible_loss = opening.possible_loss
         return messages
+
+    def check(self) -> None:
+        """Raise what keeps it from being used any more: an error that no further try can mend."""
+        if self.error is not None:
+            raise self.error
 
     # Requests: from any thread
 
@@ -140,8 +145,7 @@ class Conversation:
     # On the writer
 
     def _commit(self, *, flush: bool) -> None:
-        if self.error is not None:
-            raise self.error
+        self.check()
         if self._copies.hot is not None:
             self._commit_hot(flush=flush)
         elif self.is_dirty or flush:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.hot_tier import HotTier
-from strands_manga_memory.session.window import Logged
+from strands_manga_memory.session.window import Identity, Logged
 
 _PAGE = 500
 
@@ -41,3 +41,20 @@ def history(copies: Copies, *, after: int = 0) -> Iterator[Logged]:
 def _pages(hot: HotTier, first: int, end: int) -> Iterator[Logged]:
     for start in range(first, end, _PAGE):
         yield from hot.read_log(range(start, min(end, start + _PAGE)))
+
+
+def with_unsaved(stored: Iterator[Logged], unsaved: Iterable[Logged], *, after: int) -> Iterator[Logged]:
+    """Yield what is stored, in its latest revision, then what only this process has.
+
+    Args:
+        stored: What is in the tiers.
+        unsaved: Messages that no tier has, or not in this revision; looked at before the tiers were.
+        after: Leave out messages up to this sequence number.
+    """
+    newer: dict[Identity, list[Logged]] = {}
+    for slot in unsaved:
+        newer.setdefault(slot.identity, []).append(slot)
+    for slot in stored:
+        same = newer.get(slot.identity)
+        yield max(same.pop(0), slot, key=lambda one: one.revision) if same else slot
+    yield from (slot for slots in newer.values() for slot in slots if slot.seq == 0 or slot.seq > after)

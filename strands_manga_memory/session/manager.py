@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import logging
-import os
-import threading
 import time
 import uuid
-import weakref
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any
 
-from strands import Agent, Snapshot
+from strands import Agent
 from strands.hooks import (
     AfterInvocationEvent,
     AfterMultiAgentInvocationEvent,
@@ -31,41 +24,29 @@ from strands.hooks import (
 )
 from strands.multiagent.base import MultiAgentBase
 from strands.session import SessionManager
-from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id, encoded_id
+from strands_manga_memory.session import orchestrator
 from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.durable_tier import members as members_of
+from strands_manga_memory.session.durable_tier import members
+from strands_manga_memory.session.forking import watch
+from strands_manga_memory.session.history import with_unsaved
+from strands_manga_memory.session.live_agent import LiveAgent, check_supported
 from strands_manga_memory.session.records import Kind, Place, directory_key
 from strands_manga_memory.session.stats import SessionStats, stats_of
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.session.waiting import awaitable
-from strands_manga_memory.session.window import Identity, Logged, tool_use_ids
-from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.session.waiting import saved, wait_for
+from strands_manga_memory.session.window import Logged
+from strands_manga_memory.stores.codec import Codec, load
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import shared_writer
 
-logger = logging.getLogger(__name__)
-
-SaveOn = Literal["turn", "message"]
-OnConflict = Literal["merge", "raise"]
-OnStoreError = Literal["degrade", "raise"]
-Refresh = Literal["never", "turn"]
-
-_PENDING_SECONDS = 1.0
-_MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other writers keep overtaking it
 _AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
 _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
-_STATES = {
-    "state": "state.agent",
-    "conversation_manager_state": "state.manager",
-    "interrupt_state": "state.interrupts",
-    "model_state": "state.model",
-}
 
 
 class TieredSessionManager(SessionManager[Agent]):
@@ -118,22 +99,28 @@ class TieredSessionManager(SessionManager[Agent]):
         max_unsaved: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        for name, value, allowed in (
-            ("save_on", save_on, get_args(SaveOn)),
-            ("on_conflict", on_conflict, get_args(OnConflict)),
-            ("on_store_error", on_store_error, get_args(OnStoreError)),
-            ("refresh", refresh, get_args(Refresh)),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-        for name, number in (("flush_every", flush_every), ("max_unsaved", max_unsaved)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
-        for name, seconds in (("hot_deadline", hot_deadline), ("durable_deadline", durable_deadline)):
-            if not seconds > 0:
-                raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
-        if hot is None and durable is None:
-            raise ValueError("hot and durable are both None: pass hot=open_hot_store(url), durable=open_table(url), or both")
+        if hot is not None and durable is not None and not hot.survives_process:
+            hot = None
+        writer = shared_writer(hot, durable)
+        self._tiers = Tiers(
+            hot=hot,
+            durable=durable,
+            writer=writer,
+            codec=codec or Codec(),
+            clock=clock,
+            ttl=ttl or TtlPolicy(),
+            save_on=save_on,
+            flush_every=flush_every,
+            on_conflict=on_conflict,
+            on_store_error=on_store_error,
+            refresh=refresh,
+            resume_cold=resume_cold,
+            hot_deadline=hot_deadline,
+            durable_deadline=durable_deadline,
+            max_unsaved=max_unsaved,
+            hot_health=writer.hot_health,
+            durable_health=writer.durable_health,
+        )
         if isinstance(session_id, ConversationScope):
             self.scope: ConversationScope | None = session_id
             self._storage_id = session_id.storage_session_id
@@ -147,40 +134,17 @@ class TieredSessionManager(SessionManager[Agent]):
             self._storage_id = encoded_id(checked_id("session_id", session_id))
             self._ids = {"session": session_id}
         self.session_id = session_id if isinstance(session_id, str) else self._storage_id
-        if hot is not None and durable is not None and not hot.survives_process:
-            hot = None
-        self._save_on = save_on
-        self._refresh = refresh
-        self._hot_deadline, self._durable_deadline, self._max_unsaved = hot_deadline, durable_deadline, max_unsaved
-        writer = shared_writer(hot, durable)
-        self._tiers = Tiers(
-            hot=hot,
-            durable=durable,
-            writer=writer,
-            codec=codec or Codec(),
-            clock=clock,
-            ttl=ttl or TtlPolicy(),
-            flush_every=flush_every,
-            on_conflict=on_conflict,
-            on_store_error=on_store_error,
-            resume_cold=resume_cold,
-            hot_health=writer.hot_health,
-            durable_health=writer.durable_health,
-        )
-        self._lock = threading.Lock()
         self._conversations: dict[tuple[Kind, str], Conversation] = {}
-        self._agents: weakref.WeakValueDictionary[str, Agent] = weakref.WeakValueDictionary()
+        self._agents: dict[str, LiveAgent] = {}
         self._prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
-        self._as_built: dict[str, Snapshot] = {}
-        self._in_turn: set[str] = set()
-        _managers.add(self)
+        watch(self, TieredSessionManager._held)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
         registry.add_callback(AgentInitializedEvent, lambda event: self.initialize(event.agent))
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(MessageAddedEvent, lambda event: self.append_message(event.message, event.agent))
-        if self._save_on == "message":
+        if self._tiers.save_on == "message":
             registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
@@ -213,209 +177,67 @@ class TieredSessionManager(SessionManager[Agent]):
             CorruptRecordError: What is stored cannot be trusted.
             ValueError: The agent is bidirectional, allows reentrant invocations, or shares its id with another one here.
         """
-        if not isinstance(agent, Agent):
-            raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
-        if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
-            raise ValueError("concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use THROW")
-        if self._agents.get(agent.agent_id) not in (None, agent):
+        check_supported(agent)
+        if self._live(agent.agent_id) not in (None, agent):
             raise ValueError(f"agent_id {agent.agent_id!r} is already used in this session manager; give each agent its own")
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
-        seeds = list(agent.messages)
-        self._as_built[agent.agent_id] = agent.take_snapshot(preset="session", exclude=["messages"])
         prefetched = self._prefetched.pop(agent.agent_id) if agent.agent_id in self._prefetched else None
         conversation, messages = prefetched or self._opened(agent.agent_id)
-        if agent.model.stateful:
-            conversation.model.keeps_window, conversation.model.slots = False, []
-        has_log = bool(messages or conversation.model.head.messages)
-        if messages is not None:
-            if seeds and has_log:
-                logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
-            self._restore(agent, conversation, seeds if not has_log else [] if agent.model.stateful else messages)
-        if not has_log:
-            self._seed(conversation, agent.messages)
-            with conversation.lock:  # an agent as it was built is nothing to save
-                model = conversation.model
-                model.fields = {**_dumped(self._as_built[agent.agent_id]), **model.fields}
-        with self._lock:
-            self._conversations["A", agent.agent_id] = conversation
-            self._agents[agent.agent_id] = agent
+        live = LiveAgent(agent, conversation)
+        live.begin(agent, messages)
+        self._conversations["A", agent.agent_id] = conversation
+        self._agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
         """Take note of a message, without I/O; it is saved with its turn."""
-        conversation = self._conversation(agent)
-        now = self._tiers.clock()
-        with conversation.lock:
-            model = conversation.model
-            if model.deleted:  # the turn began before that, nothing of it may come back
-                model.dropped += 1
-                return
-            model.closing = False
-            identity = message.get("tracking_id") or ""
-            live = sum((other.get("tracking_id") or "") == identity for other in agent.messages)
-            # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
-            is_continuation = 0 < live <= model.knows(identity)
-            if not is_continuation or model.revise(message, at=now) is None:
-                intent = load(model.fields.get("meta", b"{}")).get("active_intent")
-                model.append(message, at=now, extra={"intent": intent} if intent else None)
-        conversation.request_soon(_PENDING_SECONDS)
+        self._agents[agent.agent_id].append(message, agent)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Put the redacted message in place of the original in everything that is kept, and wait until that is stored.
 
         A tier that is down gets it as soon as it is back, before anything else of this conversation.
         """
-        conversation = self._conversation(agent)
-        with conversation.lock:
-            revised = conversation.model.revise(redact_message, at=self._tiers.clock(), every=True)
-        if revised is not None:
-            self._wait(conversation.request_flush(), self._durable_deadline)
+        future = self._agents[agent.agent_id].redact(redact_message)
+        if future is not None:
+            wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Take note that the agent changed; it is saved with its turn."""
-        conversation = self._conversation(agent)
-        with conversation.lock:
-            conversation.model.touched = True
+        self._agents[agent.agent_id].touch()
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm, or begin its record."""
         conversation = self._new_conversation("M", source.id, keeps_window=False)
-        if conversation.open() is not None and "state.multi" in conversation.model.fields:
-            source.deserialize_state(load(conversation.model.fields["state.multi"]))
-        with self._lock:
-            self._conversations["M", source.id] = conversation
+        orchestrator.restore(source, conversation)
+        self._conversations["M", source.id] = conversation
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Save the state of a Graph or Swarm and wait for it; the hooks do the same without blocking the loop."""
-        self._wait(self._capture_multi_agent(source), self._durable_deadline)
+        wait_for(orchestrator.request_save(source, self._conversations["M", source.id]), self._tiers)
 
     # Hooks
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        agent = event.agent
-        conversation = self._conversation(agent)
-        if conversation.error is not None:
-            raise conversation.error
-        if conversation.is_dirty or conversation.model.stale:
-            self._capture(agent, conversation, in_turn=False)
-            if conversation.is_dirty:
-                await self._saved(conversation, conversation.request())
-        if self._refresh == "turn":
-            await self._saved(conversation, conversation.request_refresh())
-        if conversation.model.unsaved >= self._max_unsaved:
-            raise StoreUnavailableError(f"{conversation.model.unsaved} messages could not be saved; no store answers")
-        self._take_over(agent, conversation)
-        self._in_turn.add(agent.agent_id)
-        with conversation.lock:
-            conversation.model.begin_turn()
+        await self._agents[event.agent.agent_id].before_turn(event.agent)
 
     async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
-        conversation = self._conversation(event.agent)
-        if event.agent.agent_id in self._in_turn:
-            final = event.message["role"] == "assistant" and not tool_use_ids(event.message)
-            self._capture(event.agent, conversation, in_turn=not final)
-            await self._saved(conversation, conversation.request())
+        await self._agents[event.agent.agent_id].after_message(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
         """Take note of it before any other hook, because one that raises keeps the save from running."""
-        conversation = self._conversation(event.agent)
-        self._in_turn.discard(event.agent.agent_id)
-        with conversation.lock:
-            model = conversation.model
-            model.in_turn, model.touched = False, model.touched or model.in_turn
+        self._agents[event.agent.agent_id].turn_ended()
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        conversation = self._conversation(event.agent)
-        self._capture(event.agent, conversation, in_turn=False)
-        interrupted = bool(event.result is not None and event.result.stop_reason == "interrupt")
-        await self._saved(conversation, conversation.request(flush=interrupted))
+        await self._agents[event.agent.agent_id].after_turn(event)
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        conversation = self._conversations["M", event.source.id]
-        if conversation.error is not None:
-            raise conversation.error
-        conversation.model.deleted = False
+        orchestrator.begin_run(self._conversations["M", event.source.id])
 
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
+        conversation = self._conversations["M", event.source.id]
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
-        future = self._capture_multi_agent(event.source, is_over=is_over)
-        await self._saved(self._conversations["M", event.source.id], future)
-
-    def _capture_multi_agent(self, source: MultiAgentBase, *, is_over: bool = False) -> Future[None]:
-        conversation = self._conversations["M", source.id]
-        state = source.serialize_state()
-        with conversation.lock:
-            if not conversation.model.deleted:  # else the run began before that, nothing of it may come back
-                conversation.model.capture([], {"state.multi": dump(state)}, in_turn=False)
-                conversation.model.head.turns += is_over
-        return conversation.request(flush=is_over and state.get("status") == "interrupted")
-
-    def _capture(self, agent: Agent, conversation: Conversation, *, in_turn: bool) -> None:
-        fields = _dumped(agent.take_snapshot(preset="session", exclude=["messages"]))
-        with conversation.lock:
-            if not conversation.model.deleted:
-                conversation.model.capture(agent.messages, fields, in_turn=in_turn)
-
-    async def _saved(self, conversation: Conversation, future: Future[None]) -> None:
-        """Wait until the first tier has it, within its deadline. A cancelled caller cancels nothing."""
-        tier = conversation.waits_for
-        if tier == "nothing" and self._tiers.on_store_error == "degrade":
-            return
-        deadline = self._durable_deadline if tier == "durable" else self._hot_deadline
-        waiter = awaitable(future)
-        try:
-            # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to.
-            end = time.monotonic() + max(deadline, _MOST_SECONDS)
-            while not (waiter.done() or conversation.overdue(deadline) or time.monotonic() > end):
-                await asyncio.wait([waiter], timeout=max(0.001, conversation.left(deadline)))
-            if not waiter.done():
-                if conversation.overdue(deadline):
-                    health = self._tiers.durable_health if tier == "durable" else self._tiers.hot_health
-                    health.failed(since=conversation.asked_at)
-                raise StoreUnavailableError("the tier did not answer in time")
-            waiter.result()
-        except StoreUnavailableError as error:
-            logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, type(error).__name__)
-            if self._tiers.on_store_error == "raise":
-                raise StoreUnavailableError("the turn could not be saved in time; it is kept and saved later") from error
-
-    def _take_over(self, agent: Agent, conversation: Conversation) -> None:
-        """Give the agent what someone else saved or deleted meanwhile; the only place where a live history changes."""
-        messages = conversation.take_over(agent.messages)
-        if messages is None:
-            return
-        self._restore(agent, conversation, messages, over=copy.deepcopy(self._as_built[agent.agent_id].data))
-
-    def _restore(
-        self,
-        agent: Agent,
-        conversation: Conversation,
-        messages: list[Message],
-        *,
-        over: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        with conversation.lock:
-            fields = conversation.model.fields
-            data = {**over, **{name: load(fields[field]) for name, field in _STATES.items() if field in fields}}
-        manager_state = data.get("conversation_manager_state")
-        if manager_state is not None and manager_state.get("__name__") != type(agent.conversation_manager).__name__:
-            logger.warning(
-                "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state",
-                manager_state.get("__name__"),
-                type(agent.conversation_manager).__name__,
-            )
-            del data["conversation_manager_state"]
-        data["messages"] = messages
-        agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={}))
-
-    def _seed(self, conversation: Conversation, seeds: list[Message]) -> None:
-        now = self._tiers.clock()
-        with conversation.lock:
-            for message in seeds:
-                if not message.get("tracking_id"):
-                    message["tracking_id"] = str(uuid.uuid4())
-                conversation.model.append(message, at=now)
-            conversation.model.touched = bool(seeds)
+        await saved(conversation, orchestrator.request_save(event.source, conversation, is_over=is_over))
 
     # What users call
 
@@ -426,22 +248,18 @@ class TieredSessionManager(SessionManager[Agent]):
             StoreUnavailableError: The durable tier (without one, the hot tier) did not take it; it is kept and tried again.
             ConflictError: Someone else's change cannot be merged with it.
         """
-        with self._lock:
-            live = list(self._conversations.items())
         futures = []
-        for (kind, id_), conversation in live:
-            agent = self._agents.get(id_) if kind == "A" else None
-            if agent is not None and id_ not in self._in_turn:
-                self._capture(agent, conversation, in_turn=False)
+        for (kind, id_), conversation in self._conversations.copy().items():
+            if kind == "A" and id_ in self._agents:
+                self._agents[id_].capture_between_turns()
             futures.append(conversation.request_flush())
         for future in futures:
             future.result()
 
     def close(self) -> None:
         """Flush everything and tell the durable tier that it has it all. The manager can still be used."""
-        with self._lock:
-            for conversation in self._conversations.values():
-                conversation.model.closing = True
+        for conversation in self._conversations.copy().values():
+            conversation.model.closing = True
         self.flush()
 
     def exists(self, agent_id: str | None = None) -> bool:
@@ -458,8 +276,7 @@ class TieredSessionManager(SessionManager[Agent]):
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
         """
-        with self._lock:
-            conversations = dict(self._conversations)
+        conversations = self._conversations.copy()
         for kind, id_ in self._stored_members():
             if (kind, id_) not in conversations:
                 conversations[kind, id_] = self._new_conversation(kind, id_)
@@ -470,10 +287,8 @@ class TieredSessionManager(SessionManager[Agent]):
             self._tiers.durable.delete(*entry)
 
     def _stored_members(self) -> set[tuple[Kind, str]]:
-        members: set[tuple[Kind, str]] = {("A", self._agent_id(None))}
-        if self._tiers.durable is not None:
-            members |= set(members_of(self._tiers.durable, self._storage_id))
-        return members
+        own: set[tuple[Kind, str]] = {("A", self._agent_id(None))}
+        return own if self._tiers.durable is None else own | set(members(self._tiers.durable, self._storage_id))
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
@@ -520,21 +335,17 @@ class TieredSessionManager(SessionManager[Agent]):
         """Yield what is stored, whoever stored it, then what only this process has."""
         id_ = self._agent_id(agent_id)
         known = self._conversations.get(("A", id_))
-        newer: dict[Identity, list[Logged]] = {}
+        unsaved: list[Logged] = []
         if known is not None:  # looked at first: what gets saved meanwhile is found in the store too
             with known.lock:
-                for slot in (*known.model.unsaved_slots(), *known.model.revised):
-                    newer.setdefault(slot.identity, []).append(slot)
+                unsaved = [*known.model.unsaved_slots(), *known.model.revised]
         stored = self._new_conversation("A", id_)
         stored.open(inspect=True)
-        for slot in stored.history(after=after):
-            same = newer.get(slot.identity)
-            yield max(same.pop(0), slot, key=lambda one: one.revision) if same else slot
-        yield from (slot for slots in newer.values() for slot in slots if slot.seq == 0 or slot.seq > after)
+        yield from with_unsaved(stored.history(after=after), unsaved, after=after)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""
-        return stats_of(self._known_or_opened(agent_id), self._agents.get(self._agent_id(agent_id)))
+        return stats_of(self._known_or_opened(agent_id), self._live(self._agent_id(agent_id)))
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters (mission A1)."""
@@ -545,7 +356,7 @@ class TieredSessionManager(SessionManager[Agent]):
         with conversation.lock:
             head = conversation.model.head
             counters = {"turn_count": head.turns, "created": head.created, "last_activity": head.active}
-            return {**load(conversation.model.fields.get("meta", b"{}")), **counters}
+            return {**conversation.model.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
         """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.
@@ -559,11 +370,8 @@ class TieredSessionManager(SessionManager[Agent]):
                 raise ValueError(f"{name} must be a JSON value, got {type(value).__name__}")
         conversation = self._known_or_opened(agent_id)
         with conversation.lock:
-            model = conversation.model
-            changed = {**load(model.fields.get("meta", b"{}")), **copy.deepcopy(fields)}
-            model.fields = {**model.fields, "meta": dump(changed)}
-            model.touched = True
-        self._wait(conversation.request(), self._durable_deadline, must=True)
+            conversation.model.set_meta(fields)
+        wait_for(conversation.request(), self._tiers, must=True)
 
     # Inside
 
@@ -579,8 +387,8 @@ class TieredSessionManager(SessionManager[Agent]):
         place = Place.of(self._storage_id, kind, id_)
         return Conversation(place, self._tiers, base={**self._ids, "member": id_}, keeps_window=keeps_window)
 
-    def _conversation(self, agent: Agent) -> Conversation:
-        return self._conversations["A", agent.agent_id]
+    def _live(self, agent_id: str) -> Agent | None:
+        return self._agents[agent_id].agent if agent_id in self._agents else None
 
     def _known_or_opened(self, agent_id: str | None) -> Conversation:
         id_ = self._agent_id(agent_id)
@@ -591,51 +399,8 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation.open(inspect=True)
         return conversation
 
-    def _wait(self, future: Future[None], deadline: float, *, must: bool = False) -> None:
-        try:
-            future.result(deadline)
-        except (TimeoutError, StoreUnavailableError) as error:
-            if must or self._tiers.on_store_error == "raise":
-                raise StoreUnavailableError("no tier took it in time; it is kept and saved later") from error
-            logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
-
-    def _renew_after_fork(self) -> None:
-        self._lock = threading.Lock()
-        for conversation in self._held():
-            conversation.renew_after_fork()
-
     def _held(self) -> list[Conversation]:
         return [*self._conversations.values(), *(conversation for conversation, _ in self._prefetched.values())]
-
-
-_managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
-_forking: list[Any] = []
-
-
-def _before_fork() -> None:
-    """Wait for changes that are under way in memory, which take no I/O, so that the child gets none by half."""
-    for manager in list(_managers):
-        for conversation in manager._held():  # noqa: SLF001
-            conversation.lock.acquire()
-            _forking.append(conversation.lock)
-
-
-def _after_fork_in_parent() -> None:
-    while _forking:
-        _forking.pop().release()
-
-
-def _after_fork_in_child() -> None:
-    _forking.clear()
-    for manager in list(_managers):
-        manager._renew_after_fork()  # noqa: SLF001
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
-
-
-def _dumped(snapshot: Snapshot) -> dict[str, bytes]:
-    return {_STATES[name]: dump(value) for name, value in snapshot.data.items() if name in _STATES}
 
 
 def _is_json(value: Any) -> bool:

@@ -175,6 +175,16 @@ class Model:
             self.fields, self.touched = {**self.fields, **changed}, True
 
     @property
+    def meta(self) -> dict[str, Any]:
+        """The metadata that users keep beside the conversation."""
+        return dict(load(self.fields.get("meta", b"{}")))
+
+    def set_meta(self, changed: Mapping[str, Any]) -> None:
+        """Set some of the metadata."""
+        self.fields = {**self.fields, "meta": dump({**self.meta, **changed})}
+        self.touched = True
+
+    @property
     def unsaved(self) -> int:
         """Messages that no tier has confirmed."""
         return len(self.unsaved_slots())

@@ -1,10 +1,10 @@
-"""Tiers: what all conversations of a session manager share."""
+"""Tiers: what all conversations of a session manager share: the stores, and the rules of saving."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
@@ -13,10 +13,19 @@ from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer
 
+SaveOn = Literal["turn", "message"]
+OnConflict = Literal["merge", "raise"]
+OnStoreError = Literal["degrade", "raise"]
+Refresh = Literal["never", "turn"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tiers:
-    """The stores, their writer and health, and the rules of saving; the fields are those of ``TieredSessionManager``."""
+    """The stores, their writer and health, and the rules of saving; the fields are those of ``TieredSessionManager``.
+
+    Raises:
+        ValueError: A field is out of range, or there is neither a hot nor a durable tier.
+    """
 
     hot: HotStore | None
     durable: Table | None
@@ -24,12 +33,35 @@ class Tiers:
     codec: Codec
     clock: Callable[[], float]
     ttl: TtlPolicy = field(default_factory=TtlPolicy)
+    save_on: SaveOn = "turn"
     flush_every: int = 5
-    on_conflict: Literal["merge", "raise"] = "merge"
-    on_store_error: Literal["degrade", "raise"] = "degrade"
+    on_conflict: OnConflict = "merge"
+    on_store_error: OnStoreError = "degrade"
+    refresh: Refresh = "never"
     resume_cold: bool = True
+    hot_deadline: float = 0.05
+    durable_deadline: float = 2.0
+    max_unsaved: int = 10_000
     hot_health: TierHealth = field(default_factory=TierHealth)
     durable_health: TierHealth = field(default_factory=TierHealth)
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("save_on", self.save_on, get_args(SaveOn)),
+            ("on_conflict", self.on_conflict, get_args(OnConflict)),
+            ("on_store_error", self.on_store_error, get_args(OnStoreError)),
+            ("refresh", self.refresh, get_args(Refresh)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        for name, number in (("flush_every", self.flush_every), ("max_unsaved", self.max_unsaved)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
+        for name, seconds in (("hot_deadline", self.hot_deadline), ("durable_deadline", self.durable_deadline)):
+            if not seconds > 0:
+                raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
+        if self.hot is None and self.durable is None:
+            raise ValueError("hot and durable are both None: pass hot=open_hot_store(url), durable=open_table(url), or both")
 
     @property
     def hot_survives(self) -> bool:

@@ -1,12 +1,63 @@
-"""Waiting on an event loop for work that runs on a thread."""
+"""Waiting: how long a turn waits for its save, on an event loop and off it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from concurrent.futures import Future
 
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.tiers import Tiers
+
 logger = logging.getLogger(__name__)
+
+_MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other writers keep overtaking it
+
+
+async def saved(conversation: Conversation, future: Future[None]) -> None:
+    """Wait until the first tier has it, within its deadline. A cancelled caller cancels nothing.
+
+    Raises:
+        StoreUnavailableError: It was not saved in time, and that is not to be put up with.
+        ConflictError: Someone else's change cannot be merged with it.
+    """
+    tiers, tier = conversation.tiers, conversation.waits_for
+    if tier == "nothing" and tiers.on_store_error == "degrade":
+        return
+    deadline = tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
+    waiter = awaitable(future)
+    try:
+        # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to.
+        end = time.monotonic() + max(deadline, _MOST_SECONDS)
+        while not (waiter.done() or conversation.overdue(deadline) or time.monotonic() > end):
+            await asyncio.wait([waiter], timeout=max(0.001, conversation.left(deadline)))
+        if not waiter.done():
+            if conversation.overdue(deadline):
+                health = tiers.durable_health if tier == "durable" else tiers.hot_health
+                health.failed(since=conversation.asked_at)
+            raise StoreUnavailableError("the tier did not answer in time")
+        waiter.result()
+    except StoreUnavailableError as error:
+        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, type(error).__name__)
+        if tiers.on_store_error == "raise":
+            raise StoreUnavailableError("the turn could not be saved in time; it is kept and saved later") from error
+
+
+def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
+    """Wait off an event loop until it is stored, within the durable tier's deadline.
+
+    Raises:
+        StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
+        ConflictError: Someone else's change cannot be merged with it.
+    """
+    try:
+        future.result(tiers.durable_deadline)
+    except (TimeoutError, StoreUnavailableError) as error:
+        if must or tiers.on_store_error == "raise":
+            raise StoreUnavailableError("no tier took it in time; it is kept and saved later") from error
+        logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:

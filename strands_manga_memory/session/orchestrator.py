@@ -1,0 +1,45 @@
+"""Orchestrator: the state of a Graph or Swarm, kept as a conversation without messages."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from strands.multiagent.base import MultiAgentBase
+
+from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.stores.codec import dump, load
+
+_FIELD = "state.multi"
+
+
+def restore(source: MultiAgentBase, conversation: Conversation) -> None:
+    """Open the conversation, and give the orchestrator its state if there is one.
+
+    Raises:
+        StoreUnavailableError: What is stored cannot be read.
+        CorruptRecordError: What is stored cannot be trusted.
+    """
+    if conversation.open() is not None and _FIELD in conversation.model.fields:
+        source.deserialize_state(load(conversation.model.fields[_FIELD]))
+
+
+def begin_run(conversation: Conversation) -> None:
+    """Take note that a run begins: if the conversation was deleted, the record begins anew.
+
+    Raises:
+        ConflictError: Someone else's change cannot be merged.
+        CorruptRecordError: What is stored cannot be trusted.
+    """
+    conversation.check()
+    conversation.model.deleted = False
+
+
+def request_save(source: MultiAgentBase, conversation: Conversation, *, is_over: bool = False) -> Future[None]:
+    """Save the orchestrator's state on the writer; flush it if the run ends with an interrupt."""
+    state = source.serialize_state()
+    with conversation.lock:
+        model = conversation.model
+        if not model.deleted:  # else the run began before that, nothing of it may come back
+            model.capture([], {_FIELD: dump(state)}, in_turn=False)
+            model.head.turns += is_over
+    return conversation.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,0 +1,47 @@
+"""Snapshot: an agent's states as a conversation keeps them, each in a field of its own, and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from strands import Agent, Snapshot
+from strands.types.content import Message
+
+from strands_manga_memory.stores.codec import dump, load
+
+logger = logging.getLogger(__name__)
+
+_FIELDS = {
+    "state": "state.agent",
+    "conversation_manager_state": "state.manager",
+    "interrupt_state": "state.interrupts",
+    "model_state": "state.model",
+}
+"""Fields of a conversation, by what Strands calls them."""
+
+
+def taken(agent: Agent) -> Snapshot:
+    """Return an agent's states without its messages, which are kept one by one."""
+    return agent.take_snapshot(preset="session", exclude=["messages"])
+
+
+def fields_of(snapshot: Snapshot) -> dict[str, bytes]:
+    """Return a snapshot as fields of a conversation."""
+    return {_FIELDS[name]: dump(value) for name, value in snapshot.data.items() if name in _FIELDS}
+
+
+def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, over: Mapping[str, Any]) -> None:
+    """Give an agent its messages and states; ``over`` is the data of a snapshot for what the fields lack."""
+    data = {**over, **{name: load(fields[field]) for name, field in _FIELDS.items() if field in fields}}
+    state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__
+    if state is not None and state.get("__name__") != used:
+        logger.warning(
+            "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state",
+            state.get("__name__"),
+            used,
+        )
+        del data["conversation_manager_state"]
+    data["messages"] = messages
+    agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={}))
