@@ -7,8 +7,9 @@ import logging
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.copies import Copies
+from strands_manga_memory.session.rebasing import Carried
 from strands_manga_memory.session.records import Stored
-from strands_manga_memory.session.window import Identity, Logged, parse_runs, shown_of
+from strands_manga_memory.session.window import Identity, Logged, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED
 
 logger = logging.getLogger(__name__)
@@ -152,31 +153,15 @@ class Merger:
         first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values())])
         log = copies.durable.log.history(first=first, committed=copies.durable.committed)
         there = {slot.identity for slot in log}
-        runs = {writer: set(parse_runs(text, record="head")) for writer, text in (hot.head.open if hot else {}).items()}
         with copies.lock:
             next_, version, epoch = max(durable.head.next, model.head.next), max(durable.version, model.version), model.epoch
             if hot is not None:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
-            carried = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: (slot.seq, slot.at))
-            turns = {slot.identity: slot.turn for slot in durable.slots if isinstance(slot, Logged)}
+            lacking = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: (slot.seq, slot.at))
+            carried = Carried.onto(durable, lacking, window=window, hot=hot, writer=model.writer)
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
-            model.rebase(
-                base,
-                carried=carried,
-                shown=shown_of(window, carried),
-                continued={
-                    slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns
-                },
-                granted=durable.head.next,
-                logged=there,
-                seen=hot.writers if hot else {},
-                open_elsewhere={
-                    writer: {slot.identity for slot in carried if slot.seq in seqs}
-                    for writer, seqs in runs.items()
-                    if writer != model.writer and any(slot.seq in seqs for slot in carried)
-                },
-            )
+            model.rebase(base, carried=carried, logged=there)
             model.epoch, model.touched = max(model.epoch, epoch), True
             copies.confirmed = None
-        logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(carried))
+        logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(lacking))

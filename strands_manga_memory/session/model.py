@@ -6,14 +6,15 @@ import dataclasses
 import itertools
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.numbering import Blocks
+from strands_manga_memory.session.rebasing import Carried, Rebase
 from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Stored, with_save
+from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
     Body,
     Identity,
@@ -28,20 +29,7 @@ from strands_manga_memory.session.window import (
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.hot import CLOSING
 
-_TURN_NUMBERS = 1000
-"""Sequence numbers set aside for a turn that is saved before its end, so that two writers' turns never interleave."""
-
-_MERGED_BY_KEY = ("meta", "state.agent")
-_ORCHESTRATOR = "state.multi"
-
-
-@dataclass(slots=True)
-class _Block:
-    """Sequence numbers set aside for a turn that is saved before its end, by the save of this number."""
-
-    next: int
-    end: int
-    number: int
+_NOTHING = Carried()
 
 
 class Model:
@@ -83,7 +71,7 @@ class Model:
         self.confirmed_number = self._flushed_number = self.number
         self.in_turn = False
         self.turn = 0
-        self._blocks: dict[int, _Block] = {}
+        self._blocks = Blocks()
         self._open_elsewhere: dict[str, Collection[Identity]] = {}
         self._renumbered = False
         self._last: Message | None = None
@@ -161,9 +149,9 @@ class Model:
             self.in_turn, self.touched = in_turn, True
         changed = dict(fields)
         if self.stale:
-            state = "state.agent"
-            changed = {state: _merged(self._live.get(state), fields[state], self.fields.get(state))} if state in fields else {}
-            changed |= {name: data for name, data in fields.items() if name == _ORCHESTRATOR}
+            changed = {name: data for name, data in fields.items() if name == ORCHESTRATOR}
+            if AGENT in fields:
+                changed[AGENT] = merged(fields[AGENT], before=self._live.get(AGENT), theirs=self.fields.get(AGENT))
         else:
             window = set(self.slots)
             evicted = [slot for slot in self.recent if slot not in window]
@@ -177,11 +165,11 @@ class Model:
     @property
     def meta(self) -> dict[str, Any]:
         """The metadata that users keep beside the conversation."""
-        return dict(load(self.fields.get("meta", b"{}")))
+        return dict(load(self.fields.get(META, b"{}")))
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
         """Set some of the metadata."""
-        self.fields = {**self.fields, "meta": dump({**self.meta, **changed})}
+        self.fields = {**self.fields, META: dump({**self.meta, **changed})}
         self.touched = True
 
     @property
@@ -206,16 +194,21 @@ class Model:
             self.head.active = now
         self._place(durable=durable)
         self.writers = with_save(self.writers, self.writer, self.number)
-        own = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged) and slot.order > 0]
-        turn = {slot.seq for slot in own if slot.turn == self.turn} if self.in_turn else set()
-        self.head.open.pop(self.writer, None)
-        logged = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged)] if self._open_elsewhere else []
-        for writer, messages in self._open_elsewhere.items():
-            self.head.open[writer] = runs_text(sorted({slot.seq for slot in logged if slot.identity in messages}))
-        if turn:
-            self.head.open[self.writer] = runs_text(sorted(turn))
+        self._note_open_turns()
         self.head.pending = runs_text(sorted(self.pending))
         return self._draft(version=self.version + 1, ttl=ttl, durable=durable)
+
+    def _note_open_turns(self) -> None:
+        """Enter into the head which turns are not finished: ours, and those of others that we carry."""
+        self.head.open.pop(self.writer, None)
+        if not (self.in_turn or self._open_elsewhere):
+            return
+        logged = self._logged()
+        for writer, messages in self._open_elsewhere.items():
+            self.head.open[writer] = runs_text(sorted({slot.seq for slot in logged if slot.identity in messages}))
+        turn = {slot.seq for slot in logged if slot.order > 0 and slot.turn == self.turn} if self.in_turn else set()
+        if turn:
+            self.head.open[self.writer] = runs_text(sorted(turn))
 
     def as_stored(self) -> Draft:
         """Return what a tier has, just as it is: nobody's save."""
@@ -241,29 +234,18 @@ class Model:
 
     def _place(self, *, durable: bool) -> None:
         """Give every new message its number in the log and every new body its own."""
-        new = [slot for slot in self.recent if slot.seq == 0]
-        foreign: dict[int, _Block] = {}
-        for slot in new:
+        foreign = Blocks()
+        for slot in (slot for slot in self.recent if slot.seq == 0):
             is_foreign = any(slot.identity in messages for messages in self._open_elsewhere.values())
-            blocks = foreign if is_foreign else self._blocks
-            block = blocks.get(slot.turn)
             is_open = is_foreign or (self.in_turn and slot.turn == self.turn)
-            if is_open and (block is None or block.next == block.end):
-                block = blocks[slot.turn] = _Block(self.head.next, self.head.next + _TURN_NUMBERS, self.number)
-                self.head.next = block.end
-            if block is not None and block.next < block.end:
-                slot.seq = block.next
-                block.next += 1
-            else:
-                slot.seq = self.head.next
-                self.head.next += 1
+            blocks = foreign if is_foreign else self._blocks
+            slot.seq = blocks.take(slot.turn, self.head, is_open=is_open, save=self.number)
             if durable:
                 self.pending.add(slot.seq)
         for slot in (slot for slot in self.recent if slot.order and not slot.number):
             slot.number = self.number
-        last = self._blocks.get(self.turn)
-        if last is not None and not self.in_turn and self.head.next == last.end:
-            self.head.next = last.end = last.next
+        if not self.in_turn:
+            self._blocks.give_back(self.turn, self.head)
         for body in self.slots:
             if isinstance(body, Body) and body.number == 0:
                 self.head.bodies += 1
@@ -288,8 +270,7 @@ class Model:
         self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
         self.pending -= stored.keys()
         self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
-        unsafe = {self.turn, *(slot.turn for slot in self.recent)}
-        self._blocks = {turn: block for turn, block in self._blocks.items() if turn in unsafe}
+        self._blocks.keep({self.turn, *(slot.turn for slot in self.recent)})
         self._flushed_number = max(self._flushed_number, draft.writers.get(self.writer, 0))
         if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
             self.version = max(self.version, draft.version)
@@ -299,137 +280,53 @@ class Model:
         if self.keeps_window:
             self.slots = matched(messages, self.slots)
 
-    def rebase(
-        self,
-        stored: Stored,
-        *,
-        carried: Sequence[Logged] = (),
-        shown: Sequence[Slot] = (),
-        continued: Mapping[int, int] = MappingProxyType({}),
-        granted: int = 0,
-        logged: Collection[Identity] = (),
-        seen: Mapping[str, int] = MappingProxyType({}),
-        open_elsewhere: Mapping[str, Collection[Identity]] = MappingProxyType({}),
-    ) -> None:
+    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Collection[Identity] = ()) -> None:
         """Put what this process appended onto what someone else has stored: their window, then our whole turns.
 
         Their evictions and manager state stand; ``state.agent`` and ``meta`` are merged by top-level key, ours last.
 
         Args:
             stored: What is stored.
-            carried: Messages of others that it lacks. They come before our own, and get new numbers, except where they continue
-                a turn within the numbers that were set aside for it.
-            shown: What a window shows of them.
-            continued: Turns among them that ``stored`` has in part, with their numbers there.
-            granted: Numbers below this one are taken or set aside there.
+            carried: What others have saved that it lacks; it comes before our own.
             logged: Messages that are in its log for certain.
-            seen: Saves of others, beside those of ``stored``, that the result includes.
-            open_elsewhere: Carried messages of turns that others have not finished, by writer.
 
         Raises:
             ConflictError: An interrupt is active on either side; it cannot be merged.
         """
-        if _interrupted(self.fields) or _interrupted(stored.fields) or _waits(stored.fields):
+        if is_interrupted(self.fields) or is_interrupted(stored.fields) or run_waits(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
-        known = self._known_to(stored)
-        slots = [*self.slots, *self.recent, *self._of_turn]
-        ours = {id(slot): slot for slot in slots if isinstance(slot, Logged) and slot.order}
-        again = {slot.identity for slot in carried}
-        ours = {key: slot for key, slot in ours.items() if slot.identity not in again}
-        lacking = (slot for slot in ours.values() if slot.number == 0 or slot.number > known)
-        mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
-        # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
-        # unless the save that set them aside was refused, or someone else gave the first part other ones.
-        split = {slot.turn for slot in mine} | ({self.turn} if self.in_turn else set())
-        begun = {slot.identity: slot for slot in ours.values() if slot.turn in split and slot not in mine}
-        renamed: dict[int, int] = {}
-        moved: list[Logged] = []
-        unfinished = set(parse_runs(stored.head.open.get(self.writer, ""), record="head"))
-        for there in [slot for slot in stored.slots if isinstance(slot, Logged)]:
-            own = begun.get(there.identity)
-            if own is not None:
-                if there.seq != own.seq:
-                    self._blocks.pop(own.turn, None)
-                    moved.append(there)
-                own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
-                renamed[own.turn] = there.turn
-            elif there.seq in unfinished and there.turn in split:  # our window has it in another form, or not at all
-                there.order, there.number = 1, known
-                begun[there.identity] = there
-        self._blocks = {turn: block for turn, block in self._blocks.items() if known >= block.number}
-        kept = [slot for slot in stored.slots if not (isinstance(slot, Logged) and slot.identity in begun)]
-        old_turns = sorted({slot.turn for slot in mine} - {slot.turn for slot in begun.values()})
-        head = dataclasses.replace(stored.head, open=dict(stored.head.open))
-        head.messages += len(mine) + len(carried)
-        awaited = set(parse_runs(stored.head.pending, record="head"))
-        continued = {**{slot.turn: slot.turn for slot in carried if slot.seq in awaited}, **continued}
-        new_turns = sorted({slot.turn for slot in carried} - continued.keys())
-        fresh = {**continued, **{turn: head.turns + count for count, turn in enumerate(new_turns, 1)}}
-        head.turns += len(new_turns)
-        for slot in carried:
-            slot.turn, slot.order = fresh[slot.turn], next(self._foreign_orders)
-            first = min((s.seq for s in stored.slots if isinstance(s, Logged) and s.turn == slot.turn), default=0)
-            is_set_aside = slot.seq in awaited or (first and first < slot.seq < first + _TURN_NUMBERS <= granted)
-            slot.seq, slot.number = (slot.seq if is_set_aside else 0), 0
-            slot.record = dump({**load(slot.record), "turn": slot.turn})
-        renumbered = {turn: head.turns + count for count, turn in enumerate(old_turns, 1)}
-        head.turns += len(renumbered)
-        numbers = {**renamed, **renumbered}
-        self.turn = numbers.get(self.turn, self.turn)
-        for slot in mine:
-            if slot.turn not in self._blocks:
-                slot.seq, slot.number = 0, 0
-            if numbers.get(slot.turn, slot.turn) != slot.turn:
-                slot.record = dump({**load(slot.record), "turn": numbers[slot.turn]})
-        for slot in (*begun.values(), *mine):
-            slot.turn = numbers.get(slot.turn, slot.turn)
-        self._blocks = {numbers.get(turn, turn): block for turn, block in self._blocks.items() if turn not in renumbered}
-        if moved and all(slot.seq in unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
-            first, last = min(slot.seq for slot in moved), max(slot.seq for slot in moved)
-            self._blocks[moved[0].turn] = _Block(last + 1, first + _TURN_NUMBERS, known)
-        parts = {slot.turn for slot in shown if isinstance(slot, Logged)} & set(continued.values())
-        earlier = [slot for slot in kept if isinstance(slot, Logged) and slot.turn in parts]
-        kept = [slot for slot in kept if slot not in earlier]
-        fields = dict(stored.fields)
-        for name in _MERGED_BY_KEY:
-            if name in self.fields:
-                fields[name] = _merged(self._stored_fields.get(name), self.fields[name], stored.fields.get(name))
-        if _ORCHESTRATOR in self.fields:  # a run is one thing; the later one stands
-            fields[_ORCHESTRATOR] = self.fields[_ORCHESTRATOR]
-        self.pending = set(parse_runs(stored.head.pending, record="head"))
-        self.pending |= {slot.seq for slot in (*carried, *mine) if slot.seq}
-        # Of what we have beside that only what is stored under the same number is of use.
-        there_by_seq = {slot.seq: (slot.identity, slot.revision) for slot in stored.slots if isinstance(slot, Logged)}
-        unknown = None if self._renumbered else set(self.pending)
-        self.recent = [
-            slot
-            for slot in self.recent
-            if slot not in mine
-            and (
-                there_by_seq.get(slot.seq) == (slot.identity, slot.revision)
-                or (unknown and slot.seq in unknown - there_by_seq.keys())
-            )
-        ]
-        held = {slot.seq: slot for slot in self.recent}  # one object for one message, or it could get two numbers
-        kept = [held.get(slot.seq, slot) if isinstance(slot, Logged) else slot for slot in kept]
-        earlier = [held.get(slot.seq, slot) for slot in earlier]
-        self._renumbered = False
-        self.recent += [*carried, *mine]
-        self.epoch = stored.epoch + (stored.state == CLOSING)
-        self.version = stored.version
-        self.writers = {**seen, **{writer: max(n, seen.get(writer, 0)) for writer, n in stored.writers.items()}}
-        self.head, self.fields, self._stored_fields = head, fields, dict(stored.fields)
+        rebase = Rebase(stored, known=self._known_to(stored), writer=self.writer, blocks=self._blocks, carried=carried)
+        rebase.sort_out(self._appended(), logged=logged, open_turn=self.turn if self.in_turn else None)
+        for slot in carried.messages:
+            slot.order = next(self._foreign_orders)
+        still_of_use = rebase.still_of_use(self.recent, renumbered=self._renumbered)
+        self.recent = [*still_of_use, *carried.messages, *rebase.mine]
         if self.keeps_window:
-            self.slots = [*kept, *earlier, *shown, *sorted(begun.values(), key=lambda slot: slot.seq), *mine]
-        self._open_elsewhere = dict(open_elsewhere)
+            self.slots = rebase.window(still_of_use)
+        self.turn = rebase.turns.get(self.turn, self.turn)
+        self.pending, self.head, self._renumbered = rebase.pending, rebase.head, False
+        self.fields = rebased(self.fields, before=self._stored_fields, theirs=stored.fields)
+        self._stored_fields = dict(stored.fields)
+        self.epoch, self.version = stored.epoch + (stored.state == CLOSING), stored.version
+        seen = carried.seen
+        self.writers = {**seen, **{writer: max(number, seen.get(writer, 0)) for writer, number in stored.writers.items()}}
+        self._open_elsewhere = dict(carried.open_turns)
         # What only repeats what is stored would be a conflict for everyone else.
-        self.touched = bool(mine or carried or begun) or fields != stored.fields or self.confirmed_number < self.number
+        has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
+        self.touched = has_news or self.confirmed_number < self.number
         self.stale = True
+
+    def _logged(self) -> list[Logged]:
+        """Return the messages of the log that are at hand; some twice."""
+        return [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged)]
+
+    def _appended(self) -> list[Logged]:
+        """Return the messages at hand that this process has to store, each once."""
+        return list({id(slot): slot for slot in (*self._logged(), *self._of_turn) if slot.order}.values())
 
     def saved_identities(self) -> set[Identity]:
         """Return what a tier has confirmed of the messages that this process appended."""
-        ours = [slot for slot in (*self.slots, *self.recent, *self._of_turn) if isinstance(slot, Logged) and slot.order]
-        return {slot.identity for slot in ours if 0 < slot.number <= self.confirmed_number}
+        return {slot.identity for slot in self._appended() if 0 < slot.number <= self.confirmed_number}
 
     def is_known_to(self, stored: Stored) -> bool:
         """Tell whether ``stored`` includes a save of ours."""
@@ -445,8 +342,7 @@ class Model:
     def is_doubtful(self, stored: Stored) -> bool:
         """Tell whether a tier had confirmed messages of ours that ``stored`` may lack."""
         known, saved = self._known_to(stored), max(self.confirmed_number, self._flushed_number)
-        ours = [slot for slot in (*self.slots, *self.recent) if isinstance(slot, Logged) and slot.order]
-        return any(known < slot.number <= saved for slot in ours)
+        return any(known < slot.number <= saved for slot in self._logged() if slot.order)
 
     def resequence(self, *, garbage: Iterable[int], beyond: int, first: int = 0) -> None:
         """Give every message from ``first`` on that the durable tier lacks a new number: others are stored under theirs."""
@@ -467,7 +363,7 @@ class Model:
             slot.seq = 0
             slot.order = slot.order or next(self._foreign_orders)
         self.pending = {seq for seq in self.pending if seq < first}
-        self._blocks, self._renumbered = {}, True
+        self._blocks, self._renumbered = Blocks(), True
         self.head.next = max(self.head.next, beyond)
         self.head.garbage = ",".join(map(str, garbage))
         self.touched = True
@@ -506,18 +402,3 @@ class Model:
         }
         ids = {identity for messages in self._open_elsewhere.values() for identity in messages}
         return {s.tracking_id for s in self.slots if isinstance(s, Logged) and (s.seq in seqs or s.identity in ids)}
-
-
-def _interrupted(fields: Mapping[str, bytes]) -> bool:
-    return bool("state.interrupts" in fields and load(fields["state.interrupts"]).get("activated"))
-
-
-def _waits(fields: Mapping[str, bytes]) -> bool:
-    return _ORCHESTRATOR in fields and load(fields[_ORCHESTRATOR]).get("status") == "interrupted"
-
-
-def _merged(before: bytes | None, ours: bytes, theirs: bytes | None) -> bytes:
-    """Return the object ``theirs`` with the top-level keys that changed between ``before`` and ``ours``."""
-    old, new, merged = load(before or b"{}"), load(ours), load(theirs or b"{}")
-    merged |= {key: value for key, value in new.items() if key not in old or old[key] != value}
-    return dump({key: value for key, value in merged.items() if key in new or key not in old})

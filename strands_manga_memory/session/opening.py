@@ -13,8 +13,8 @@ from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.flushing import Flusher
 from strands_manga_memory.session.merging import Merger
 from strands_manga_memory.session.records import Stored
+from strands_manga_memory.session.states import is_interrupted
 from strands_manga_memory.session.window import mended
-from strands_manga_memory.stores.codec import load
 from strands_manga_memory.stores.hot import DELETED
 
 logger = logging.getLogger(__name__)
@@ -153,9 +153,8 @@ class Opening:
     def _shown(self, cut: set[str]) -> list[Message]:
         with self._copies.lock:
             model = self._copies.model
-            interrupted = load(model.fields.get("state.interrupts", b"{}")).get("activated", False)
             model.head.open = {}
-            messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=bool(interrupted))
+            messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=is_interrupted(model.fields))
             model.show(messages)
             return messages
 

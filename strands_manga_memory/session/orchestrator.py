@@ -7,9 +7,8 @@ from concurrent.futures import Future
 from strands.multiagent.base import MultiAgentBase
 
 from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.states import ORCHESTRATOR
 from strands_manga_memory.stores.codec import dump, load
-
-_FIELD = "state.multi"
 
 
 def restore(source: MultiAgentBase, conversation: Conversation) -> None:
@@ -19,8 +18,8 @@ def restore(source: MultiAgentBase, conversation: Conversation) -> None:
         StoreUnavailableError: What is stored cannot be read.
         CorruptRecordError: What is stored cannot be trusted.
     """
-    if conversation.open() is not None and _FIELD in conversation.model.fields:
-        source.deserialize_state(load(conversation.model.fields[_FIELD]))
+    if conversation.open() is not None and ORCHESTRATOR in conversation.model.fields:
+        source.deserialize_state(load(conversation.model.fields[ORCHESTRATOR]))
 
 
 def begin_run(conversation: Conversation) -> None:
@@ -40,6 +39,6 @@ def request_save(source: MultiAgentBase, conversation: Conversation, *, is_over:
     with conversation.lock:
         model = conversation.model
         if not model.deleted:  # else the run began before that, nothing of it may come back
-            model.capture([], {_FIELD: dump(state)}, in_turn=False)
+            model.capture([], {ORCHESTRATOR: dump(state)}, in_turn=False)
             model.head.turns += is_over
     return conversation.request(flush=is_over and state.get("status") == "interrupted")

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.session import TieredSessionManager, manager
+from strands_manga_memory.session import TieredSessionManager, live_agent
 from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers
 from tests.faults import talk
@@ -91,7 +91,7 @@ def _worker(stores: Stores, ledger: Ledger, save_on: SaveOn, seed: int, turns: i
 def _work(parent: Child, stores: Stores, ledger: Ledger, save_on: SaveOn, rng: random.Random, turns: int) -> None:
     logging.disable(logging.CRITICAL)
     # Often a turn is saved in its middle, as one of more than a second would be.
-    manager._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
+    live_agent._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
     sessions = stores.manager(ledger.session, save_on=save_on, flush_every=rng.choice([1, 2, 5]))
     window = ledger.window_size
     trimmer = SlidingWindowConversationManager(window, should_truncate_results=False) if window else None

@@ -11,7 +11,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session import manager as manager_module
+from strands_manga_memory.session import live_agent
 from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
@@ -120,7 +120,7 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
 
 def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker is lost in the middle of its turn, after that was saved in part."""
-    monkeypatch.setattr(manager_module, "_PENDING_SECONDS", 0.001)
+    monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.001)
     for number, kind in enumerate(["text", "tool", "text", "sequential"]):
         process = new_process(way.stores, save_on=way.save_on)
         assert talk.problems(process.agent.messages) == []
@@ -152,7 +152,7 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
 def test_another_writer_comes_in_the_middle_of_a_turn(
     new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
-    monkeypatch.setattr(manager_module, "_PENDING_SECONDS", 0.001)
+    monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.001)
     one = new_process(way.stores, save_on=way.save_on)
     one.agent("a0 tool")
     calls: list[int] = []
