@@ -35,6 +35,8 @@ class Conversation:
     All I/O after ``open`` runs on the writer, in order; only a flush may run beside the next turn's save.
 
     Attributes:
+        place: Where it is kept.
+        tiers: What it shares with the other conversations of its manager.
         error: What ``check`` raises: someone else's change cannot be merged, or what is stored is damaged.
         possible_loss: Whether the hot tier may have had turns that were gone when it was opened.
     """

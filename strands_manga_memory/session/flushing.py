@@ -44,7 +44,7 @@ class Flusher:
         """Try to flush what the hot tier has confirmed; False if it takes more than that."""
         with self._copies.durable_lock:
             confirmed = self._copies.confirmed
-            return confirmed is not None and self._refused(confirmed) is None
+            return confirmed is not None and self._store(confirmed) is None
 
     def flush_as_stored(self, stored: Stored) -> None:
         """Flush what the hot tier has, just as it is.
@@ -85,7 +85,7 @@ class Flusher:
                 self._saver.save()
             # While the hot tier is up it decides what the next message's number is, so only what it confirmed is flushed.
             draft = copies.confirmed if hot_is_up and copies.confirmed else copies.unconfirmed()
-            refused = self._refused(draft)
+            refused = self._store(draft)
             if refused is None:
                 return
             with copies.comparing():
@@ -93,7 +93,7 @@ class Flusher:
             if copies.model.deleted:
                 return
 
-    def _refused(self, draft: Draft) -> Draft | None:
+    def _store(self, draft: Draft) -> Draft | None:
         """Store ``draft`` in the durable tier; return what was refused, because something else than expected is there."""
         copies, durable = self._copies, self._durable
         if durable.expect is None and any(isinstance(slot, Logged) and slot not in draft.pending for slot in draft.slots):

@@ -1,4 +1,4 @@
-"""Model: a conversation as this process wants it stored, and how it is rebased onto what someone else has stored. Pure."""
+"""Model: a conversation as this process wants it stored. Pure."""
 
 from __future__ import annotations
 

@@ -65,15 +65,7 @@ class Opening:
         self.possible_loss = False
 
     def open(self, *, inspect: bool) -> list[Message] | None:
-        """Read the conversation from both tiers and take over the later copy; return its messages, or None if it is new.
-
-        Args:
-            inspect: Only look: its time to live is not touched, and nothing is written.
-
-        Raises:
-            StoreUnavailableError: What is stored cannot be read.
-            CorruptRecordError: What is stored cannot be trusted.
-        """
+        """Take over the later copy, or begin a new incarnation, as ``Conversation.open`` says."""
         tiers = self._copies.tiers
         opened = read_tiers(self._copies, touch=tiers.ttl.refreshed_by_reads and not inspect)
         latest = opened.latest
