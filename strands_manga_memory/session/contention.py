@@ -29,4 +29,4 @@ def tries(what: str) -> Iterator[int]:
         yield number
         if time.monotonic() > end:
             raise ContendedError(f"{what} keeps changing; the save is put off")
-        time.sleep(_random.uniform(0.0, min(0.05, 0.0005 * 2**number)))
+        time.sleep(_random.uniform(0.0, min(0.05, 0.0005 * 2 ** min(number, 10))))
