@@ -139,7 +139,7 @@ class Flusher:
         collision, added, was_deleted = durable.collision, durable.added, model.deleted
         stored = durable.load()
         committed = durable.committed
-        if collision is not None and (stored is None or (stored.state != DELETED and stored.is_part_of(draft.writers))):
+        if collision is not None and self._is_known(stored, draft):
             if self._moved_on():
                 return
             self._give_way(collision)
@@ -162,6 +162,13 @@ class Flusher:
         )
         if copies.hot_is_up and copies.is_dirty and not model.deleted:
             self._saver.save()
+
+    @staticmethod
+    def _is_known(stored: Stored | None, draft: Draft) -> bool:
+        """Tell whether ``draft`` was made on top of ``stored``; on top of a tombstone, if it begins another life."""
+        if stored is not None and stored.state == DELETED:
+            return stored.epoch < draft.epoch
+        return stored is None or stored.is_part_of(draft.writers)
 
     def _moved_on(self) -> bool:
         """Take over what others have saved in the hot tier meanwhile; what is stored under our numbers may be just that."""
