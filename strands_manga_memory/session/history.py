@@ -29,10 +29,11 @@ def history(copies: Copies, *, after: int = 0) -> Iterator[Logged]:
         loose |= {slot.seq: slot for slot in copies.hot.read_log(missing)}
     waiting = sorted(loose)
     for slot in copies.durable.history(first=first):
-        while waiting and waiting[0] <= slot.seq:
-            seq = waiting.pop(0)
-            if seq != slot.seq:
-                yield loose[seq]
+        while waiting and waiting[0] < slot.seq:
+            yield loose[waiting.pop(0)]
+        if waiting and waiting[0] == slot.seq:  # it was flushed just now, perhaps in an earlier revision
+            same = loose[waiting.pop(0)]
+            slot = max(slot, same, key=lambda one: one.revision) if same.identity == slot.identity else slot
         yield slot
     yield from (loose[seq] for seq in waiting)
     yield from unplaced
