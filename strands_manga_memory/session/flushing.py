@@ -96,6 +96,7 @@ class Flusher:
     def _store(self, draft: Draft) -> Draft | None:
         """Store ``draft`` in the durable tier; return what was refused, because something else than expected is there."""
         copies, durable = self._copies, self._durable
+        durable.collision = None  # that of an earlier try says nothing about this one
         if durable.expect is None and any(isinstance(slot, Logged) and slot not in draft.pending for slot in draft.slots):
             return draft  # the tier had the conversation's log, and now it has not even its head
         self._fetch_pending(draft)
@@ -142,7 +143,7 @@ class Flusher:
         if collision is not None and self._is_known(stored, draft):
             if self._moved_on():
                 return
-            self._give_way(collision)
+            self._give_way(collision, stored)
         else:
             self._compare(draft, stored)
         held = {slot.identity: slot.seq for slot in draft.pending}
@@ -178,11 +179,16 @@ class Flusher:
         self._merger.reconcile(stored)
         return True
 
-    def _give_way(self, collision: int) -> None:
+    def _give_way(self, collision: int, stored: Stored | None) -> None:
         """Leave the numbers from ``collision`` on to what someone else has stored there."""
-        *_, beyond = self._durable.log.beyond(collision)
-        with self._copies.lock:
-            self._copies.model.resequence(garbage=[collision], beyond=beyond, first=collision)
+        copies, durable = self._copies, self._durable
+        if stored is not None and any(collision in run for run in durable.committed):
+            self._merger.join(stored, copies.read_hot())
+            return
+        *_, beyond = durable.log.beyond(collision)
+        with copies.lock:
+            copies.carries = True
+            copies.model.resequence(garbage=[collision], beyond=beyond, first=collision)
 
     def _compare(self, draft: Draft, stored: Stored | None) -> None:
         """Take note of it if the durable tier has lost everything, or has the draft already."""
@@ -190,6 +196,7 @@ class Flusher:
         if stored is None:
             *_, beyond = self._durable.log.beyond(1)
             with copies.lock:
+                copies.carries = True
                 copies.model.log_anew(beyond=beyond)
         elif stored.covers(draft.writers):
             with copies.lock:

@@ -87,6 +87,7 @@ class Rebase:
         self._known = known
         self._blocks = blocks
         self._carried = carried
+        self._again = {slot.identity for slot in carried.messages}
         self._continued: dict[int, int] = {}
         # Messages that the durable tier lacks, and those of our turn that was stored before its end.
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
@@ -98,8 +99,7 @@ class Rebase:
 
     def sort_out(self, ours: Iterable[Logged], *, logged: Collection[Identity], open_turn: int | None) -> None:
         """Tell what is stored of ours from what is not; ``logged`` is in the log there for certain."""
-        again = {slot.identity for slot in self._carried.messages}
-        own = [slot for slot in ours if slot.identity not in again]
+        own = [slot for slot in ours if slot.identity not in self._again]
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
@@ -177,7 +177,7 @@ class Rebase:
         """
         there = {slot.seq: (slot.identity, slot.revision) for slot in self._logged}
         unknown = set() if renumbered else self.pending - there.keys()
-        kept = [slot for slot in recent if slot not in self.mine]
+        kept = [slot for slot in recent if slot not in self.mine and slot.identity not in self._again]
         return [slot for slot in kept if there.get(slot.seq) == (slot.identity, slot.revision) or slot.seq in unknown]
 
     def window(self, held: Iterable[Logged]) -> list[Slot]:
