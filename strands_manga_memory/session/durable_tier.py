@@ -14,7 +14,6 @@ from strands_manga_memory.session.log import SegmentLog
 from strands_manga_memory.session.records import (
     Draft,
     Head,
-    Kind,
     Place,
     Save,
     Segment,
@@ -248,11 +247,11 @@ class DurableTier:
         return item is not None
 
     def bury(self, *, epoch: int) -> int:
-        """Replace the head by a tombstone, then delete everything else of the conversation; return the tombstone's epoch."""
+        """Replace the head, a damaged one too, by a tombstone, then delete everything else; return the tombstone's epoch."""
         while True:
-            self._item = self._table.get(*self._place.head_key)
+            self._item = self._intact_head()
             epoch = max(epoch, self.expect[0] + 1 if self.expect else 1)
-            beyond = self.log.beyond(1)[-1] + _SEQ_STEP_AFTER_DELETE
+            beyond = self.log.last_first() + _SEQ_STEP_AFTER_DELETE
             head = Head(created=self._clock(), active=self._clock(), next=beyond, first=beyond, since=epoch)
             parts = {"base": dump({}), "clear": dump({"place": [epoch, 0, DELETED]}), "head": dump(head.to_dict())}
             if self._put_head(epoch, 0, DELETED, None, parts):
@@ -264,9 +263,21 @@ class DurableTier:
         self.segments = []
         return epoch
 
+    def _intact_head(self) -> Item | None:
+        """Return of the head's item what a tombstone is to be compared with; delete one that is too damaged for that."""
+        needed = {"session_id": str, "sk": str, "epoch": int, "version": int}
+        try:
+            item = self._table.get(*self._place.head_key)
+            if item is None or all(type(item.get(name)) is kind for name, kind in needed.items()):
+                return item and {name: item[name] for name in needed}
+        except CorruptRecordError as error:
+            logger.debug("error=<%s> | deleting a head that cannot be read", error)
+        self._table.delete(*self._place.head_key)
+        return None
 
-def members(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield kind and id of the conversations that a table has of a session."""
-    for row in table.query(session, attributes=["member"]):
-        if str(row["sk"]).endswith("#HEAD") and row.get("member"):
-            yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
+
+def members(table: Table, session: str) -> Iterator[Place]:
+    """Yield the places of the conversations that a table has of a session, damaged ones too."""
+    for row in table.query(session, attributes=[]):
+        if str(row["sk"]).endswith("#HEAD"):
+            yield Place(session, str(row["sk"]).removesuffix("#HEAD"))

@@ -108,6 +108,12 @@ class SegmentLog:
         segments = [(self._first(item), self._last(item)) for item in items if not self._is_part(item)]
         return [*(first for first, _ in segments), max((last + 1 for _, last in segments), default=seq)]
 
+    def last_first(self) -> int:
+        """Return the first number of the last segment, found by its key alone; 0 if there is none."""
+        low, high = self._place.log_key(1)[1], self._place.log_key(_LAST_SEQ)[1]
+        items = self._table.query(self._place.session, first=low, last=high, reverse=True, attributes=[])
+        return next((self._first(item) for item in items if not self._is_part(item)), 0)
+
     def rewrite(self, changed: Sequence[Logged]) -> None:
         """Replace messages by later revisions of themselves, also in segments that nobody has committed.
 

@@ -276,18 +276,17 @@ class TieredSessionManager(SessionManager[Agent]):
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
         """
-        conversations = self._conversations.copy()
-        for kind, id_ in self._stored_members():
-            if (kind, id_) not in conversations:
-                conversations[kind, id_] = self._new_conversation(kind, id_)
-        for conversation in conversations.values():
-            self._tiers.writer.submit(conversation.place, conversation.bury).result()
+        conversations = {conversation.place: conversation for conversation in self._conversations.values()}
+        for place in self._stored_places() - conversations.keys():
+            conversations[place] = Conversation(place, self._tiers, base=self._ids)
+        for place, conversation in conversations.items():
+            self._tiers.writer.submit(place, conversation.bury).result()
         entry = directory_key(self._storage_id, self._ids)
         if entry is not None and self._tiers.durable is not None:
             self._tiers.durable.delete(*entry)
 
-    def _stored_members(self) -> set[tuple[Kind, str]]:
-        own: set[tuple[Kind, str]] = {("A", self._agent_id(None))}
+    def _stored_places(self) -> set[Place]:
+        own = {Place.of(self._storage_id, "A", self._agent_id(None))}
         return own if self._tiers.durable is None else own | set(members(self._tiers.durable, self._storage_id))
 
     @contextmanager

@@ -194,6 +194,41 @@ def test_a_live_agent_does_not_write_over_a_record_that_was_damaged_meanwhile(
     assert valkey.hgetall(key) == kept
 
 
+def test_a_damaged_conversation_can_be_deleted(new_process: NewProcess, services: Stores, valkey: redis.Redis) -> None:
+    """To delete it is the way out, and what is deleted stays deleted."""
+    table = open_table(services.durable)
+    damages: list[dict[str, Any]] = [
+        {"epoch": "x"},
+        {"version": 7},
+        {"data": b"?"},
+        {"parts": "many"},
+        {"member": "nobody"},
+        {},
+    ]
+    for damage in damages:
+        process = conversation(new_process, services)
+        session = process.manager.session_id
+        process.lose()
+        key: bytes = next(valkey.scan_iter(f"*:c:{session}/A:librarian"))
+        valkey.hset(key, mapping={"v": "x", "f:head": b"?", "f:window": "1-"})
+        rows: list[Any] = [row for row in table.query(session) if "librarian" in str(row["sk"])]
+        for row in rows:
+            table.put({**row, **({"last": "x", "data": b"?"} if "LOG" in row["sk"] else damage)})
+        manager = services.manager(session)
+        with pytest.raises(CorruptRecordError):
+            manager.exists("librarian")
+        manager.delete_session()
+        assert not manager.exists("librarian")
+        assert [row["sk"] for row in table.query(session, first="A:l", attributes=[])] == ["A:librarian#HEAD"]
+        found = new_process(services)
+        assert found.agent.messages == []
+        found.agent("t9 text")
+        found.manager.flush()
+        assert new_process(Stores(None, services.durable)).agent.messages == found.agent.messages
+        found.manager.delete_session()
+    table.close()
+
+
 @pytest.mark.parametrize("what", ["codec", "head"])
 def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores, what: str) -> None:
     process = conversation(new_process, stores)
