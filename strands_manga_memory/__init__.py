@@ -25,6 +25,17 @@ if TYPE_CHECKING:
         StoreUnavailableError,
     )
     from strands_manga_memory.facade import MangaMemory
+    from strands_manga_memory.mcp import (
+        BreakerEvent,
+        BreakerMiddleware,
+        BreakerPolicy,
+        CircuitBreaker,
+        GuardedMCPTools,
+        GuardedTool,
+        ServerSupervisor,
+        SharedBreakers,
+        guard_tool,
+    )
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
     from strands_manga_memory.stores import (
@@ -60,6 +71,17 @@ _HOME = {
         "StoreUnavailableError",
     ),
     "facade": ("MangaMemory",),
+    "mcp": (
+        "BreakerEvent",
+        "BreakerMiddleware",
+        "BreakerPolicy",
+        "CircuitBreaker",
+        "GuardedMCPTools",
+        "GuardedTool",
+        "ServerSupervisor",
+        "SharedBreakers",
+        "guard_tool",
+    ),
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
     "stores": (
@@ -81,13 +103,19 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "SESSIONS",
     "USER_MEMORY",
+    "BreakerEvent",
+    "BreakerMiddleware",
+    "BreakerPolicy",
     "BudgetPlan",
+    "CircuitBreaker",
     "Codec",
     "ConflictError",
     "ContextBudgetError",
     "ConversationScope",
     "CorruptRecordError",
     "DynamoDBTable",
+    "GuardedMCPTools",
+    "GuardedTool",
     "HotStore",
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",
@@ -96,8 +124,10 @@ __all__ = [
     "MangaMemoryError",
     "RedisHotStore",
     "SQLiteTable",
+    "ServerSupervisor",
     "SessionStats",
     "SessionSweeper",
+    "SharedBreakers",
     "StoreError",
     "StoreUnavailableError",
     "Table",
@@ -105,6 +135,7 @@ __all__ = [
     "TokenCounter",
     "TtlPolicy",
     "budget_plan",
+    "guard_tool",
     "open_hot_store",
     "open_table",
 ]

@@ -7,7 +7,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from strands.tools.mcp import MCPClient
+
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools, SharedBreakers, user_of_call
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
@@ -39,6 +42,8 @@ class MangaMemory:
         self._settings = dict(settings or {})
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, TieredSessionManager] = {}
+        self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
+        self._guards_asked: weakref.WeakKeyDictionary[GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
 
     @classmethod
     def open(
@@ -122,6 +127,37 @@ class MangaMemory:
         await manager.prefetch(scope.agent_id)
         self._prefetched[scope] = manager
 
+    def guard(
+        self, client: MCPClient, policy: BreakerPolicy | None = None, *, shared: bool = False, **settings: Any
+    ) -> GuardedMCPTools:
+        """Return the tools of an MCP server, each behind a breaker: ``Agent(tools=[memory.guard(client)])``.
+
+        The same client gives the same object as long as it is in use, so that all agents of the process share its breakers.
+
+        Args:
+            client: The connection.
+            policy: Of the tools that have none of their own.
+            shared: Whether the breakers are shared with the other processes that use the same hot tier.
+            settings: Further keyword arguments of ``GuardedMCPTools``. Results that may stand in are kept by tenant and user.
+
+        Raises:
+            ValueError: The client is guarded already, and now other settings are asked for; or a setting is not allowed.
+        """
+        asked = {
+            name: value for name, value in {"policy": policy, "shared": shared or None, **settings}.items() if value is not None
+        }
+        found = self._guards.get(id(client))
+        if found is not None:
+            if asked not in ({}, self._guards_asked[found]):
+                raise ValueError(f"client is guarded already, with {self._guards_asked[found]!r}; got {asked!r}")
+            return found
+        settings.setdefault("user_of", _user_of)
+        if shared:
+            settings["shared"] = SharedBreakers(self.hot)
+        guarded = self._guards[id(client)] = GuardedMCPTools(client, policy, **settings)
+        self._guards_asked[guarded] = asked
+        return guarded
+
     def _manager(self, scope: ConversationScope, settings: Mapping[str, Any]) -> TieredSessionManager:
         manager = TieredSessionManager(scope, hot=self.hot, durable=self.durable, **{**self._settings, **settings})
         self._managers.add(manager)
@@ -149,3 +185,11 @@ class MangaMemory:
         self._prefetched.clear()
         self.hot.close()
         self.durable.close()
+
+
+def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return whose a call's result is: the user of the agent's scope, in whatever session."""
+    session = getattr(invocation_state.get("agent"), "session_id", "")
+    user, separator, _ = session.rpartition(":")
+    # The storage id of a ConversationScope: tenant, user and session, each escaped.
+    return ("", f"scope:{user}") if separator and user.count(":") == 1 else user_of_call(invocation_state)

@@ -1,0 +1,34 @@
+"""What the agent calls outside: a breaker per tool, a supervisor per server, an answer the model can act on."""
+
+from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit, State
+from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.middleware import BreakerMiddleware
+from strands_manga_memory.mcp.provider import GuardedMCPTools
+from strands_manga_memory.mcp.redact import redact_secrets
+from strands_manga_memory.mcp.shared import SharedBreakers
+from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
+from strands_manga_memory.mcp.tools import GuardedTool, guard_tool, user_of_call
+
+__all__ = [
+    "BreakerEvent",
+    "BreakerMiddleware",
+    "BreakerPolicy",
+    "CallOutcome",
+    "CircuitBreaker",
+    "GuardedMCPTools",
+    "GuardedTool",
+    "Health",
+    "Outcome",
+    "Permit",
+    "ServerState",
+    "ServerSupervisor",
+    "SharedBreakers",
+    "State",
+    "ToolStatus",
+    "Verdict",
+    "classify",
+    "guard_tool",
+    "redact_secrets",
+    "user_of_call",
+]

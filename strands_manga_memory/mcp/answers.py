@@ -1,0 +1,123 @@
+"""What the model is told when a tool gives no fresh answer: a text it can act on, and the same as a JSON block. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.mcp.stale import GoodResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why there is no fresh answer.
+
+    Args:
+        code: ``circuit_open``, ``server_unavailable``, ``timeout``, ``tool_error``, ``invalid_arguments``, ``unknown_tool``,
+            ``server_error``, ``protocol_error``, or what a classifier of one's own says.
+        reason: One sentence.
+        tool: The tool's name, as the model knows it.
+        server: The server's name; None for tools that have none.
+        state: State of the tool's breaker.
+        health: Health of the tool.
+        failures: Its failures in a row.
+        retry_after: Seconds until trying again may help; infinite: not before somebody steps in.
+        retryable: Whether the same call may succeed later.
+        side_effects_unknown: Whether the tool may have done its work all the same.
+        partial: What the tool had reported until then.
+        alternatives: Names of other tools that may help.
+    """
+
+    code: str
+    reason: str
+    tool: str
+    server: str | None = None
+    state: str
+    health: str
+    failures: int
+    retry_after: float = 0.0
+    retryable: bool = True
+    side_effects_unknown: bool = False
+    partial: Sequence[Any] = ()
+    alternatives: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON; ``retry_after_s`` is None if only somebody can help."""
+        return {
+            "code": self.code,
+            "tool": self.tool,
+            "server": self.server,
+            "state": self.state,
+            "health": self.health,
+            "failures": self.failures,
+            "retry_after_s": round(self.retry_after, 3) if math.isfinite(self.retry_after) else None,
+            "retryable": self.retryable,
+            "side_effects_unknown": self.side_effects_unknown,
+            "partial": list(self.partial) or None,
+            "alternatives": list(self.alternatives),
+        }
+
+    def as_text(self) -> str:
+        """Return it in words: what happened, what it means, what to do."""
+        parts = [self.reason]
+        if self.side_effects_unknown:
+            parts.append("It may have taken effect all the same: check before you repeat it.")
+        if self.partial:
+            parts.append(f"It had reported so far: {json.dumps(list(self.partial), ensure_ascii=False, default=str)}")
+        parts.append(self._advice())
+        return " ".join(parts)
+
+    def _advice(self) -> str:
+        others = f" Or use {' or '.join(self.alternatives)}." if self.alternatives else ""
+        if self.code == "invalid_arguments":
+            return f"Correct the arguments and call it again.{others}"
+        if not self.retryable:
+            return f"Do not repeat this call.{others}"
+        if self.retry_after <= 0:
+            return f"You may try it again.{others}"
+        if not math.isfinite(self.retry_after):
+            return f"Do not call it again for now; go on without it and say so.{others}"
+        seconds = math.ceil(self.retry_after)
+        return f"Do not call it again within {seconds} s; go on without it, or tell the user to ask later.{others}"
+
+
+def error_result(
+    tool_use_id: str, problem: Problem, *, said: Mapping[str, Any] | None = None, text: str = ""
+) -> dict[str, Any]:
+    """Return an error result.
+
+    Args:
+        tool_use_id: Of the call.
+        problem: What is wrong.
+        said: The error result the tool gave, whose other fields (``isError``, ``metadata``) are kept.
+        text: What the tool said, redacted.
+    """
+    rest = {name: value for name, value in (said or {}).items() if name in ("isError", "metadata")}
+    words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
+    return {**rest, "toolUseId": tool_use_id, "status": "error", "content": [{"text": words}, {"json": problem.as_json()}]}
+
+
+def stale_result(tool_use_id: str, problem: Problem, good: GoodResult) -> dict[str, Any]:
+    """Return the last good result, marked as stale with its age in seconds."""
+    note = (
+        f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
+        "Say so if it matters."
+    )
+    details = {**problem.as_json(), "stale": True, "age_s": round(good.age, 3)}
+    return {"toolUseId": tool_use_id, "status": "success", "content": [{"text": note}, *good.content, {"json": details}]}
+
+
+def fallback_result(result: Mapping[str, Any], problem: Problem, *, used: str) -> dict[str, Any]:
+    """Return what another tool answered instead, marked as that."""
+    note = f"Note: {problem.reason} {used} answered instead."
+    details = {**problem.as_json(), "fallback": used}
+    return {**result, "content": [{"text": note}, *(result.get("content") or ()), {"json": details}]}
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,0 +1,161 @@
+"""What the end of a tool call says, and about whom: the tool, its server, or neither. Pure.
+
+The exception and its JSON-RPC code decide where there is one. Strands turns exceptions of MCP calls into results, so texts are
+what is left where a server reports everything as ``isError``, as servers on the 1.x SDK do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from strands.interrupt import InterruptException
+from strands.types.exceptions import MCPClientInitializationError
+
+
+class Outcome(StrEnum):
+    """What a call says."""
+
+    SUCCESS = "success"
+    """The tool works."""
+    TOOL_FAILURE = "tool_failure"
+    """The tool failed: counts against its breaker."""
+    SERVER_FAILURE = "server_failure"
+    """There is no connection to the server: counts against no tool; the server must be connected anew."""
+    IGNORED = "ignored"
+    """Nothing: the call was cancelled, interrupted, or wrong."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An outcome, and a code for the model and the statistics; ``ok`` for a success."""
+
+    outcome: Outcome
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOutcome:
+    """How a call ended.
+
+    Args:
+        tool: The tool's name at its server.
+        result: The tool result, if there is one.
+        exception: The exception that was raised, or that became the result.
+        timed_out: Whether the deadline passed first.
+        cancelled: Whether the agent had been cancelled by then.
+    """
+
+    tool: str
+    result: Mapping[str, Any] | None = None
+    exception: BaseException | None = None
+    timed_out: bool = False
+    cancelled: bool = False
+
+
+Classify = Callable[[CallOutcome], Verdict | None]
+"""Decides what a call says; None leaves it to the rules."""
+
+OK = Verdict(Outcome.SUCCESS, "ok")
+CANCELLED = Verdict(Outcome.IGNORED, "cancelled")
+TIMEOUT = Verdict(Outcome.TOOL_FAILURE, "timeout")
+TOOL_ERROR = Verdict(Outcome.TOOL_FAILURE, "tool_error")
+NO_SERVER = Verdict(Outcome.SERVER_FAILURE, "server_unavailable")
+BAD_ARGUMENTS = Verdict(Outcome.IGNORED, "invalid_arguments")
+UNKNOWN_TOOL = Verdict(Outcome.IGNORED, "unknown_tool")
+ELICITATION = Verdict(Outcome.IGNORED, "elicitation_required")
+BAD_ANSWER = Verdict(Outcome.TOOL_FAILURE, "protocol_error")
+SERVER_ERROR = Verdict(Outcome.TOOL_FAILURE, "server_error")
+
+_BY_CODE = {
+    -32001: TIMEOUT,
+    -32042: ELICITATION,
+    -32601: UNKNOWN_TOOL,  # the method or the tool, and, from the 2.x client, HTTP 404
+    -32602: BAD_ARGUMENTS,
+    -32603: SERVER_ERROR,  # also every HTTP status of 400 and more, except 404
+    -32700: BAD_ANSWER,
+}
+
+# Codes -32000 and -32600 are used for many things; what is meant is only in the text.
+_NO_SERVER_TEXT = re.compile(
+    r"^connection closed$|connection to the mcp server was closed|client session (is|was) not|session (not found|terminated)",
+    re.IGNORECASE,
+)
+_TIMEOUT_TEXT = re.compile(r"\btimed out\b", re.IGNORECASE)
+_UNKNOWN_TOOL_TEXT = re.compile(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
+_BAD_ARGUMENTS_TEXT = re.compile(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
+_FAILED_PREFIX = "Tool execution failed: "
+
+
+def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
+    """Return what a call says, by the rules.
+
+    Args:
+        call: How the call ended.
+        tool_errors: What a result with ``isError`` counts as: ``failure`` or ``ignore``.
+    """
+    result, exception = call.result or {}, call.exception
+    if result.get("cancelled") is True or _is_cancellation(exception):
+        return CANCELLED
+    if call.timed_out:
+        return CANCELLED if call.cancelled else TIMEOUT
+    if result.get("status") == "error" and result.get("isError"):
+        return _reported(call, result, tool_errors=tool_errors)
+    if exception is not None:
+        return CANCELLED if call.cancelled else _raised(exception)
+    if result.get("status") == "error":
+        return _untyped(error_text(result))
+    return OK
+
+
+def error_text(result: Mapping[str, Any]) -> str:
+    """Return the texts of a result."""
+    return "\n".join(str(block["text"]) for block in result.get("content") or () if "text" in block)
+
+
+def rpc_code(exception: BaseException | None) -> int | None:
+    """Return the JSON-RPC code of an MCP error, on either SDK line; None of anything else."""
+    code = getattr(getattr(exception, "error", None), "code", None)
+    return code if isinstance(code, int) else None
+
+
+def _is_cancellation(exception: BaseException | None) -> bool:
+    return exception is not None and (isinstance(exception, InterruptException) or not isinstance(exception, Exception))
+
+
+def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
+    """Judge what the server reported as ``isError``: it is alive, and so is the connection."""
+    text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
+    if _UNKNOWN_TOOL_TEXT.match(text):
+        return UNKNOWN_TOOL
+    if _BAD_ARGUMENTS_TEXT.match(text) or re.match(rf"\d+ validation errors? for {re.escape(call.tool)}Arguments\b", text):
+        return BAD_ARGUMENTS
+    return Verdict(Outcome.IGNORED, TOOL_ERROR.code) if tool_errors == "ignore" else TOOL_ERROR
+
+
+def _raised(exception: BaseException) -> Verdict:
+    if isinstance(exception, MCPClientInitializationError):
+        return NO_SERVER
+    if isinstance(exception, TimeoutError):
+        return TIMEOUT
+    code, text = rpc_code(exception), str(exception)
+    if (code is not None or isinstance(exception, RuntimeError)) and _NO_SERVER_TEXT.search(text):
+        return NO_SERVER
+    if code is None:
+        return TOOL_ERROR
+    return _BY_CODE.get(code, BAD_ANSWER if code in (-32000, -32600) else SERVER_ERROR)
+
+
+def _untyped(text: str) -> Verdict:
+    """Judge an error result of which nothing but the text is known."""
+    if text.startswith("MCP Elicitation required: "):
+        return ELICITATION
+    if not text.startswith(_FAILED_PREFIX):
+        return TOOL_ERROR
+    message = text.removeprefix(_FAILED_PREFIX)
+    if _NO_SERVER_TEXT.search(message):
+        return NO_SERVER
+    return TIMEOUT if _TIMEOUT_TEXT.search(message) else SERVER_ERROR

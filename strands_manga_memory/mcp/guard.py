@@ -1,0 +1,112 @@
+"""Guard: everything that is kept about one tool between its calls: breaker, schema, statistics, server."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from strands.types.tools import ToolSpec
+
+from strands_manga_memory.mcp.answers import Problem
+from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health
+from strands_manga_memory.mcp.classify import CallOutcome, Verdict, classify
+from strands_manga_memory.mcp.health import CallLog, ToolStatus
+from strands_manga_memory.mcp.redact import redact_secrets
+from strands_manga_memory.mcp.schema import ArgumentSchema
+from strands_manga_memory.mcp.shared import SharedBreakers
+from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor, name_of
+
+logger = logging.getLogger(__name__)
+
+
+class Guard:
+    """One tool's breaker, and what is known of its calls.
+
+    Args:
+        spec: The tool's specification.
+        policy: Of its breaker.
+        remote_name: The tool's name at its server; default: its name.
+        server: Supervisor of its server; None: it has none.
+        shared: Breaker state shared with other processes; None: this process decides alone.
+        redact: Cuts what may be secret out of error texts.
+        clock: Monotonic seconds.
+        on_event: Called with each ``BreakerEvent``.
+    """
+
+    def __init__(
+        self,
+        spec: ToolSpec,
+        policy: BreakerPolicy,
+        *,
+        remote_name: str | None = None,
+        server: ServerSupervisor | None = None,
+        shared: SharedBreakers | None = None,
+        redact: Callable[[str], str] = redact_secrets,
+        clock: Callable[[], float] = time.monotonic,
+        on_event: Callable[[BreakerEvent], None] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.tool_name = spec["name"]
+        self.remote_name = remote_name or spec["name"]
+        self.server = server
+        self.server_name = name_of(server.client) if server else None
+        key = f"{self.server_name or ''}/{self.remote_name}"
+        self.breaker = CircuitBreaker(policy, name=key, clock=clock, on_event=on_event)
+        self.shared = shared.of(key, self.breaker) if shared else None
+        self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
+        self.log = CallLog(clock=clock)
+        self.alternatives: tuple[str, ...] = ()
+        self.redact = redact
+        hint = (spec.get("annotations") or {}).get("readOnlyHint") is True
+        self.read_only = hint if policy.read_only is None else policy.read_only
+
+    def judge(self, call: CallOutcome) -> Verdict:
+        """Return what a call says: by the policy's classifier, else by the rules."""
+        verdict = None
+        if self.policy.classify is not None:
+            try:
+                verdict = self.policy.classify(call)
+            except Exception:
+                logger.warning(
+                    "tool=<%s> | the classifier of the policy raised, going by the rules", self.tool_name, exc_info=True
+                )
+        return verdict or classify(call, tool_errors=self.policy.tool_errors)
+
+    def problem(self, code: str, reason: str, **details: Any) -> Problem:
+        """Describe what is wrong, with the state of breaker and server."""
+        return Problem(
+            code=code,
+            reason=reason,
+            tool=self.tool_name,
+            server=self.server_name,
+            state=str(self.breaker.state),
+            health=str(self._health()),
+            failures=self.breaker.failures,
+            retry_after=self._retry_after(),
+            alternatives=self.alternatives,
+            **details,
+        )
+
+    def status(self) -> ToolStatus:
+        """Return what is known of the tool."""
+        retry_after = self._retry_after()
+        return ToolStatus(
+            server=self.server_name,
+            server_state=str(self.server.state) if self.server else None,
+            health=str(self._health()),
+            state=str(self.breaker.state),
+            retry_after_s=round(retry_after, 3) if math.isfinite(retry_after) else None,
+            failures_in_a_row=self.breaker.failures,
+            schema_hash=self.schema.hash,
+            **self.log.facts(),
+        )
+
+    def _health(self) -> Health:
+        unreachable = self.server is not None and self.server.state is not ServerState.UP
+        return Health.UNAVAILABLE if unreachable else self.breaker.health
+
+    def _retry_after(self) -> float:
+        return max(self.breaker.retry_after, self.server.retry_after if self.server else 0.0)

@@ -1,0 +1,133 @@
+"""BreakerMiddleware: breakers for tools that were made elsewhere, as ``ExecuteToolStage`` middleware."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from strands.middleware import ExecuteToolContext
+from strands.tools.decorator import DecoratedFunctionTool
+from strands.tools.mcp import MCPAgentTool
+from strands.types.tools import AgentTool
+
+from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
+from strands_manga_memory.mcp.call import Call
+from strands_manga_memory.mcp.client import keep_exceptions
+from strands_manga_memory.mcp.deadline import END, DeadlineError
+from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.redact import redact_secrets
+from strands_manga_memory.mcp.supervisor import ServerSupervisor
+from strands_manga_memory.mcp.tools import GuardedTool
+
+
+class BreakerMiddleware:
+    """Puts every tool of an agent behind a breaker of its own: ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``.
+
+    For tools one cannot wrap: those of plugins, dynamic tools, a raw ``MCPClient``. Tools that are guarded already are left to
+    their own guard. One object may serve several agents; the breakers are then theirs together.
+
+    What it cannot do, and ``guard_tool`` and ``GuardedMCPTools`` can: end a call whose tool ignores its cancellation, fall
+    back on another tool or an earlier result, keep the progress of an MCP call, change the agent's tools when the server's do.
+    Middleware cannot be taken out of an agent again, and what was added before it (an approval, say) is inside its deadline if
+    it was added after it.
+
+    Args:
+        policy: Of the tools that have none of their own. Default: 5 failures in a row, 30 s, calls of up to 2 s.
+        overrides: Policies by tool name.
+        redact: Cuts what may be secret out of error texts.
+        clock: Monotonic seconds.
+        on_event: Called with each ``BreakerEvent``.
+    """
+
+    def __init__(
+        self,
+        policy: BreakerPolicy | None = None,
+        *,
+        overrides: Mapping[str, BreakerPolicy] | None = None,
+        redact: Callable[[str], str] = redact_secrets,
+        clock: Callable[[], float] = time.monotonic,
+        on_event: Callable[[BreakerEvent], None] | None = None,
+    ) -> None:
+        self._policy = policy or BreakerPolicy()
+        self._overrides = dict(overrides or {})
+        self._redact = redact
+        self._clock = clock
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._guards: dict[tuple[int, str], Guard] = {}
+
+    async def __call__(
+        self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
+    ) -> AsyncGenerator[Any, None]:
+        """Run one call of a tool, or reject it."""
+        tool = context.tool
+        if tool is None or isinstance(tool, GuardedTool):
+            async for event in next_fn(context):
+                yield event
+            return
+        guard = self._guard(tool)
+        call = Call(guard, context.tool_use["toolUseId"], context.tool_use["input"], context.cancel_signal)
+        timeout = guard.policy.timeout
+        check = not isinstance(tool, DecoratedFunctionTool)
+        async with aclosing(call.events(lambda: Inline(next_fn(context), timeout=timeout), check=check)) as events:
+            async for event in events:
+                yield event
+        if call.result is not None:
+            yield call.result
+
+    def status(self) -> dict[str, ToolStatus]:
+        """Return what is known of each tool that was called, by its name."""
+        return {guard.tool_name: guard.status() for guard in list(self._guards.values())}
+
+    def _guard(self, tool: AgentTool) -> Guard:
+        server = ServerSupervisor.of(tool.mcp_client, clock=self._clock) if isinstance(tool, MCPAgentTool) else None
+        key = (id(server), tool.tool_name)
+        with self._lock:
+            guard = self._guards.get(key)
+            if guard is None:
+                if isinstance(tool, MCPAgentTool):
+                    keep_exceptions(tool.mcp_client)
+                guard = self._guards[key] = Guard(
+                    tool.tool_spec,
+                    self._overrides.get(tool.tool_name) or self._policy,
+                    remote_name=tool.mcp_tool.name if isinstance(tool, MCPAgentTool) else None,
+                    server=server,
+                    redact=self._redact,
+                    clock=self._clock,
+                    on_event=self._on_event,
+                )
+            return guard
+
+
+class Inline:
+    """The events of a stream until a deadline, in the caller's task: a stream that ignores its cancellation is waited for."""
+
+    def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._given_at = self._loop.time()
+        self._deadline = self._given_at + timeout
+
+    async def next(self) -> Any:
+        """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
+        self._deadline += self._loop.time() - self._given_at  # time of the consumer is not the tool's
+        deadline = asyncio.timeout_at(self._deadline)
+        try:
+            # Around each step, never around a yield: the deadline would end whatever the consumer does meanwhile.
+            async with deadline:
+                return await anext(self._stream, END)
+        except TimeoutError as error:
+            if deadline.expired():
+                raise DeadlineError from error
+            raise
+        finally:
+            self._given_at = self._loop.time()
+
+    async def close(self) -> None:
+        """Stop the stream."""
+        await self._stream.aclose()

@@ -1,0 +1,288 @@
+"""GuardedMCPTools: the tools of an MCP server, each behind a breaker of its own, the server behind a supervisor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from strands import Agent
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookProvider, HookRegistry
+from strands.tools import ToolProvider
+from strands.tools.mcp import MCPAgentTool, MCPClient
+from strands.types.exceptions import MCPClientInitializationError, ToolProviderException
+from strands.types.tools import AgentTool
+
+from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
+from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.redact import redact_secrets
+from strands_manga_memory.mcp.shared import SharedBreakers
+from strands_manga_memory.mcp.stale import LastGood
+from strands_manga_memory.mcp.supervisor import ServerSupervisor, name_of
+from strands_manga_memory.mcp.tools import GuardedTool, UserOf, guarded_once
+
+logger = logging.getLogger(__name__)
+
+Fallbacks = AgentTool | str | Sequence[AgentTool | str]
+"""A tool, the name of another tool of the same server, or several of them in order."""
+
+_REFRESH_AT_MOST_EVERY = 5.0
+"""Seconds between two looks at the server's tools because it said that it does not know one."""
+
+
+class GuardedMCPTools(ToolProvider, HookProvider):
+    """The tools of an MCP server for ``Agent(tools=[...])``: a sick tool or a dead server never takes the agent down.
+
+    Any number of agents, in any threads, may share one; the breakers are per tool. Make one per client: the calls of two would
+    not count together. The client may be started already or not; one that this provider started is stopped with its last agent.
+
+    When the server's tools change, the tools of the agents change with them: of agents that have called one of the tools,
+    and from the beginning of those that have this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
+
+    Args:
+        client: The connection.
+        policy: Of the tools that have none of their own. Default: 5 failures in a row, 30 s, calls of up to 2 s.
+        overrides: Policies by tool name (the server's, or with the client's prefix).
+        fallbacks: What to ask, with the same arguments, while a tool is unavailable, by tool name.
+        stale_ttl: Seconds the last good result of a read-only tool may stand in for the same call of the same user while the
+            tool is unavailable, marked as stale. None: never.
+        user_of: Whose results those are: from an invocation state to (tenant, user). Default ``user_of_call``.
+        shared: Breaker state shared with other processes. None: this process decides alone.
+        redact: Cuts what may be secret out of error texts.
+        clock: Monotonic seconds.
+        on_event: Called with each ``BreakerEvent``.
+
+    Raises:
+        ValueError: ``client`` is no ``MCPClient``, or a setting is not allowed.
+    """
+
+    def __init__(
+        self,
+        client: MCPClient,
+        policy: BreakerPolicy | None = None,
+        *,
+        overrides: Mapping[str, BreakerPolicy] | None = None,
+        fallbacks: Mapping[str, Fallbacks] | None = None,
+        stale_ttl: float | None = None,
+        user_of: UserOf | None = None,
+        shared: SharedBreakers | None = None,
+        redact: Callable[[str], str] = redact_secrets,
+        clock: Callable[[], float] = time.monotonic,
+        on_event: Callable[[BreakerEvent], None] | None = None,
+    ) -> None:
+        if not isinstance(client, MCPClient):
+            raise ValueError(f"client must be an MCPClient of strands.tools.mcp, got {type(client).__name__}: {client!r}")
+        for name, override in (overrides or {}).items():
+            if not isinstance(override, BreakerPolicy):
+                raise ValueError(f"overrides[{name!r}] must be a BreakerPolicy, got {override!r}")
+        for name, others in (fallbacks or {}).items():
+            for other in _listed(others):
+                if not isinstance(other, AgentTool | str):
+                    raise ValueError(f"fallbacks[{name!r}] must be tools or names of tools, got {other!r}")
+        self.client = client
+        self.supervisor = ServerSupervisor.of(client, clock=clock)
+        self.policy = policy or BreakerPolicy()
+        self._overrides = dict(overrides or {})
+        self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
+        self._last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
+        self._user_of = user_of
+        self._settings: dict[str, Any] = {"shared": shared, "redact": redact, "clock": clock, "on_event": on_event}
+        self._clock = clock
+        self._lock = threading.RLock()  # an agent that is garbage may leave (remove_consumer) at any moment
+        self._loading = threading.Lock()
+        self._tools: dict[str, GuardedTool] = {}
+        self._loaded = False
+        self._removed: dict[str, GuardedTool] = {}
+        self._others: dict[int, GuardedTool] = {}
+        self._consumers: set[Any] = set()
+        self._started_here = False
+        self._agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+        self._refreshed_at = float("-inf")
+        self.supervisor.listen(self)
+        _follow_changes(client, self)
+
+    @property
+    def tools(self) -> list[GuardedTool]:
+        """The tools loaded so far."""
+        return list(self._tools.values())
+
+    def status(self) -> dict[str, ToolStatus]:
+        """Return what is known of each tool, by the name the model knows it by."""
+        return {name: tool.status() for name, tool in self._tools.items()}
+
+    # --- ToolProvider --------------------------------------------------------------------------------------------------
+
+    async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
+        """Return the tools; connect first if need be. Blocks, as the client's own does.
+
+        Raises:
+            ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``: no tools instead.
+        """
+        with self._loading:
+            if not self._loaded:
+                try:
+                    self._update(self._listed_tools())
+                except Exception as error:
+                    if not self.client.continue_on_error:
+                        raise ToolProviderException(f"cannot load the tools of {name_of(self.client)}: {error}") from error
+                    logger.warning(
+                        "server=<%s> | no connection to the MCP server, going on without its tools", name_of(self.client)
+                    )
+                    return []
+        return self.tools
+
+    def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
+        """Note that somebody uses the tools."""
+        with self._lock:
+            self._consumers.add(consumer_id)
+            self.client.add_consumer(id(self))
+
+    def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
+        """Note that somebody uses them no more; the last one stops a client that was started here."""
+        with self._lock:
+            self._consumers.discard(consumer_id)
+            if self._consumers:
+                return
+            started_here, self._started_here = self._started_here, False
+            self._loaded = self._loaded and not started_here
+        try:
+            self.client.remove_consumer(id(self))
+            if started_here:
+                self.client.stop(None, None, None)
+        except (RuntimeError, ToolProviderException) as error:  # why the connection had been lost; it is gone all the same
+            logger.debug("server=<%s>, error=<%s> | the connection was lost before", name_of(self.client), error)
+
+    # --- changes of the server's tools ---------------------------------------------------------------------------------
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Learn of an agent when it is made, and bring its tools up to date before each invocation."""
+        registry.add_callback(AgentInitializedEvent, lambda event: self._agents.add(event.agent))
+        registry.add_callback(BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent))
+
+    def refresh(self) -> None:
+        """List the server's tools anew and change those of the agents; blocks.
+
+        Raises:
+            MCPClientInitializationError: There is no connection.
+        """
+        self._refreshed_at = self._clock()
+        self._update(self._listed_tools(start=False))
+
+    def reconnected(self) -> None:
+        """Look whether the server came back with other tools."""
+        self.refresh()
+
+    def tools_changed(self, tools: Sequence[MCPAgentTool]) -> None:
+        """Take over the server's new list of tools."""
+        self._update(tools)
+
+    def _listed_tools(self, *, start: bool = True) -> list[MCPAgentTool]:
+        try:
+            page = self.client.list_tools_sync()
+        except MCPClientInitializationError:
+            if not start:
+                raise
+            self.supervisor.connect()
+            self._started_here = True
+            page = self.client.list_tools_sync()
+        found = list(page)
+        while page.pagination_token is not None:
+            page = self.client.list_tools_sync(page.pagination_token)
+            found.extend(page)
+        return found
+
+    def _update(self, tools: Sequence[MCPAgentTool]) -> None:
+        with self._lock:
+            before, known = self._tools, {**self._removed, **self._tools}
+            now: dict[str, GuardedTool] = {}
+            for tool in tools:
+                found = known.get(tool.tool_name)
+                # The same schema: the same tool, with its breaker. Another one: another tool, nothing is known of it.
+                same = found is not None and found.tool_spec == tool.tool_spec
+                now[tool.tool_name] = found if same and found is not None else self._guarded(tool)
+            self._removed = {name: tool for name, tool in known.items() if name not in now}
+            self._tools, self._loaded = now, True
+            for name, guarded in now.items():
+                others = self._fallbacks.get(guarded.guard.remote_name) or self._fallbacks.get(name) or ()
+                guarded.fall_back_on([other for other in map(self._other, others) if other is not None])
+            agents = list(self._agents) if now != before else []
+        for agent in agents:
+            self._bring_up_to_date(agent)
+
+    def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
+        name = tool.mcp_tool.name
+        policy = self._overrides.get(name) or self._overrides.get(tool.tool_name) or self.policy
+        guard = Guard(tool.tool_spec, policy, remote_name=name, server=self.supervisor, **self._settings)
+        return GuardedTool(tool, guard, last_good=self._last_good, user_of=self._user_of, owner=self)
+
+    def _other(self, other: AgentTool | str) -> GuardedTool | None:
+        if isinstance(other, str):
+            by_remote_name = {tool.guard.remote_name: tool for tool in self._tools.values()}
+            found = self._tools.get(other) or by_remote_name.get(other)
+            if found is None:
+                logger.warning(
+                    "server=<%s>, tool=<%s> | a fallback is not among the server's tools", name_of(self.client), other
+                )
+            return found
+        if id(other) not in self._others:
+            self._others[id(other)] = guarded_once(other, self._overrides.get(other.tool_name) or self.policy, **self._settings)
+        return self._others[id(other)]
+
+    # --- what the tools say (ToolOwner) ----------------------------------------------------------------------------------
+
+    def called(self, invocation_state: Mapping[str, Any]) -> None:
+        """Learn of the agent that calls a tool."""
+        agent = invocation_state.get("agent")
+        if isinstance(agent, Agent) and agent not in self._agents:
+            self._agents.add(agent)
+            self._bring_up_to_date(agent)
+
+    def unknown(self) -> None:
+        """Look at the server's tools, as it does not know one: in a thread, and not too often."""
+        if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
+            return
+        self._refreshed_at = self._clock()
+        threading.Thread(target=self._try_refresh, name="mcp-refresh", daemon=True).start()
+
+    def _try_refresh(self) -> None:
+        try:
+            self.refresh()
+        except Exception as error:  # noqa: BLE001 - it was a try
+            logger.debug("server=<%s>, error=<%s> | the tools could not be listed", name_of(self.client), type(error).__name__)
+
+    def _bring_up_to_date(self, agent: Agent) -> None:
+        """Give an agent the tools there are now, and take away those that are gone; the others keep their places."""
+        with self._lock:
+            registry, tools = agent.tool_registry, self._tools
+            changed: dict[str, AgentTool] = {}
+            for name, tool in registry.registry.items():
+                if not (isinstance(tool, GuardedTool) and tool.owner is self):
+                    changed[name] = tool
+                elif name in tools:
+                    changed[name] = tools[name]
+            changed.update({name: tool for name, tool in tools.items() if name not in changed})
+            if list(changed.items()) != list(registry.registry.items()):
+                # In one step: the agent may be reading the old one in its own thread.
+                registry.registry = changed
+
+
+def _listed(others: Fallbacks) -> list[AgentTool | str]:
+    return [others] if isinstance(others, AgentTool | str) else list(others)
+
+
+def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
+    """Hear of changes of the server's tools, beside whoever does already."""
+    theirs, ours = client.on_tools_changed, weakref.ref(provider)
+
+    def changed(before: list[str], tools: list[MCPAgentTool]) -> None:
+        provider = ours()
+        if provider is not None:
+            provider.tools_changed(tools)
+        if theirs is not None:
+            theirs(before, tools)
+
+    client.on_tools_changed = changed

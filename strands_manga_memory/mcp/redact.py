@@ -1,0 +1,50 @@
+"""Cuts what may be secret out of the error texts of servers, before the model and the logs see them. Pure."""
+
+from __future__ import annotations
+
+import re
+
+MAX_TEXT = 1000
+"""Most characters of an error text that are kept."""
+
+CUT = "[cut]"
+
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):.*", re.DOTALL)
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_RULES = (
+    # user:password@ of a URL
+    (re.compile(r"(?<=://)[^/\s:@]*:[^/\s]*@"), f"{CUT}@"),
+    (re.compile(r"\b(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {CUT}"),
+    (re.compile(r"\b(pass(?:word|wd|phrase))(\s+(?:is\s+)?)[^\s,;]+", re.IGNORECASE), rf"\1\2{CUT}"),
+    # name = value, name: value, "name": "value"
+    (
+        re.compile(
+            r"""([\w-]*(?:passw(?:or)?d|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|cookie|"""
+            r"""authorization|session[_-]?id|signature)[\w-]*["']?)(\s*[=:]\s*)("[^"]*"|'[^']*'|(?:bearer\s+|basic\s+)?[^\s,;&"'}]+)""",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{CUT}",
+    ),
+    # keys that are known by their form: AWS, GitHub, Slack, OpenAI and Stripe, Google, JSON web tokens
+    (
+        re.compile(
+            r"\b((AKIA|ASIA)[A-Z0-9]{12,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|xox[a-z]-[\w-]{10,}|[sr]k[-_][\w-]{16,}"
+            r"|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]+\.?[\w-]*)"
+        ),
+        CUT,
+    ),
+    # long runs without a space in them that are no words: hexadecimal or base64 of 32 characters and more
+    (re.compile(r"\b(?=[A-Za-z0-9+/_=-]*\d)[A-Za-z0-9+/_=-]{32,}(?![\w-])"), CUT),
+)
+
+
+def redact_secrets(text: str) -> str:
+    """Return ``text`` without passwords, keys, tokens and tracebacks, and no longer than 1,000 characters.
+
+    It goes by rules: names such as ``password=``, credentials in URLs, keys of known forms, long runs of hexadecimal or base64.
+    A secret that looks like a word is not found.
+    """
+    text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} {CUT}"

@@ -1,0 +1,135 @@
+"""SharedBreakers: lets the processes that call the same tools share what they find out, through a hot store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.mcp.breaker import CircuitBreaker, State
+from strands_manga_memory.mcp.classify import Outcome, Verdict
+from strands_manga_memory.scope import checked_id, encoded_id
+from strands_manga_memory.stores import HotStore
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_BLOCK = 1_000_000
+"""A success begins the next block of this many numbers; what is beyond the block's first is the number of failures."""
+
+_NO_STORE_FOR = 5.0
+"""Seconds a store that failed is left alone."""
+
+
+class SharedBreakers:
+    """Breaker state in a hot store, so that twenty workers do not each find out for themselves that a service is dead.
+
+    Every failure of any process counts; at ``policy.failures`` the breaker opens in all of them, at the latest ``refresh``
+    seconds later, before their next call. In each open time one process sends one probe. Only durations are exchanged, and
+    their end is decided by the store's clock, so no process has to agree with another on the time. While the
+    store does not answer, each process decides alone.
+
+    Args:
+        hot: The store. It keeps one small tombstone and one lease a tool, which no sweeper touches.
+        namespace: Processes that share a namespace share their breakers.
+        refresh: Seconds for which what was read is believed.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        hot: HotStore,
+        *,
+        namespace: str = "default",
+        refresh: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not refresh > 0:
+            raise ValueError(f"refresh must be a number of seconds over 0, got {refresh!r}")
+        self._hot = hot
+        self._namespace = encoded_id(checked_id("namespace", namespace))
+        self._refresh = refresh
+        self._clock = clock
+        self._owner = uuid.uuid4().hex
+        self._skip_until = -1.0
+
+    def of(self, key: str, breaker: CircuitBreaker) -> SharedBreaker:
+        """Return the shared side of one breaker; ``key`` names the tool, in every process alike."""
+        return SharedBreaker(
+            self, f"breaker:{self._namespace}:{encoded_id(key)}", breaker, refresh=self._refresh, clock=self._clock
+        )
+
+    async def ask(self, what: Callable[[HotStore], _T], default: _T) -> _T:
+        """Return what the store says, asked off the event loop; ``default`` while it does not answer."""
+        if self._clock() < self._skip_until:
+            return default
+        try:
+            return await asyncio.to_thread(what, self._hot)
+        except StoreError as error:
+            self._skip_until = self._clock() + _NO_STORE_FOR
+            logger.debug("error=<%s> | no shared breaker state, deciding alone", type(error).__name__)
+            return default
+
+    @property
+    def owner(self) -> str:
+        """This process, as a holder of leases."""
+        return self._owner
+
+
+class SharedBreaker:
+    """The shared side of one breaker; made by ``SharedBreakers.of``.
+
+    The failures are the epoch of a tombstone: ``bury`` raises it by one, atomically, or to the first number of the next block.
+    """
+
+    def __init__(
+        self, store: SharedBreakers, name: str, breaker: CircuitBreaker, *, refresh: float, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._breaker = breaker
+        self._refresh = refresh
+        self._clock = clock
+        self._read_at = float("-inf")
+        self._epoch = 0
+
+    async def refresh(self) -> None:
+        """Open or close the breaker as the other processes found, if that was not looked up within the last second."""
+        now = self._clock()
+        if now - self._read_at < self._refresh:
+            return
+        self._read_at = now
+        record = await self._store.ask(lambda hot: hot.load(self._name, (), touch=False), None)
+        self._follow(record.epoch if record is not None else 0)
+
+    async def may_probe(self) -> bool:
+        """Tell whether this process sends the probe of this open time."""
+        policy = self._breaker.policy
+        ttl = max(policy.lease, policy.reset_after)
+        return await self._store.ask(lambda hot: hot.acquire_lease(self._name, owner=self._store.owner, ttl=ttl), default=True)
+
+    async def record(self, verdict: Verdict, *, was_probe: bool) -> None:
+        """Tell the others what a call said."""
+        policy = self._breaker.policy
+        ttl = policy.max_reset_after + policy.lease
+        if verdict.outcome is Outcome.TOOL_FAILURE:
+            first = self._epoch - self._epoch % _BLOCK
+            self._follow(await self._store.ask(lambda hot: hot.bury(self._name, epoch=first + 1, ttl=ttl), self._epoch))
+        elif verdict.outcome is Outcome.SUCCESS and self._epoch % _BLOCK:
+            block = self._epoch - self._epoch % _BLOCK + _BLOCK
+            self._follow(await self._store.ask(lambda hot: hot.bury(self._name, epoch=block, ttl=ttl), block))
+        if was_probe and verdict.outcome is not Outcome.TOOL_FAILURE:
+            await self._store.ask(lambda hot: hot.release_lease(self._name, owner=self._store.owner), default=True)
+
+    def _follow(self, epoch: int) -> None:
+        self._epoch = epoch
+        failures, breaker = epoch % _BLOCK, self._breaker
+        if failures >= breaker.policy.failures and breaker.state is State.CLOSED:
+            breaker.open(breaker.policy.reset_after, reason="shared")
+        elif failures == 0 and breaker.reason == "shared":
+            breaker.close(reason="shared")

@@ -1,0 +1,66 @@
+"""LastGood: the last good results of read-only tools, to stand in when a tool is unavailable."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Key = tuple[str, str, str, str, str]
+"""Tenant, user, server, tool, canonical JSON of the arguments (mission A15)."""
+
+
+@dataclass(frozen=True)
+class GoodResult:
+    """A result that was good ``age`` seconds ago."""
+
+    content: list[dict[str, Any]]
+    age: float
+
+
+class LastGood:
+    """Results by key, the most recently written ones.
+
+    Args:
+        ttl: Seconds a result may stand in.
+        size: Results that are kept. Default 1,024.
+        max_bytes: Results that are larger, by their text, are not kept. Default 64 KB.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, ttl: float, *, size: int = 1024, max_bytes: int = 65_536, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ttl = ttl
+        self._size = size
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
+
+    def keep(self, key: Key, result: Mapping[str, Any]) -> None:
+        """Remember a result; one that is too large, or not of text and JSON alone, takes away what was there."""
+        content = list(result.get("content") or ())
+        plain = all(set(block) <= {"text", "json"} for block in content)
+        with self._lock:
+            self._kept.pop(key, None)
+            if plain and sum(len(str(block)) for block in content) <= self._max_bytes:
+                self._kept[key] = (self._clock(), copy.deepcopy(content))
+                while len(self._kept) > self._size:
+                    self._kept.popitem(last=False)
+
+    def find(self, key: Key) -> GoodResult | None:
+        """Return the last good result, if it is young enough."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            age = max(0.0, self._clock() - found[0])
+            if age > self._ttl:
+                del self._kept[key]
+                return None
+            return GoodResult(copy.deepcopy(found[1]), age)

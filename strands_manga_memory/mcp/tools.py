@@ -1,0 +1,295 @@
+"""GuardedTool: a tool that cannot take the agent down; ``guard_tool`` makes one of any tool."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+import weakref
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, cast
+
+from strands.middleware import ToolResultEvent
+from strands.tools.decorator import DecoratedFunctionTool
+from strands.tools.mcp import MCPAgentTool
+from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
+
+from strands_manga_memory.mcp.answers import fallback_result, stale_result
+from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
+from strands_manga_memory.mcp.call import Call, result_event
+from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
+from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of
+from strands_manga_memory.mcp.deadline import Pump
+from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.redact import redact_secrets
+from strands_manga_memory.mcp.schema import canonical_json
+from strands_manga_memory.mcp.shared import SharedBreakers
+from strands_manga_memory.mcp.stale import Key, LastGood
+from strands_manga_memory.mcp.supervisor import ServerSupervisor
+
+UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
+"""From the invocation state of a call to (tenant, user), or None if its results must not be kept."""
+
+
+class ToolOwner(Protocol):
+    """What made a tool and looks after it."""
+
+    def called(self, invocation_state: Mapping[str, Any]) -> None:
+        """A call begins."""
+
+    def unknown(self) -> None:
+        """The server did not know the tool."""
+
+
+class GuardedTool(AgentTool):
+    """A tool behind a circuit breaker, with a deadline, and with something to say when there is no answer.
+
+    Made by ``guard_tool`` and ``GuardedMCPTools``. A call ends with a tool result within ``timeout`` and ``grace`` of its
+    policy, and one more ``timeout`` if the server has to be connected first; only a tool that blocks the event loop can
+    prevent that.
+
+    Args:
+        tool: The tool.
+        guard: Its breaker, schema, statistics and server.
+        last_good: Where good results are kept to stand in later, if the tool is read-only; None: nowhere.
+        user_of: Whose results those are.
+        owner: Who made it, and hears of its calls.
+    """
+
+    def __init__(
+        self,
+        tool: AgentTool,
+        guard: Guard,
+        *,
+        last_good: LastGood | None = None,
+        user_of: UserOf | None = None,
+        owner: ToolOwner | None = None,
+    ) -> None:
+        super().__init__()
+        self.tool = tool
+        self.guard = guard
+        self.fallbacks: tuple[GuardedTool, ...] = ()
+        self._last_good = last_good if guard.read_only else None
+        self._user_of = user_of or user_of_call
+        self.owner = owner
+        # A decorated function checks its arguments itself, and accepts more than its schema says ("5" for 5).
+        self._checks_arguments = not isinstance(tool, DecoratedFunctionTool)
+        # A subclass with a stream of its own keeps it, and goes without progress.
+        self._calls_server = isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
+        if isinstance(tool, MCPAgentTool):
+            keep_exceptions(tool.mcp_client)
+
+    def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
+        """Ask ``tools``, in this order and with the same arguments, while this one is unavailable; not their fallbacks."""
+        self.fallbacks = tuple(tools)
+        self.guard.alternatives = tuple(other.tool_name for other in tools)
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The tool's breaker, also to open, close and reset it by hand."""
+        return self.guard.breaker
+
+    def status(self) -> ToolStatus:
+        """Return what is known of the tool."""
+        return self.guard.status()
+
+    # --- as the tool itself --------------------------------------------------------------------------------------------
+
+    @property
+    def tool_name(self) -> str:
+        """The tool's name."""
+        return self.tool.tool_name
+
+    @property
+    def tool_spec(self) -> ToolSpec:
+        """The tool's specification."""
+        return self.tool.tool_spec
+
+    @property
+    def tool_type(self) -> str:
+        """The tool's type."""
+        return self.tool.tool_type
+
+    @property
+    def supports_hot_reload(self) -> bool:
+        """Whether the tool can be reloaded."""
+        return self.tool.supports_hot_reload
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the tool was loaded dynamically."""
+        return self.tool.is_dynamic
+
+    def mark_dynamic(self) -> None:
+        """Mark the tool as dynamically loaded."""
+        self.tool.mark_dynamic()
+
+    def get_display_properties(self) -> dict[str, str]:
+        """Return the tool's display properties."""
+        return self.tool.get_display_properties()
+
+    # --- a call --------------------------------------------------------------------------------------------------------
+
+    async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
+        """Stream the tool's events; the last is its result, or what stands in for it."""
+        if self.owner is not None:
+            self.owner.called(invocation_state)
+        call = self._call(tool_use, invocation_state)
+        async with aclosing(self._events(call, tool_use, invocation_state, kwargs)) as events:
+            async for event in events:
+                yield event
+        result, problem = call.result, call.unavailable
+        if problem is not None:
+            for other in self.fallbacks:
+                use: ToolUse = {**tool_use, "name": other.tool_name}
+                instead = other._call(use, invocation_state)  # noqa: SLF001 - its own kind
+                async with aclosing(other._events(instead, use, invocation_state, kwargs)) as events:  # noqa: SLF001
+                    async for event in events:
+                        yield event
+                if instead.result is None:
+                    return  # it asks the user something, and the agent stops here
+                if instead.verdict == OK:
+                    self.guard.log.stood_in(stale=False)
+                    yield result_event(fallback_result(instead.result.tool_result, problem, used=other.tool_name))
+                    return
+            key = self._key(tool_use, invocation_state)
+            good = self._last_good.find(key) if self._last_good is not None and key is not None else None
+            if good is not None:
+                self.guard.log.stood_in(stale=True)
+                result = result_event(stale_result(tool_use["toolUseId"], problem, good))
+        elif call.verdict == OK and self._last_good is not None and result is not None:
+            key = self._key(tool_use, invocation_state)
+            if key is not None:
+                self._last_good.keep(key, result.tool_result)
+        elif call.verdict == UNKNOWN_TOOL and self.owner is not None:
+            self.owner.unknown()
+        if result is not None:
+            yield result
+
+    def _call(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Call:
+        signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
+        return Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal)
+
+    def _events(
+        self, call: Call, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        policy = self.guard.policy
+
+        def start() -> Pump:
+            if self._calls_server:
+                stream = _call_server(cast("MCPAgentTool", self.tool), tool_use, call)
+            else:
+                stream = self.tool.stream(tool_use, invocation_state, **kwargs)
+            return Pump(stream, timeout=policy.timeout, grace=policy.grace)
+
+        return call.events(start, check=self._checks_arguments)
+
+    def _key(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Key | None:
+        user = self._user_of(invocation_state)
+        if user is None:
+            return None
+        try:
+            return (*user, self.guard.server_name or "", self.guard.remote_name, canonical_json(tool_use["input"]))
+        except (TypeError, ValueError, RecursionError):
+            return None  # a direct call may pass anything
+
+
+async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> ToolGenerator:
+    """Call an MCP tool as ``MCPAgentTool.stream`` does, and hear of its progress."""
+    theirs = progress_callback_of(tool.mcp_client)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        call.progressed(progress, total, message)
+        if theirs is not None:
+            await theirs(progress, total, message)
+
+    result = await tool.mcp_client.call_tool_async(
+        tool_use_id=tool_use["toolUseId"],
+        name=tool.mcp_tool.name,
+        arguments=tool_use["input"],
+        read_timeout_seconds=tool.timeout,
+        progress_callback=progressed,
+        cancel_signal=call.cancel_signal,
+    )
+    yield ToolResultEvent(result)
+
+
+def guard_tool(
+    tool: AgentTool,
+    policy: BreakerPolicy | None = None,
+    *,
+    fallbacks: Sequence[AgentTool] = (),
+    stale_ttl: float | None = None,
+    user_of: UserOf | None = None,
+    shared: SharedBreakers | None = None,
+    redact: Callable[[str], str] = redact_secrets,
+    clock: Callable[[], float] = time.monotonic,
+    on_event: Callable[[BreakerEvent], None] | None = None,
+) -> GuardedTool:
+    """Put a tool behind a circuit breaker of its own, with a deadline.
+
+    Args:
+        tool: Any tool: a function decorated with ``@tool``, an ``MCPAgentTool``, an agent as a tool.
+        policy: When the breaker opens and closes, and how long a call may take. Default: 5 failures, 30 s, 2 s.
+        fallbacks: Tools to ask with the same arguments while this one is unavailable, in this order; guarded too.
+        stale_ttl: Seconds a good result of a read-only tool may stand in for the same call of the same user. None: never.
+        user_of: Whose results those are; see ``user_of_call``, the default.
+        shared: Breaker state shared with other processes. None: this process decides alone.
+        redact: Cuts what may be secret out of error texts.
+        clock: Monotonic seconds.
+        on_event: Called with each ``BreakerEvent``.
+
+    Raises:
+        ValueError: ``tool`` is guarded already, or ``stale_ttl`` is not over 0.
+    """
+    if isinstance(tool, GuardedTool):
+        raise ValueError(f"tool must not be guarded already, or its failures count twice; got {tool.tool_name!r}")
+    if not isinstance(tool, AgentTool):
+        raise ValueError(f"tool must be an AgentTool (decorate a function with @tool), got {type(tool).__name__}: {tool!r}")
+    mcp_tool = tool if isinstance(tool, MCPAgentTool) else None
+    policy = policy or BreakerPolicy()
+    guard = Guard(
+        tool.tool_spec,
+        policy,
+        remote_name=mcp_tool.mcp_tool.name if mcp_tool else None,
+        server=ServerSupervisor.of(mcp_tool.mcp_client, clock=clock) if mcp_tool else None,
+        shared=shared,
+        redact=redact,
+        clock=clock,
+        on_event=on_event,
+    )
+    last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
+    guarded = GuardedTool(tool, guard, last_good=last_good, user_of=user_of)
+    guarded.fall_back_on(
+        [guarded_once(other, policy, shared=shared, redact=redact, clock=clock, on_event=on_event) for other in fallbacks]
+    )
+    return guarded
+
+
+def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
+    """Return ``tool`` if it is guarded already, else guard it."""
+    return tool if isinstance(tool, GuardedTool) else guard_tool(tool, policy, **settings)
+
+
+def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return (tenant, user) of a call: ``tenant`` and ``user_id`` of the invocation state, else the agent's session.
+
+    An agent without a session manager is a user of its own, and so is a call made outside any agent.
+    """
+    user = invocation_state.get("user_id")
+    if isinstance(user, str):
+        tenant = invocation_state.get("tenant")
+        return (tenant if isinstance(tenant, str) else "", f"user:{user}")
+    agent = invocation_state.get("agent")
+    if agent is None:
+        return ("", "")
+    session = str(getattr(agent, "session_id", ""))
+    if _RANDOM_SESSION.fullmatch(session):  # no session manager, and too short to tell many users apart
+        session = _own_sessions.setdefault(agent, uuid.uuid4().hex)
+    return ("", f"session:{session}")
+
+
+_RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
+_own_sessions: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
