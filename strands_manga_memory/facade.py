@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
-
-from strands.tools.mcp import MCPClient
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools, SharedBreakers, user_of_call
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.writer import shared_writer
+
+if TYPE_CHECKING:
+    from strands.tools.mcp import MCPClient
+
+    from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools
 
 DEFAULT_DURABLE_URL = "sqlite:///.manga_memory/sessions.sqlite3"
 """Where conversations are kept when nothing is said: a file below the working directory."""
@@ -146,6 +148,8 @@ class MangaMemory:
         asked = {
             name: value for name, value in {"policy": policy, "shared": shared or None, **settings}.items() if value is not None
         }
+        from strands_manga_memory.mcp import GuardedMCPTools, SharedBreakers  # here: whoever uses no MCP does not load it
+
         found = self._guards.get(id(client))
         if found is not None:
             if asked not in ({}, self._guards_asked[found]):
@@ -189,6 +193,8 @@ class MangaMemory:
 
 def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return whose a call's result is: the user of the agent's scope, in whatever session."""
+    from strands_manga_memory.mcp import user_of_call
+
     session = getattr(invocation_state.get("agent"), "session_id", "")
     user, separator, _ = session.rpartition(":")
     # The storage id of a ConversationScope: tenant, user and session, each escaped.

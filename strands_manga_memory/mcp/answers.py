@@ -74,6 +74,8 @@ class Problem:
         others = f" Or use {' or '.join(self.alternatives)}." if self.alternatives else ""
         if self.code == "invalid_arguments":
             return f"Correct the arguments and call it again.{others}"
+        if self.code == "tool_error" and self.retry_after <= 0:
+            return f"If it says what is wrong, correct that; else go on without it.{others}"
         if not self.retryable:
             return f"Do not repeat this call.{others}"
         if self.retry_after <= 0:

@@ -5,6 +5,7 @@ Each function does without when the name is not there; a test fails when one mov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ from strands.tools.mcp import MCPClient
 _KEPT = ("_consumers", "_loaded_tools", "_tool_provider_started")
 """What ``stop()`` forgets, and consumers and other providers of the same client still need after ``start()``."""
 
+_THREAD, _LOOP, _STARTED = "_background_thread", "_background_thread_event_loop", "_init_future"
 _ERROR_HANDLER = "_handle_tool_execution_error"
 _PROGRESS_CALLBACK = "_progress_callback"
 
@@ -32,13 +34,33 @@ def restart(client: MCPClient) -> None:
         MCPClientInitializationError: The server cannot be reached.
     """
     kept = {name: getattr(client, name) for name in _KEPT if hasattr(client, name)}
+    own_stop = client.stop
+    # start() calls it too, when it fails.
+    client.stop = lambda *exit_details: _tidy_stop(client, own_stop, *exit_details)  # type: ignore[method-assign]
     try:
-        with suppress(RuntimeError):  # says why the connection had been lost; all is reset nevertheless
-            client.stop(None, None, None)
+        stop(client)
         client.start()
     finally:
+        del client.stop  # type: ignore[method-assign]
         for name, value in kept.items():
             setattr(client, name, value)
+
+
+def stop(client: MCPClient) -> None:
+    """Stop a client, in whatever state it is. Blocks."""
+    with suppress(RuntimeError):  # says why the connection had been lost; all is reset nevertheless
+        _tidy_stop(client, client.stop, None, None, None)
+
+
+def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
+    """Stop a client; if its thread is at its end, without a coroutine for it that nobody would ever await (a warning)."""
+    thread, loop, started = (getattr(client, name, None) for name in (_THREAD, _LOOP, _STARTED))
+    if thread is not None and started is not None and started.done() and started.exception() is not None:
+        thread.join(timeout=1)
+    if thread is not None and loop is not None and not thread.is_alive():
+        loop.close()
+        setattr(client, _LOOP, None)
+    own_stop(*exit_details)
 
 
 def keep_exceptions(client: MCPClient) -> None:

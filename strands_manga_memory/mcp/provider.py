@@ -17,6 +17,7 @@ from strands.types.exceptions import MCPClientInitializationError, ToolProviderE
 from strands.types.tools import AgentTool
 
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
+from strands_manga_memory.mcp.client import stop
 from strands_manga_memory.mcp.guard import Guard
 from strands_manga_memory.mcp.health import ToolStatus
 from strands_manga_memory.mcp.redact import redact_secrets
@@ -152,8 +153,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         try:
             self.client.remove_consumer(id(self))
             if started_here:
-                self.client.stop(None, None, None)
-        except (RuntimeError, ToolProviderException) as error:  # why the connection had been lost; it is gone all the same
+                stop(self.client)
+        except ToolProviderException as error:  # why the connection had been lost; it is gone all the same
             logger.debug("server=<%s>, error=<%s> | the connection was lost before", name_of(self.client), error)
 
     # --- changes of the server's tools ---------------------------------------------------------------------------------

@@ -1,0 +1,96 @@
+"""What the tests of guarded tools share: a call of one tool, and what it answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands import Agent
+from strands.types.tools import AgentTool
+
+from strands_manga_memory import BreakerPolicy, GuardedMCPTools, GuardedTool
+from strands_manga_memory.testing import ScriptedModel
+
+
+@dataclass
+class Answer:
+    """The result of a call, and the events before it."""
+
+    result: Mapping[str, Any]
+    events: list[Any] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        return str(self.result["status"])
+
+    @property
+    def text(self) -> str:
+        return "\n".join(block["text"] for block in self.result["content"] if "text" in block)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The JSON block; empty if there is none."""
+        return next((block["json"] for block in self.result["content"] if "json" in block), {})
+
+    @property
+    def code(self) -> str | None:
+        return self.details.get("code")
+
+
+async def call(tool: AgentTool, arguments: Mapping[str, Any] | None = None, *, state: dict[str, Any] | None = None) -> Answer:
+    """Call a tool as Strands does."""
+    use = {"toolUseId": f"tooluse_{tool.tool_name}", "name": tool.tool_name, "input": dict(arguments or {})}
+    events = [event async for event in tool.stream(use, state if state is not None else {})]  # type: ignore[arg-type]
+    return Answer(events[-1].tool_result, events[:-1])
+
+
+class Shop:
+    """The guarded tools of a server, loaded, by name."""
+
+    def __init__(self, guarded: GuardedMCPTools) -> None:
+        self.guarded = guarded
+        with ThreadPoolExecutor(1) as executor:  # a test may run a loop already
+            executor.submit(lambda: asyncio.run(guarded.load_tools())).result()  # type: ignore[arg-type]
+
+    def __getitem__(self, name: str) -> GuardedTool:
+        return {tool.guard.remote_name: tool for tool in self.guarded.tools}[name]
+
+    async def call(self, name: str, **arguments: Any) -> Answer:
+        return await call(self[name], arguments)
+
+    def state(self, name: str) -> str:
+        return str(self[name].breaker.state)
+
+
+def policy(**settings: Any) -> BreakerPolicy:
+    """Return a policy with times fit for tests."""
+    return BreakerPolicy(**{"timeout": 10.0, "reset_after": 60.0, **settings})
+
+
+def agent_of(*tools: Any, uses: list[tuple[str, dict[str, Any]]] | None = None, **settings: Any) -> Agent:
+    """Return an agent whose model uses these tools, all in its first answer, and then says ``done``."""
+    blocks = [
+        {"toolUse": {"toolUseId": f"use-{number}", "name": name, "input": arguments}}
+        for number, (name, arguments) in enumerate(uses or [])
+    ]
+    replies: list[Any] = [blocks, "done"] if blocks else []
+    return Agent(model=ScriptedModel(replies), tools=list(tools), callback_handler=None, **settings)
+
+
+def results_of(agent: Agent) -> dict[str, Answer]:
+    """Return the tool results an agent has, by the name of the tool."""
+    names = {
+        block["toolUse"]["toolUseId"]: block["toolUse"]["name"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolUse" in block
+    }
+    return {
+        names[block["toolResult"]["toolUseId"]]: Answer(block["toolResult"])
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    }

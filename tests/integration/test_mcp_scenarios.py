@@ -1,0 +1,342 @@
+"""What can go wrong between an agent and an MCP server, one after the other, on real servers of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from strands.tools.mcp import MCPClient
+
+from strands_manga_memory import BreakerPolicy, GuardedMCPTools, ServerSupervisor
+from tests import mcp_servers
+from tests.integration.mcp_support import Answer, Shop, call, policy
+from tests.servers import wait_until
+
+KINDS = [pytest.param(kind, id="-".join(kind)) for kind in mcp_servers.KINDS]
+QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=0.6)}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def client(kind: tuple[str, str]) -> Iterator[MCPClient]:
+    """A client that no test of this module breaks."""
+    with mcp_servers.client_of(*kind) as client:
+        client.start()
+        yield client
+
+
+@pytest.fixture
+def shop(client: MCPClient) -> Shop:
+    """Its tools, with breakers that know of nothing yet."""
+    return Shop(GuardedMCPTools(client, policy(), overrides=QUICK))
+
+
+# --- a server that lives ----------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_works_is_answered_as_without_a_guard(shop: Shop) -> None:
+    answer = await shop.call("ok", n=3)
+    bare = await call(shop["ok"].tool, {"n": 3})
+    assert answer.result == bare.result
+    assert answer.result["content"] == [{"text": "ok 3"}]
+    assert shop["ok"].status()["calls"] == 1
+
+
+@pytest.mark.parametrize("name", ["boom", "reports"])
+async def test_errors_of_a_tool_open_its_breaker_and_no_other(shop: Shop, name: str) -> None:
+    answers = [await shop.call(name) for _ in range(6)]
+    assert [answer.code for answer in answers] == ["tool_error"] * 5 + ["circuit_open"]
+    assert "hunter2" not in json.dumps([answer.result for answer in answers])
+    assert shop.state(name) == "open"
+    assert shop[name].status()["calls"] == 5
+    assert (await shop.call("ok")).status == "success"
+    assert answers[-1].details["retry_after_s"] == pytest.approx(60, abs=30)
+
+
+async def test_what_a_tool_reports_is_told_to_the_model(kind: tuple[str, str], shop: Shop) -> None:
+    assert "no such order: ORD-1" in (await shop.call("reports")).text
+
+
+async def test_wrong_arguments_never_count(shop: Shop) -> None:
+    answers = [await shop.call("ok", n="many") for _ in range(20)]
+    assert {answer.code for answer in answers} == {"invalid_arguments"}
+    assert not answers[0].details["retryable"]
+    assert "n" in answers[0].text
+    status = shop["ok"].status()
+    assert (status["calls"], status["rejected"], status["state"], status["health"]) == (0, 20, "closed", "healthy")
+
+
+async def test_an_unknown_tool_never_counts(client: MCPClient, shop: Shop) -> None:
+    shop["ok"].tool.mcp_tool.name = "no_such_tool"  # type: ignore[attr-defined] - as if it had gone since
+    answers = [await shop.call("ok") for _ in range(6)]
+    assert {answer.code for answer in answers} == {"unknown_tool"}
+    assert shop.state("ok") == "closed"
+
+
+async def test_a_hanging_tool_ends_in_time_and_cuts_nobody_elses_call(shop: Shop) -> None:
+    other = asyncio.create_task(call(Shop(GuardedMCPTools(shop.guarded.client, policy()))["hang"], {"seconds": 0.9}))
+    answers = [await shop.call("hang") for _ in range(5)]
+    assert {answer.code for answer in answers} == {"timeout"}
+    assert answers[0].details["side_effects_unknown"]
+    assert (await other).status == "success"
+    assert shop.state("hang") == "open"
+    assert shop.guarded.supervisor.reconnects == 0
+    assert (await shop.call("ok")).status == "success"
+
+
+async def test_a_healthy_tool_answers_while_another_hangs(client: MCPClient) -> None:
+    shop = Shop(GuardedMCPTools(client, policy()))
+    hanging = [asyncio.create_task(shop.call("hang")) for _ in range(3)]
+    healthy = [await shop.call("ok", n=n) for n in range(20)]
+    assert {answer.status for answer in healthy} == {"success"}
+    assert not any(task.done() for task in hanging)
+    for task in hanging:
+        task.cancel()
+    await asyncio.wait(hanging)
+    assert shop["hang"].breaker.failures == 0
+
+
+async def test_progress_is_kept_as_a_partial_result(kind: tuple[str, str], shop: Shop) -> None:
+    answer = await shop.call("crawls")
+    assert answer.code == "timeout"
+    if kind != ("legacy", "http"):  # it has no stream from the server to the client
+        assert [step["message"] for step in answer.details["partial"]] == ["step 1", "step 2", "step 3"]
+        assert "step 3" in answer.text
+
+
+async def test_a_tool_that_blocks_its_server_is_blamed_and_not_those_it_holds_up(shop: Shop) -> None:
+    held_up = Shop(GuardedMCPTools(shop.guarded.client, policy(timeout=1.0)))
+    blocking = asyncio.create_task(held_up.call("blocks", seconds=1.7))
+    while not held_up["blocks"].status()["in_flight"]:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    answer = await held_up.call("ok")
+    assert (await blocking).code == "timeout"
+    assert answer.code == "server_blocked"
+    assert (held_up["blocks"].breaker.failures, held_up["ok"].breaker.failures) == (1, 0)
+    assert held_up.guarded.supervisor.reconnects == 0
+    while (await held_up.call("ok")).status == "error":
+        pass  # until the server has slept enough
+
+
+async def test_a_cancelled_task_counts_for_nothing_and_stops_at_once(shop: Shop) -> None:
+    task = asyncio.create_task(shop.call("hang"))
+    while not shop["hang"].status()["in_flight"]:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    status = shop["hang"].status()
+    assert (status["failures"], status["failures_in_a_row"], status["in_flight"]) == ({"cancelled": 1}, 0, {})
+
+
+async def test_a_probe_finds_that_a_tool_works_again(client: MCPClient) -> None:
+    shop = Shop(GuardedMCPTools(client, policy(failures=2, reset_after=0.05)))
+    await shop.call("repair", works=False)
+    assert [(await shop.call("flaky")).code for _ in range(3)] == ["tool_error", "tool_error", "circuit_open"]
+    await shop.call("repair")
+    await asyncio.sleep(0.06)
+    answers = await asyncio.gather(*(shop.call("flaky") for _ in range(20)))
+    assert [answer.status for answer in answers].count("success") == 1
+    assert {answer.code for answer in answers if answer.status == "error"} == {"circuit_open"}
+    assert (await shop.call("flaky")).status == "success"
+
+
+async def test_an_answer_is_stale_rather_than_none(client: MCPClient) -> None:
+    shop = Shop(GuardedMCPTools(client, policy(failures=1), stale_ttl=60))
+    await shop.call("repair")
+    assert (await shop.call("flaky", n=7)).text == "flaky 7"
+    await shop.call("repair", works=False)
+    assert (await shop.call("flaky", n=7)).code == "tool_error"
+    stale = await shop.call("flaky", n=7)
+    assert stale.status == "success"
+    assert stale.details["stale"]
+    assert stale.details["age_s"] >= 0
+    assert "flaky 7" in stale.text
+    assert "last good answer" in stale.text
+    assert (await shop.call("flaky", n=8)).code == "circuit_open"  # never asked before
+
+
+async def test_another_tool_answers_instead(client: MCPClient) -> None:
+    shop = Shop(GuardedMCPTools(client, policy(failures=1), fallbacks={"boom": ["reports", "ok"]}))
+    await shop.call("boom")
+    answer = await shop.call("boom")
+    assert answer.status == "success"
+    assert "ok 1" in answer.text
+    assert answer.details["fallback"] == "ok"
+    assert shop["reports"].breaker.failures == 1
+    assert shop["boom"].status()["fallbacks"] == 1
+
+
+# --- a server that dies --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mortal(kind: tuple[str, str]) -> Iterator[tuple[Shop, mcp_servers.HttpServer | None]]:
+    """Tools of a server that may be killed, with a supervisor that is in a hurry."""
+    with mcp_servers.mortal(*kind) as (client, server):
+        shop = Shop(GuardedMCPTools(client, policy(timeout=20)))
+        shop.guarded.supervisor._backoff = 0.05
+        yield shop, server
+
+
+async def _killed(shop: Shop, server: mcp_servers.HttpServer | None) -> None:
+    if server is not None:
+        server.kill()
+        return
+    pid = int((await shop.call("pid")).text)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not _alive(pid), "death of the server")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def _recovered(shop: Shop) -> Answer:
+    """Return the first answer after the backoff."""
+    while (wait := shop.guarded.supervisor.retry_after) > 0:
+        await asyncio.sleep(wait)
+    return await shop.call("ok", n=5)
+
+
+async def test_a_server_killed_between_calls_is_connected_anew(mortal: tuple[Shop, Any], kind: tuple[str, str]) -> None:
+    shop, server = mortal
+    await shop.call("ok")
+    await _killed(shop, server)
+    assert (await shop.call("ok")).code == "server_unavailable"
+    assert str(shop.guarded.supervisor.state) == "down"
+    rejected = await shop.call("boom")
+    assert (rejected.code, rejected.details["health"], rejected.details["failures"]) == ("server_unavailable", "unavailable", 0)
+    if server is not None:
+        server.start()
+    assert (await _recovered(shop)).text == "ok 5"
+    assert shop.guarded.supervisor.reconnects == 1
+    assert {shop.state(name) for name in ("ok", "boom", "hang")} == {"closed"}
+
+
+async def test_a_server_killed_in_the_middle_of_calls_opens_no_breaker(mortal: tuple[Shop, Any]) -> None:
+    shop, server = mortal
+    calls = [asyncio.create_task(shop.call("hang")) for _ in range(6)]
+    while len(shop["hang"].status()["in_flight"]) < 1 or shop["hang"].status()["calls"] < 6:
+        await asyncio.sleep(0.01)
+    await _killed(shop, server)
+    answers = await asyncio.gather(*calls)
+    assert {answer.code for answer in answers} == {"server_unavailable"}
+    assert all(answer.details["side_effects_unknown"] for answer in answers)
+    assert (shop.state("hang"), shop["hang"].breaker.failures) == ("closed", 0)
+    if server is not None:
+        server.start()
+    assert (await _recovered(shop)).text == "ok 5"
+
+
+@pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
+async def test_a_tool_that_kills_its_server_leaves_the_others_usable(mortal: tuple[Shop, Any]) -> None:
+    shop, server = mortal
+    assert (await shop.call("dies")).code == "server_unavailable"
+    if server is not None:
+        server.kill()  # it is dead already: this only tidies up
+        server.start()
+    assert (await _recovered(shop)).text == "ok 5"
+
+
+async def test_a_server_restarted_on_the_same_port_between_calls_works_after_one_call_at_most(kind: tuple[str, str]) -> None:
+    if kind[1] == "stdio":
+        return  # there is no port
+    with mcp_servers.mortal(*kind) as (client, server):
+        shop = Shop(GuardedMCPTools(client, policy()))
+        shop.guarded.supervisor._backoff = 0.05
+        assert server is not None
+        await shop.call("ok")
+        server.kill()
+        server.start()
+        first = await shop.call("ok")
+        assert first.status == "success" or first.code == "server_unavailable"
+        assert (await _recovered(shop)).text == "ok 5"
+
+
+@pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
+async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(mortal: tuple[Shop, Any]) -> None:
+    shop, server = mortal
+    await _killed(shop, server)
+    assert (await shop.call("ok")).code == "server_unavailable"
+    if server is not None:
+        server.start()
+    while (wait := shop.guarded.supervisor.retry_after) > 0:
+        await asyncio.sleep(wait)
+    answers = await asyncio.gather(*(shop.call("ok") for _ in range(20)))
+    assert [answer.status for answer in answers].count("success") == 1
+    assert {answer.code for answer in answers if answer.status == "error"} == {"server_unavailable"}
+    assert shop.guarded.supervisor.reconnects == 1
+
+
+async def test_a_server_that_stays_away_is_tried_less_and_less_often(kind: tuple[str, str]) -> None:
+    if kind[1] == "stdio":
+        return  # a process can always be started
+    with mcp_servers.mortal(*kind) as (client, server):
+        shop = Shop(GuardedMCPTools(client, policy(timeout=5)))
+        shop.guarded.supervisor._backoff = 0.02
+        assert server is not None
+        server.kill()
+        waits = []
+        for _ in range(3):
+            assert (await shop.call("ok")).code == "server_unavailable"
+            waits.append(shop.guarded.supervisor.retry_after)
+            await asyncio.sleep(waits[-1])
+        assert waits[2] > waits[0]
+        server.start()
+        assert (await _recovered(shop)).text == "ok 5"
+
+
+# --- a server that talks nonsense ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("401", "server_error"),
+        ("429", "server_error"),
+        ("500", "server_error"),
+        ("503", "server_error"),
+        ("garbage", "protocol_error"),
+        ("html", "protocol_error"),
+    ],
+)
+async def test_nonsense_counts_against_the_tool_and_does_not_reconnect(fault: str, code: str) -> None:
+    with mcp_servers.mortal("legacy", "http") as (client, server):
+        assert server is not None
+        shop = Shop(GuardedMCPTools(client, policy(failures=2)))
+        server.misbehave(fault)
+        answers = [await shop.call("ok") for _ in range(3)]
+        assert [answer.code for answer in answers] == [code, code, "circuit_open"]
+        server.misbehave("0")
+        assert (await shop.call("reports")).code == "tool_error"  # the connection is the same
+        assert shop.guarded.supervisor.reconnects == 0
+
+
+async def test_protocol_errors_of_the_caller_never_count() -> None:
+    with mcp_servers.client_of("legacy", "stdio") as client:
+        shop = Shop(GuardedMCPTools(client, policy()))
+        answers = [await shop.call(name) for name in ("refuses", "picky") * 6]
+        assert {answer.code for answer in answers} == {"invalid_arguments"}
+        assert (shop.state("refuses"), shop.state("picky")) == ("closed", "closed")
+
+
+def test_one_supervisor_a_client() -> None:
+    client, other = (MCPClient(url="http://127.0.0.1:1/mcp") for _ in range(2))
+    assert GuardedMCPTools(client).supervisor is GuardedMCPTools(client).supervisor is ServerSupervisor.of(client)
+    assert ServerSupervisor.of(client) is not ServerSupervisor.of(other)
+    assert BreakerPolicy() == BreakerPolicy(5, 30.0, 2.0)
