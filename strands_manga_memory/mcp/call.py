@@ -81,6 +81,8 @@ class Call:
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
         """Note progress: a partial result, in case there is no other."""
+        if self._guard.server is not None:
+            self._guard.server.answered()
         text = self._guard.redact(message) if message else None
         self._partial.append({"progress": progress, "total": total, "message": text})
 
@@ -216,7 +218,7 @@ class Call:
             server.lost(generation)
             server.withdrawn(number)
         elif verdict == TIMEOUT:
-            if server.blocked_by_another(number, guard.policy.timeout):
+            if server.blocked_by_another(number):
                 return _BLOCKED
         elif verdict == CANCELLED:
             server.withdrawn(number)

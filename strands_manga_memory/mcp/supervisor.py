@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import math
 import random
 import threading
 import time
@@ -214,12 +213,9 @@ class ServerSupervisor:
     def asked(self, tool: str) -> int:
         """Note that a call of a tool begins; return its number."""
         with self._lock:
-            now = self._clock()
-            waiting = {number: call for number, call in self._unanswered.items() if now <= call.until}
-            behind = any(call.tool != tool for call in waiting.values())
+            behind = any(call.tool != tool for call in self._unanswered.values())
             self._asked += 1
-            waiting[self._asked] = _Unanswered(tool, behind)
-            self._unanswered = waiting
+            self._unanswered[self._asked] = _Unanswered(tool, behind)
             return self._asked
 
     def answered(self) -> None:
@@ -232,28 +228,22 @@ class ServerSupervisor:
         with self._lock:
             self._unanswered.pop(number, None)
 
-    def blocked_by_another(self, number: int, timeout: float) -> bool:
+    def blocked_by_another(self, number: int) -> bool:
         """Tell whether a call that timed out is the fault of another tool, which blocks the whole server.
 
-        That is so if a call of another tool had no answer when this one began, and the server has answered nobody since. A
-        call that was given up counts for one more ``timeout``: the server may still be at it.
+        That is so if a call of another tool had no answer when this one began, and the server has answered nobody since.
         """
         with self._lock:
-            call = self._unanswered.get(number)
-            if call is None:
-                return False  # the server has answered somebody since
-            call.until = self._clock() + timeout
-            return call.behind
+            call = self._unanswered.pop(number, None)
+            return call is not None and call.behind
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Unanswered:
-    """A call the server has not answered, and until when it can be the reason why others get no answer."""
+    """A call the server has not answered, and whether one of another tool had no answer when it began."""
 
     tool: str
     behind: bool
-    """Whether a call of another tool had no answer when this one began."""
-    until: float = math.inf
 
 
 _shared: weakref.WeakValueDictionary[int, ServerSupervisor] = weakref.WeakValueDictionary()

@@ -253,10 +253,9 @@ async def test_a_tool_that_kills_its_server_leaves_the_others_usable(mortal: tup
     assert (await _recovered(shop)).text == "ok 5"
 
 
-async def test_a_server_restarted_on_the_same_port_between_calls_works_after_one_call_at_most(kind: tuple[str, str]) -> None:
-    if kind[1] == "stdio":
-        return  # there is no port
-    with mcp_servers.mortal(*kind) as (client, server):
+@pytest.mark.parametrize("line", mcp_servers.LINES)
+async def test_a_server_restarted_on_the_same_port_between_calls_works_after_one_call_at_most(line: str) -> None:
+    with mcp_servers.mortal(line, "http") as (client, server):
         shop = Shop(GuardedMCPTools(client, policy()))
         shop.guarded.supervisor._backoff = 0.05
         assert server is not None
@@ -283,10 +282,8 @@ async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(m
     assert shop.guarded.supervisor.reconnects == 1
 
 
-async def test_a_server_that_stays_away_is_tried_less_and_less_often(kind: tuple[str, str]) -> None:
-    if kind[1] == "stdio":
-        return  # a process can always be started
-    with mcp_servers.mortal(*kind) as (client, server):
+async def test_a_server_that_stays_away_is_tried_less_and_less_often() -> None:
+    with mcp_servers.mortal("legacy", "http") as (client, server):
         shop = Shop(GuardedMCPTools(client, policy(timeout=5)))
         shop.guarded.supervisor._backoff = 0.02
         assert server is not None

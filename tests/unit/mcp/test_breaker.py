@@ -1,0 +1,304 @@
+"""CircuitBreaker: its states, one after the other; the state machine tests them all together."""
+
+import asyncio
+import gc
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.mcp import BreakerEvent, BreakerPolicy, CircuitBreaker, Permit
+from strands_manga_memory.testing import FakeClock
+
+
+def breaker_of(**settings: Any) -> tuple[CircuitBreaker, FakeClock]:
+    clock = FakeClock(100.0)
+    return CircuitBreaker(BreakerPolicy(**settings), clock=clock), clock
+
+
+def acquired(breaker: CircuitBreaker) -> Permit:
+    permit = breaker.try_acquire()
+    assert permit is not None
+    return permit
+
+
+def fail(breaker: CircuitBreaker, times: int = 1) -> None:
+    for _ in range(times):
+        acquired(breaker).failure()
+
+
+def half_open(**settings: Any) -> tuple[CircuitBreaker, FakeClock]:
+    breaker, clock = breaker_of(**settings)
+    fail(breaker, breaker.policy.failures)
+    clock.advance(breaker.retry_after)
+    return breaker, clock
+
+
+def test_five_failures_in_a_row_open_it() -> None:
+    breaker, clock = breaker_of()
+    seen = []
+    for _ in range(5):
+        seen.append((breaker.state, breaker.health, breaker.failures))
+        fail(breaker)
+    assert seen == [("closed", "healthy", n) for n in range(3)] + [("closed", "degraded", n) for n in (3, 4)]
+    assert (breaker.state, breaker.health, breaker.failures, breaker.retry_after) == ("open", "unavailable", 5, 30.0)
+    assert breaker.try_acquire() is None
+    clock.advance(29.999)
+    assert breaker.try_acquire() is None
+
+
+def test_a_success_between_failures_starts_the_count_anew() -> None:
+    breaker, _ = breaker_of()
+    fail(breaker, 4)
+    acquired(breaker).success()
+    fail(breaker, 4)
+    assert breaker.state == "closed"
+
+
+def test_an_ignored_outcome_is_neutral() -> None:
+    breaker, clock = breaker_of()
+    fail(breaker, 4)
+    acquired(breaker).ignore()
+    assert breaker.failures == 4
+    fail(breaker)
+    assert breaker.state == "open"
+    clock.advance(30)
+    acquired(breaker).ignore()
+    assert breaker.state == "half_open"
+    acquired(breaker).success()
+    assert (breaker.state, breaker.failures) == ("closed", 0)
+
+
+def test_a_probe_that_succeeds_closes_it_and_one_that_fails_opens_it_again() -> None:
+    breaker, clock = half_open()
+    assert (breaker.state, breaker.health, breaker.retry_after) == ("half_open", "degraded", 0)
+    probe = acquired(breaker)
+    assert probe.is_probe
+    assert breaker.try_acquire() is None
+    probe.failure()
+    assert (breaker.state, breaker.retry_after) == ("open", 30)
+    clock.advance(30)
+    acquired(breaker).success()
+    assert (breaker.state, breaker.failures, breaker.health) == ("closed", 0, "healthy")
+
+
+def test_a_permit_counts_once() -> None:
+    breaker, _ = breaker_of()
+    permit = acquired(breaker)
+    for _ in range(9):
+        permit.failure()
+    permit.success()
+    assert breaker.failures == 1
+
+
+def test_what_was_asked_before_it_opened_changes_nothing_after() -> None:
+    breaker, clock = breaker_of()
+    early = [acquired(breaker) for _ in range(3)]
+    fail(breaker, 5)
+    early[0].success()
+    assert breaker.state == "open"
+    clock.advance(30)
+    probe = acquired(breaker)
+    early[1].success()
+    early[2].failure()
+    assert breaker.state == "half_open"
+    assert breaker.try_acquire() is None
+    probe.success()
+    assert breaker.state == "closed"
+
+
+def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
+    breaker, clock = half_open()
+    lost = acquired(breaker)
+    clock.advance(breaker.policy.timeout + breaker.policy.grace)
+    assert breaker.try_acquire() is None  # it may still answer
+    assert 0 < breaker.retry_after <= 1
+    clock.advance(breaker.retry_after)
+    probe = acquired(breaker)
+    lost.success()  # too late
+    assert breaker.state == "half_open"
+    probe.failure()
+    assert breaker.state == "open"
+    lost.failure()
+    assert breaker.retry_after == 30
+
+
+def test_a_probe_whose_permit_is_garbage_does_not_hold_its_place() -> None:
+    breaker, _ = half_open()
+    cycle: list[Any] = [acquired(breaker)]
+    cycle.append(cycle)
+    assert breaker.try_acquire() is None
+    del cycle
+    gc.collect()
+    acquired(breaker).success()
+    assert breaker.state == "closed"
+
+
+async def test_a_probe_whose_task_is_garbage_does_not_hold_its_place() -> None:
+    breaker, _ = half_open()
+
+    async def probe() -> None:
+        permit = acquired(breaker)
+        await asyncio.get_running_loop().create_future()  # nobody else has it
+        permit.success()
+
+    coroutine = probe()
+    coroutine.send(None)
+    assert breaker.try_acquire() is None
+    coroutine.close()
+    del coroutine
+    gc.collect()
+    assert breaker.try_acquire() is not None
+
+
+def test_one_of_64_threads_gets_the_probe() -> None:
+    for _ in range(20):
+        breaker, _ = half_open()
+        barrier = threading.Barrier(64)
+
+        def ask(breaker: CircuitBreaker = breaker, barrier: threading.Barrier = barrier) -> Permit | None:
+            barrier.wait()
+            return breaker.try_acquire()
+
+        with ThreadPoolExecutor(64) as threads:
+            permits = [future.result() for future in [threads.submit(ask) for _ in range(64)]]
+        assert sum(permit is not None for permit in permits) == 1
+
+
+def test_a_clock_that_jumps_never_makes_the_wait_longer() -> None:
+    breaker, clock = breaker_of()
+    fail(breaker, 5)
+    clock.advance(-1e6)
+    assert breaker.retry_after == 30
+    clock.advance(30)
+    probe = acquired(breaker)
+    clock.advance(-1e6)
+    assert breaker.try_acquire() is None
+    clock.advance(breaker.policy.lease)
+    assert breaker.try_acquire() is not None
+    probe.failure()
+    clock.advance(1e9)
+    assert breaker.state == "half_open"
+
+
+def test_a_failure_rate_opens_it_where_failures_are_never_in_a_row() -> None:
+    breaker, _ = breaker_of(failure_rate=0.5, window=10, minimum_calls=6)
+    for _ in range(2):
+        acquired(breaker).success()
+        fail(breaker)
+    acquired(breaker).success()
+    assert breaker.state == "closed"  # 2 of 5, and too few
+    fail(breaker)
+    assert (breaker.state, breaker.reason) == ("open", "failure_rate")
+
+
+def test_slow_calls_open_it() -> None:
+    breaker, clock = breaker_of(slow_rate=0.5, slow_after=1.0, window=4, minimum_calls=4)
+    for seconds in (0.5, 2.0, 0.5):
+        permit = acquired(breaker)
+        clock.advance(seconds)
+        permit.success()
+    assert breaker.state == "closed"
+    permit = acquired(breaker)
+    clock.advance(1.5)
+    permit.success()
+    assert (breaker.state, breaker.reason) == ("open", "slow_rate")
+
+
+def test_it_stays_open_longer_the_more_often_it_opens_until_it_works_for_a_while() -> None:
+    breaker, clock = breaker_of(failures=1, reset_after=10, backoff=3, max_reset_after=50)
+    waits = []
+    for _ in range(5):
+        fail(breaker)
+        waits.append(breaker.retry_after)
+        clock.advance(waits[-1])
+    assert waits == [10, 30, 50, 50, 50]
+    acquired(breaker).success()
+    clock.advance(49)
+    fail(breaker)
+    assert breaker.retry_after == 50
+    clock.advance(50)
+    acquired(breaker).success()
+    clock.advance(50)
+    fail(breaker)
+    assert breaker.retry_after == 10
+
+
+def test_jitter_only_lengthens() -> None:
+    waits = set()
+    for _ in range(50):
+        breaker, _ = breaker_of(failures=1, jitter=0.5)
+        fail(breaker)
+        waits.add(breaker.retry_after)
+    assert 30 <= min(waits) < max(waits) <= 45
+
+
+def test_it_can_be_operated_by_hand() -> None:
+    breaker, clock = breaker_of()
+    breaker.open()
+    assert (breaker.state, breaker.reason, breaker.retry_after) == ("open", "manual", math.inf)
+    clock.advance(1e9)
+    assert breaker.try_acquire() is None
+    breaker.close()
+    assert breaker.try_acquire() is not None
+    breaker.open(5)
+    clock.advance(5)
+    assert breaker.state == "half_open"
+    breaker.reset()
+    assert (breaker.state, breaker.reason) == ("closed", "")
+    with pytest.raises(ValueError, match="seconds must be over 0, got 0"):
+        breaker.open(0)
+
+
+def test_listeners_hear_of_every_change_and_cannot_break_it() -> None:
+    heard: list[BreakerEvent] = []
+
+    def listen(event: BreakerEvent) -> None:
+        heard.append(event)
+        raise RuntimeError("a listener")
+
+    clock = FakeClock(0)
+    breaker = CircuitBreaker(BreakerPolicy(failures=1), name="server/tool", clock=clock, on_event=listen)
+    fail(breaker)
+    clock.advance(30)
+    acquired(breaker).success()
+    assert [(event.before, event.after, event.reason, event.at) for event in heard] == [
+        ("closed", "open", "failures", 0),
+        ("open", "half_open", "probe", 30),
+        ("half_open", "closed", "probe_succeeded", 30),
+    ]
+    assert heard[0].name == "server/tool"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"failures": 0}, "failures must be a whole number of at least 1, got 0"),
+        ({"failures": True}, "failures must be"),
+        ({"failures": 2.5}, "failures must be"),
+        ({"reset_after": 0}, "reset_after must be a number of seconds over 0"),
+        ({"timeout": -1}, "timeout must be"),
+        ({"timeout": None}, "timeout must be"),
+        ({"timeout": math.nan}, "timeout must be"),
+        ({"timeout": math.inf}, "timeout must be"),
+        ({"grace": -0.1}, "grace must be"),
+        ({"backoff": 0.5}, "backoff must be a number of at least 1"),
+        ({"jitter": 2}, "jitter must be"),
+        ({"failure_rate": 0}, "failure_rate must be"),
+        ({"slow_rate": 0.5}, "slow_rate needs slow_after"),
+        ({"slow_after": 0}, "slow_after must be"),
+        ({"minimum_calls": 30}, "minimum_calls must be at most window=20"),
+        ({"max_reset_after": 10}, "max_reset_after must be at least reset_after=30"),
+        ({"tool_errors": "maybe"}, "tool_errors must be 'failure' or 'ignore'"),
+        ({"classify": "no"}, "classify must be a function"),
+    ],
+)
+def test_a_policy_refuses_what_makes_no_sense(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        BreakerPolicy(**settings)
+
+
+def test_a_policy_shows_what_is_not_default() -> None:
+    assert repr(BreakerPolicy(timeout=20.0)) == "BreakerPolicy(timeout=20.0)"

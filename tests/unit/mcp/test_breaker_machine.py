@@ -1,0 +1,117 @@
+"""The breaker under any sequence of calls, outcomes, waits, lost probes and hands on it, against a model written the long way."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from strands_manga_memory.mcp import BreakerPolicy, CircuitBreaker, Permit
+from strands_manga_memory.testing import FakeClock
+
+POLICY = BreakerPolicy(failures=3, reset_after=10.0, timeout=2.0, grace=0.5)
+
+
+class Breaker(RuleBasedStateMachine):
+    """Every permit belongs to an era: from one change of state, or of the probe, to the next. Only its own era hears of it."""
+
+    permits: Bundle[tuple[Permit, int]] = Bundle("permits")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock(0.0)
+        self.breaker = CircuitBreaker(POLICY, clock=self.clock)
+        self.state = "closed"
+        self.era = 0
+        self.failures = 0
+        self.open_until = 0.0
+        self.probe: Permit | None = None
+        self.probe_since = 0.0
+
+    def _change(self, state: str) -> None:
+        self.state, self.probe = state, None
+        self.era += 1
+        if state == "open":
+            self.open_until = self.clock.now + POLICY.reset_after
+        if state == "closed":
+            self.failures = 0
+
+    def _admits(self) -> bool:
+        if self.state == "open":
+            return self.clock.now >= self.open_until
+        held = self.probe is not None and self.clock.now - self.probe_since < POLICY.lease
+        return self.state == "closed" or not held
+
+    @rule(target=permits)
+    def ask(self) -> object:
+        expected = self._admits()
+        permit = self.breaker.try_acquire()
+        assert (permit is not None) == expected
+        if permit is None:
+            return (None, -1)
+        assert permit.is_probe == (self.state != "closed")
+        if self.state == "open":
+            self._change("half_open")
+        elif self.state == "half_open":
+            self.era += 1
+        if self.state == "half_open":
+            self.probe, self.probe_since = permit, self.clock.now
+        return (permit, self.era)
+
+    @rule(held=consumes(permits), outcome=st.sampled_from(["success", "failure", "ignore"]), again=st.booleans())
+    def settle(self, held: tuple[Permit | None, int], outcome: str, again: bool) -> None:
+        permit, era = held
+        if permit is None:
+            return
+        getattr(permit, outcome)()
+        if again:
+            permit.failure()
+        if permit is self.probe:
+            self.probe = None
+        if era != self.era or outcome == "ignore":
+            return
+        if outcome == "failure":
+            self.failures += 1
+            if self.state == "half_open" or self.failures >= POLICY.failures:
+                self._change("open")
+        elif self.state == "half_open":
+            self._change("closed")
+        else:
+            self.failures = 0
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 2.5, 3.5, 9.9, 10.0, 100.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(held=consumes(permits))
+    def lose(self, held: tuple[Permit | None, int]) -> None:
+        if held[0] is not None and held[0] is self.probe:
+            self.probe = None  # and with it the last reference to the permit, once this rule is over
+
+    @rule()
+    def open_by_hand(self) -> None:
+        self.breaker.open()
+        self._change("open")
+        self.open_until = math.inf
+
+    @rule()
+    def close_by_hand(self) -> None:
+        self.breaker.close()
+        self._change("closed")
+
+    @invariant()
+    def says_what_it_does(self) -> None:
+        breaker = self.breaker
+        effective = "half_open" if self.state == "open" and self.clock.now >= self.open_until else self.state
+        assert breaker.state == effective
+        assert breaker.failures == self.failures
+        assert (breaker.retry_after == 0) == self._admits()
+        assert breaker.retry_after <= POLICY.reset_after or self.open_until == math.inf
+        expected = "degraded" if effective == "half_open" or self.failures >= 2 else "healthy"
+        assert breaker.health == ("unavailable" if effective == "open" else expected)
+
+
+Breaker.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBreaker = Breaker.TestCase
