@@ -240,7 +240,7 @@ class Call:
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
         problem = self._guard.problem(code, reason, retryable=retryable)
-        self._guard.log.rejected(code, self._guard.redact(reason))
+        self._guard.log.rejected(code, reason if retryable else self._guard.redact(reason))
         self.result = result_event(error_result(self.request_id, problem))
         self.unavailable = problem if retryable else None
 

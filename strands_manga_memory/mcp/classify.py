@@ -87,6 +87,7 @@ _NO_SERVER_TEXT = re.compile(
 _TIMEOUT_TEXT = re.compile(r"\btimed out\b", re.IGNORECASE)
 _UNKNOWN_TOOL_TEXT = re.compile(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
 _BAD_ARGUMENTS_TEXT = re.compile(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
+_DECORATED_ARGUMENTS_TEXT = "Validation failed for input parameters"  # what a function decorated with @tool says
 _FAILED_PREFIX = "Tool execution failed: "
 
 
@@ -142,6 +143,8 @@ def _raised(exception: BaseException) -> Verdict:
     if isinstance(exception, TimeoutError):
         return TIMEOUT
     code, text = rpc_code(exception), str(exception)
+    if isinstance(exception, ValueError) and text.startswith(_DECORATED_ARGUMENTS_TEXT):
+        return BAD_ARGUMENTS
     if (code is not None or isinstance(exception, RuntimeError)) and _NO_SERVER_TEXT.search(text):
         return NO_SERVER
     if code is None:

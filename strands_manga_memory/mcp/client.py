@@ -41,7 +41,7 @@ def restart(client: MCPClient) -> None:
         stop(client)
         client.start()
     finally:
-        del client.stop  # type: ignore[method-assign]
+        del client.stop
         for name, value in kept.items():
             setattr(client, name, value)
 

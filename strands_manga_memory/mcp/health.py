@@ -110,7 +110,9 @@ class CallLog:
             if verdict.outcome is not Outcome.IGNORED:
                 self._seconds.append(now - began)
             if verdict.outcome is not Outcome.SUCCESS:
-                self._failed(verdict.code, text, now)
+                self._failures[verdict.code] += 1
+                if text or verdict.outcome is not Outcome.IGNORED:
+                    self._last_error = (verdict.code, text, now)
 
     def rejected(self, code: str, text: str = "") -> None:
         """Note that a call was not let through."""
@@ -127,10 +129,6 @@ class CallLog:
                 self._stale += 1
             else:
                 self._fallbacks += 1
-
-    def _failed(self, code: str, text: str, now: float) -> None:
-        self._failures[code] += 1
-        self._last_error = (code, text, now)
 
     def facts(self) -> CallFacts:
         """Return what is known."""

@@ -99,9 +99,13 @@ class SharedBreaker:
         self._epoch = 0
 
     async def refresh(self) -> None:
-        """Open or close the breaker as the other processes found, if that was not looked up within the last second."""
+        """Open or close the breaker as the other processes found.
+
+        That is looked up once a second, and before each call that would be made while there is trouble.
+        """
         now = self._clock()
-        if now - self._read_at < self._refresh:
+        trouble = self._epoch % _BLOCK and self._breaker.state is State.CLOSED
+        if not trouble and now - self._read_at < self._refresh:
             return
         self._read_at = now
         record = await self._store.ask(lambda hot: hot.load(self._name, (), touch=False), None)

@@ -30,11 +30,16 @@ class LastGood:
         size: Results that are kept. Default 1,024.
         max_bytes: Results that are larger, by their text, are not kept. Default 64 KB.
         clock: Monotonic seconds.
+
+    Raises:
+        ValueError: ``ttl`` is not over 0.
     """
 
     def __init__(
         self, ttl: float, *, size: int = 1024, max_bytes: int = 65_536, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        if not ttl > 0:
+            raise ValueError(f"stale_ttl must be a number of seconds over 0, got {ttl!r}")
         self._ttl = ttl
         self._size = size
         self._max_bytes = max_bytes

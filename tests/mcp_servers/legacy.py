@@ -1,20 +1,21 @@
-"""An MCP server of an earlier protocol (2025-03-26, with HTTP sessions), written by hand: it misbehaves on request.
+"""An MCP server of an earlier protocol (2025-06-18, with HTTP sessions), written by hand: it misbehaves on request.
 
-``python legacy.py stdio`` or ``python legacy.py http PORT``. It answers as servers on the 1.x SDK do: the text of an exception, and of
-a pydantic error, is what the client sees. Over HTTP, ``POST /fault`` with a status or ``garbage``, ``html``, ``drop`` decides how calls of tools
-end from then on; ``POST /fault`` with ``0`` ends that.
+``python legacy.py stdio`` or ``python legacy.py http PORT``. It answers as servers on the 1.x SDK do: the text of an exception,
+and of a pydantic error, is what the client sees. Over HTTP, ``POST /fault`` with a status, ``garbage`` or ``html`` decides how
+calls of tools end from then on; ``POST /fault`` with ``0`` ends that.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
 import threading
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 _INT = {"type": "object", "properties": {"n": {"type": "integer"}}}
 _NONE = {"type": "object", "properties": {}}
@@ -33,6 +34,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "pid": {"inputSchema": _NONE},
     "picky": {"inputSchema": _NONE},
     "refuses": {"inputSchema": _NONE},
+    "asks": {"inputSchema": _NONE},
 }
 state = {"broken": True}
 only_one_at_a_time = threading.RLock()
@@ -75,6 +77,9 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
     if name == "shrink":
         TOOLS.pop(arguments.get("name", "grown"), None)
         tell("notifications/tools/list_changed", {})
+    if name == "asks":
+        schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
+        return text(tell("elicitation/create", {"message": "Are you sure?", "requestedSchema": schema})["action"])
     if name == "pid":
         return text(json.dumps(os.getpid()))
     return text(f"{name} {arguments.get('n', 1)}")
@@ -91,7 +96,7 @@ def answer(message: dict[str, Any], tell: Any) -> dict[str, Any] | None:
     try:
         if method == "initialize":
             response["result"] = {
-                "protocolVersion": "2025-03-26",
+                "protocolVersion": "2025-06-18",
                 "capabilities": {"tools": {"listChanged": True}},
                 "serverInfo": {"name": "legacy", "version": "1"},
             }
@@ -111,6 +116,7 @@ def answer(message: dict[str, Any], tell: Any) -> dict[str, Any] | None:
 
 def serve_stdio() -> None:
     lock = threading.Lock()
+    answers: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def send(message: dict[str, Any]) -> None:
         with lock:
@@ -118,12 +124,22 @@ def serve_stdio() -> None:
             sys.stdout.flush()
 
     def work(message: dict[str, Any]) -> None:
-        response = answer(message, lambda method, params: send({"jsonrpc": "2.0", "method": method, "params": params}))
+        def tell(method: str, params: dict[str, Any]) -> Any:
+            if method.startswith("notifications/"):
+                return send({"jsonrpc": "2.0", "method": method, "params": params})
+            send({"jsonrpc": "2.0", "id": f"ask-{message['id']}", "method": method, "params": params})
+            return answers.get(timeout=30)
+
+        response = answer(message, tell)
         if response is not None:
             send(response)
 
     for line in sys.stdin:
-        threading.Thread(target=work, args=(json.loads(line),), daemon=True).start()
+        message = json.loads(line)
+        if "result" in message:
+            answers.put(message["result"])
+        else:
+            threading.Thread(target=work, args=(message,), daemon=True).start()
     os._exit(0)
 
 
@@ -131,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
     """Streamable HTTP: one JSON answer a request, as a server may; and sessions."""
 
     protocol_version = "HTTP/1.1"
-    sessions: set[str] = set()
+    sessions: ClassVar[set[str]] = set()
     fault = "0"
 
     def do_POST(self) -> None:
@@ -173,9 +189,6 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, b"{this is no JSON")
         elif fault == "html":
             self._send(200, b"<html>maintenance</html>", kind="text/html")
-        elif fault == "drop":
-            self.close_connection = True
-            self.connection.close()
         else:
             self._send(int(fault), b"nope", {"Retry-After": "7"})
 

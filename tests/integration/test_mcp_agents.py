@@ -1,0 +1,555 @@
+"""Guarded tools in agents: what Strands does with tools goes on working, and nothing takes the agent down."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from mcp.types import ElicitResult
+from strands import Agent, tool
+from strands.background_tasks import BackgroundTasksConfig
+from strands.interrupt import Interrupt
+from strands.middleware import ExecuteToolStage
+from strands.tools.mcp import MCPClient
+from strands.types.exceptions import ToolProviderException
+from strands.types.tools import AgentTool, ToolContext
+
+from strands_manga_memory import BreakerMiddleware, GuardedMCPTools, GuardedTool, MangaMemory, guard_tool
+from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of, restart, stop
+from strands_manga_memory.testing import ScriptedModel
+from tests import mcp_servers
+from tests.integration.mcp_support import Answer, Shop, agent_of, call, policy, results_of
+from tests.servers import wait_until
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[MCPClient]:
+    with mcp_servers.client_of("sdk", "stdio") as client:
+        client.start()
+        yield client
+
+
+@tool
+async def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
+@tool
+async def stuck() -> str:
+    """Never ends."""
+    await asyncio.sleep(60)
+    return "late"
+
+
+@tool
+async def stubborn(seconds: float = 1.5) -> str:
+    """Ignores its cancellation."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            pass
+    return "late"
+
+
+@tool
+def broken() -> str:
+    """Raise."""
+    raise OSError("disk full, password=hunter2")
+
+
+# --- one turn of an agent ----------------------------------------------------------------------------------------------
+
+
+def test_sick_and_healthy_tools_in_parallel(client: MCPClient) -> None:
+    guarded = GuardedMCPTools(client, policy(), overrides={"hang": policy(timeout=0.3)})
+    uses = [("hang", {}), ("boom", {}), ("ok", {"n": 2}), ("add", {"a": 1, "b": 2}), ("broken", {}), ("nothing", {})]
+    agent = agent_of(guarded, guard_tool(add), guard_tool(broken), uses=uses)
+    assert str(agent("go")).strip() == "done"
+    results = results_of(agent)
+    assert {name: answer.code for name, answer in results.items()} == {
+        "hang": "timeout",
+        "boom": "tool_error",
+        "ok": None,
+        "add": None,
+        "broken": "tool_error",
+        "nothing": None,
+    }
+    assert (results["ok"].text, results["add"].text) == ("ok 2", "3")
+    assert "hunter2" not in results["broken"].text
+    assert "disk full" in results["broken"].text
+
+
+def test_direct_calls_are_guarded_too(client: MCPClient) -> None:
+    agent = agent_of(GuardedMCPTools(client, policy(failures=1)))
+    assert agent.tool.ok(n=4)["content"] == [{"text": "ok 4"}]
+    assert Answer(agent.tool.boom()).code == "tool_error"
+    assert Answer(agent.tool.boom()).code == "circuit_open"
+    assert Answer(agent.tool.ok(n="x")).code == "invalid_arguments"
+
+
+def test_a_cancelled_agent_counts_against_nobody(client: MCPClient) -> None:
+    guarded = GuardedMCPTools(client, policy())
+    hanging = guard_tool(stuck, policy(timeout=0.5))
+    agent = agent_of(guarded, hanging, uses=[("hang", {}), ("stuck", {})])
+    with ThreadPoolExecutor(1) as threads:
+        turn = threads.submit(agent, "go")
+        wait_until(lambda: guarded.status()["hang"]["in_flight"] and hanging.status()["in_flight"], "both calls")
+        agent.cancel()
+        turn.result(timeout=20)
+    assert guarded.status()["hang"]["failures"] == {"cancelled": 1}
+    assert hanging.status()["failures"] == {"cancelled": 1}
+    assert (guarded.status()["hang"]["failures_in_a_row"], hanging.breaker.failures) == (0, 0)
+
+
+def test_two_agents_in_two_threads_share_one_client_and_its_breakers(client: MCPClient) -> None:
+    guarded = GuardedMCPTools(client, policy(failures=4))
+    turns = [[("ok", {"n": number}), ("boom", {})] for number in range(2)]
+
+    def work(uses: list[tuple[str, dict[str, Any]]]) -> Agent:
+        blocks = [{"toolUse": {"toolUseId": f"u{n}", "name": name, "input": value}} for n, (name, value) in enumerate(uses)]
+        agent = Agent(model=ScriptedModel([blocks, "one", blocks, "two"]), tools=[guarded], callback_handler=None)
+        agent("go")
+        agent("again")
+        return agent
+
+    with ThreadPoolExecutor(2) as threads:
+        agents = list(threads.map(work, turns))
+    assert [results_of(agent)["ok"].text for agent in agents] == ["ok 0", "ok 1"]
+    assert guarded.status()["boom"]["calls"] == 4
+    assert guarded.status()["boom"]["state"] == "open"
+
+
+def test_interrupts_reach_the_user_and_come_back() -> None:
+    @tool(context=True)
+    def order(tool_context: ToolContext) -> str:
+        """Ask first."""
+        return str(tool_context.interrupt("sure", reason="really?"))
+
+    guarded = guard_tool(order)
+    agent = agent_of(guarded, uses=[("order", {})])
+    result = agent("go")
+    assert result.stop_reason == "interrupt"
+    interrupt = result.interrupts[0]
+    assert isinstance(interrupt, Interrupt)
+    assert guarded.breaker.failures == 0
+    answer = [{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}]
+    assert agent(answer).stop_reason == "end_turn"  # type: ignore[arg-type]
+    assert results_of(agent)["order"].text == "yes"
+
+
+def test_streaming_tools_stream() -> None:
+    @tool
+    async def count() -> AsyncGenerator[Any, None]:
+        """Count."""
+        for number in range(3):
+            yield number
+        yield "done"
+
+    seen: list[Any] = []
+    agent = agent_of(guard_tool(count), uses=[("count", {})])
+    agent.callback_handler = lambda **event: seen.append(event.get("tool_stream_event", {}).get("data"))
+    agent("go")
+    assert [data for data in seen if data is not None] == [0, 1, 2, "done"]
+    assert results_of(agent)["count"].text == "done"
+
+
+def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
+    @tool
+    async def slow() -> AsyncGenerator[Any, None]:
+        """Stream, then hang."""
+        yield {"found": 3}
+        yield "x" * 5000
+        await asyncio.sleep(60)
+
+    answer = asyncio.run(call(guard_tool(slow, policy(timeout=0.2))))
+    assert answer.code == "timeout"
+    assert answer.details["partial"][0] == {"found": 3}
+    assert len(answer.details["partial"][1]) == 500
+
+
+def test_background_tools_are_guarded(client: MCPClient) -> None:
+    guarded = guard_tool(add)
+    blocks = [{"toolUse": {"toolUseId": "u1", "name": "add", "input": {"a": 1, "b": 2}}}]
+    agent = Agent(
+        model=ScriptedModel([blocks, "started", "done"]),
+        tools=[guarded],
+        background_tasks=BackgroundTasksConfig(),
+        callback_handler=None,
+    )
+    agent("go")
+    assert guarded.status()["calls"] >= 1
+
+
+# --- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_deadline_holds_even_if_the_tool_ignores_its_cancellation() -> None:
+    guarded = guard_tool(stubborn, policy(timeout=0.1, grace=0.05))
+    before = set(asyncio.all_tasks())
+    answer = await call(guarded)
+    assert answer.code == "timeout"
+    left = set(asyncio.all_tasks()) - before
+    assert left  # the tool is still at it, and nobody waits
+    await asyncio.wait(left)
+
+
+async def test_a_consumer_that_takes_its_time_does_not_use_up_the_tools() -> None:
+    @tool
+    async def chatty() -> AsyncGenerator[Any, None]:
+        """Stream."""
+        for number in range(3):
+            await asyncio.sleep(0.01)
+            yield number
+
+    guarded = guard_tool(chatty, policy(timeout=0.3))
+    events = []
+    async for event in guarded.stream({"toolUseId": "t", "name": "chatty", "input": {}}, {}):
+        events.append(event)
+        await asyncio.sleep(0.15)
+    assert events[-1].tool_result["status"] == "success"
+
+
+async def test_a_probe_that_hangs_ends_and_the_next_one_may_try() -> None:
+    works = False
+
+    @tool
+    async def sometimes() -> str:
+        """Hang or work."""
+        if not works:
+            await asyncio.sleep(60)
+        return "works"
+
+    guarded = guard_tool(sometimes, policy(failures=1, timeout=0.1, reset_after=0.05))
+    for expected in ("timeout", "timeout"):
+        assert (await call(guarded)).code == expected
+        assert guarded.breaker.state == "open"
+        await asyncio.sleep(0.06)
+    probe = asyncio.create_task(call(guarded))
+    await asyncio.sleep(0.03)
+    assert (await call(guarded)).details["state"] == "half_open"
+    probe.cancel()
+    await asyncio.wait({probe})
+    works = True
+    assert (await call(guarded)).status == "success"
+    assert guarded.breaker.state == "closed"
+
+
+async def test_one_of_100_callers_is_the_probe() -> None:
+    calls = 0
+
+    @tool
+    async def flaky() -> str:
+        """Fail once."""
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0.01)
+        if calls == 1:
+            raise OSError("down")
+        return "up"
+
+    guarded = guard_tool(flaky, policy(failures=1, reset_after=0.01))
+    await call(guarded)
+    await asyncio.sleep(0.02)
+    answers = await asyncio.gather(*(call(guarded) for _ in range(100)))
+    assert calls == 2
+    assert sum(answer.status == "success" for answer in answers) == 1
+
+
+# --- the server's tools change -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["sdk", "legacy"])
+def test_the_agents_tools_change_with_the_servers(line: str) -> None:
+    heard: list[list[str]] = []
+    with mcp_servers.client_of(line, "stdio", on_tools_changed=lambda before, tools: heard.append(before)) as client:
+        guarded = GuardedMCPTools(client, policy())
+        agent = Agent(model=ScriptedModel(), tools=[add, guarded], hooks=[guarded], callback_handler=None)
+        order = agent.tool_names
+        breaker = agent.tool_registry.registry["ok"].breaker  # type: ignore[attr-defined]
+        client.call_tool_sync("t1", "grow", {"name": "newer"})
+        wait_until(lambda: "newer" in agent.tool_names, "the new tool")
+        assert agent.tool_names == [*order, "newer"]
+        assert agent.tool.newer()["status"] == "success"
+        assert agent.tool_registry.registry["ok"].breaker is breaker  # type: ignore[attr-defined]
+        client.call_tool_sync("t2", "shrink", {"name": "newer"})
+        wait_until(lambda: "newer" not in agent.tool_names, "the end of the tool")
+        assert agent.tool_names == order
+        assert len(heard) == 2  # whoever listened before still hears
+        del agent
+
+
+def test_an_agent_is_known_from_its_first_call_on() -> None:
+    with mcp_servers.client_of("legacy", "stdio") as client:
+        guarded = GuardedMCPTools(client, policy())
+        agent = agent_of(guarded)
+        agent.tool.ok(n=1)
+        client.call_tool_sync("t1", "grow", {})
+        wait_until(lambda: "grown" in agent.tool_names, "the new tool")
+        assert agent.tool.grown()["status"] == "success"
+        del agent
+
+
+# --- life of the client ------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_was_started_here_ends_with_the_last_agent() -> None:
+    with mcp_servers.client_of("legacy", "stdio", prefix="shop") as client:
+        guarded = GuardedMCPTools(client, policy(), overrides={"ok": policy(timeout=3), "shop_boom": policy(timeout=4)})
+        one, two = agent_of(guarded), agent_of(guarded)
+        assert one.tool.shop_ok(n=1)["status"] == "success"
+        by_name = guarded.status()
+        assert "shop_ok" in by_name
+        timeouts = {each.tool_name: each.guard.policy.timeout for each in guarded.tools}
+        assert (timeouts["shop_ok"], timeouts["shop_boom"], timeouts["shop_hang"]) == (3, 4, 10)
+        one.tool_registry.cleanup()
+        assert two.tool.shop_ok(n=2)["status"] == "success"
+        two.tool_registry.cleanup()
+        assert not client._is_session_active()
+        three = agent_of(guarded)
+        assert three.tool.shop_ok(n=3)["status"] == "success"
+        three.tool_registry.cleanup()
+
+
+def test_a_client_that_was_started_elsewhere_stays(client: MCPClient) -> None:
+    agent = agent_of(GuardedMCPTools(client, policy()))
+    agent.tool_registry.cleanup()
+    assert client.call_tool_sync("t", "ok", {})["status"] == "success"
+
+
+def test_a_server_that_cannot_be_reached_is_an_error_or_no_tools_as_the_client_says() -> None:
+    with pytest.raises(ValueError, match="cannot load the tools"):
+        agent_of(GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp")))
+    assert agent_of(GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp", continue_on_error=True))).tool_names == []
+    assert issubclass(ToolProviderException, Exception)
+
+
+def test_elicitation_reaches_its_callback() -> None:
+    asked: list[str] = []
+
+    async def elicited(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"sure": True})
+
+    with mcp_servers.client_of("legacy", "stdio", elicitation_callback=elicited) as client:
+        shop = Shop(GuardedMCPTools(client, policy()))
+        answer = asyncio.run(shop.call("asks"))
+        assert (answer.text, asked) == ("accept", ["Are you sure?"])
+
+
+def test_the_clients_own_progress_callback_still_hears() -> None:
+    heard: list[float] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    with mcp_servers.client_of("legacy", "stdio", progress_callback=progressed) as client:
+        shop = Shop(GuardedMCPTools(client, policy(timeout=0.5)))
+        assert asyncio.run(shop.call("crawls")).code == "timeout"
+        assert heard == [1, 2, 3]
+
+
+def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
+    """If this fails, Strands has moved what ``mcp/client.py`` relies on."""
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        raise AssertionError
+
+    with mcp_servers.client_of("legacy", "stdio", progress_callback=progressed) as client:
+        assert progress_callback_of(client) is progressed
+        keep_exceptions(client)
+        keep_exceptions(client)
+        failed = client._handle_tool_execution_error("t", RuntimeError("x"))
+        assert str(failed.exception) == "x"  # type: ignore[attr-defined]
+        client.start()
+        client.add_consumer("somebody")
+        for name in (
+            "_consumers",
+            "_loaded_tools",
+            "_tool_provider_started",
+            "_background_thread",
+            "_background_thread_event_loop",
+        ):
+            assert hasattr(client, name)
+        assert client._init_future.done()
+        restart(client)
+        assert client._consumers == {"somebody"}
+        assert "stop" not in vars(client)
+        stop(client)
+        stop(client)
+
+
+# --- the facade and the middleware -------------------------------------------------------------------------------------
+
+
+def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -> None:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db")
+    guarded = memory.guard(client, policy(failures=1), stale_ttl=60)
+    assert memory.guard(client) is guarded
+    assert memory.guard(client, policy(failures=1), stale_ttl=60) is guarded
+    with pytest.raises(ValueError, match="guarded already"):
+        memory.guard(client, policy(failures=2))
+
+    def agent(user: str, session: str) -> Agent:
+        kwargs = memory.agent_kwargs(user_id=user, session_id=session)
+        return Agent(model=ScriptedModel(), tools=[guarded], callback_handler=None, **kwargs)
+
+    mine, also_mine, theirs = agent("u1", "s1"), agent("u1", "s2"), agent("u2", "s1")
+    mine.tool.repair()
+    assert mine.tool.flaky(n=1)["status"] == "success"
+    mine.tool.repair(works=False)
+    assert Answer(mine.tool.flaky(n=1)).code == "tool_error"
+    assert Answer(mine.tool.flaky(n=1)).details["stale"]
+    assert Answer(also_mine.tool.flaky(n=1)).details["stale"]  # the same user
+    assert Answer(theirs.tool.flaky(n=1)).code == "circuit_open"
+    memory.close()
+
+
+def test_middleware_guards_tools_made_elsewhere() -> None:
+    middleware = BreakerMiddleware(policy(failures=2, timeout=0.2))
+    agent = agent_of(add, stuck, broken)
+    agent.add_middleware(ExecuteToolStage, middleware)
+    assert agent.tool.add(a=1, b=2)["content"] == [{"text": "3"}]
+    assert Answer(agent.tool.stuck()).code == "timeout"
+    assert [Answer(agent.tool.broken()).code for _ in range(3)] == ["tool_error", "tool_error", "circuit_open"]
+    assert Answer(agent.tool.add(a="x", b=2)).status == "error"
+    status = middleware.status()
+    assert (status["broken"]["calls"], status["broken"]["state"], status["add"]["failures_in_a_row"]) == (2, "open", 0)
+
+
+def test_middleware_leaves_guarded_tools_to_their_guard(client: MCPClient) -> None:
+    middleware = BreakerMiddleware()
+    guarded = guard_tool(broken, policy(failures=1))
+    agent = agent_of(guarded)
+    agent.add_middleware(ExecuteToolStage, middleware)
+    assert [Answer(agent.tool.broken()).code for _ in range(2)] == ["tool_error", "circuit_open"]
+    assert middleware.status() == {}
+
+
+def test_middleware_and_a_raw_client(client: MCPClient) -> None:
+    middleware = BreakerMiddleware(policy(failures=1), overrides={"hang": policy(timeout=0.2)})
+    agent = agent_of(*client.list_tools_sync())
+    agent.add_middleware(ExecuteToolStage, middleware)
+    assert Answer(agent.tool.hang()).code == "timeout"
+    assert Answer(agent.tool.ok(n="x")).code == "invalid_arguments"
+    assert Answer(agent.tool.ok(n=1)).status == "success"
+    assert middleware.status()["ok"]["state"] == "closed"
+
+
+# --- guard_tool --------------------------------------------------------------------------------------------------------
+
+
+def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
+    guarded = guard_tool(add)
+    assert isinstance(guarded, AgentTool)
+    assert (guarded.tool_name, guarded.tool_spec, guarded.tool_type) == (add.tool_name, add.tool_spec, add.tool_type)
+    assert guarded.supports_hot_reload == add.supports_hot_reload
+    assert guarded.get_display_properties() == add.get_display_properties()
+    guarded.mark_dynamic()
+    assert guarded.is_dynamic
+    assert add.is_dynamic
+
+
+def test_what_cannot_be_guarded_is_refused() -> None:
+    guarded = guard_tool(add)
+    with pytest.raises(ValueError, match="guarded already"):
+        guard_tool(guarded)
+    with pytest.raises(ValueError, match="must be an AgentTool"):
+        guard_tool(print)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be an MCPClient"):
+        GuardedMCPTools(object())  # type: ignore[arg-type]
+    client = MCPClient(url="http://127.0.0.1:9/mcp")
+    with pytest.raises(ValueError, match=r"overrides\['ok'\] must be a BreakerPolicy"):
+        GuardedMCPTools(client, overrides={"ok": 5})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"fallbacks\['ok'\] must be tools"):
+        GuardedMCPTools(client, fallbacks={"ok": [5]})  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="stale_ttl must be"):
+        guard_tool(add, stale_ttl=0)
+
+
+async def test_tools_that_fall_back_on_one_another_do_not_go_in_circles() -> None:
+    @tool
+    async def other() -> str:
+        """Fail too."""
+        raise OSError("down")
+
+    one, two = guard_tool(broken, policy(failures=1)), guard_tool(other, policy(failures=1))
+    one.fall_back_on([two])
+    two.fall_back_on([one])
+    await call(one)
+    answer = await call(one)
+    assert (answer.code, answer.details["alternatives"], two.breaker.failures) == ("circuit_open", ["other"], 1)
+    assert "other" in answer.text
+
+
+async def test_no_result_is_shared_between_users() -> None:
+    @tool
+    async def mine(fail: bool = False) -> str:
+        """Read something of the user's."""
+        if fail:
+            raise OSError("down")
+        return "secret of u1"
+
+    guarded = guard_tool(mine, policy(failures=1, read_only=True), stale_ttl=60)
+    states: list[dict[str, Any]] = [
+        {"user_id": "u1", "tenant": "a"},
+        {"user_id": "u2", "tenant": "a"},
+        {"user_id": "u1", "tenant": "b"},
+        {},
+    ]
+    assert (await call(guarded, state=states[0])).text == "secret of u1"
+    await call(guarded, {"fail": True}, state=states[0])
+    codes = [(await call(guarded, state=state)).details.get("stale") for state in states]
+    assert codes == [True, None, None, None]
+
+
+async def test_tools_that_change_something_never_answer_stale() -> None:
+    @tool
+    async def buy(fail: bool = False) -> str:
+        """Buy."""
+        if fail:
+            raise OSError("down")
+        return "bought"
+
+    guarded = guard_tool(buy, policy(failures=1), stale_ttl=60)
+    await call(guarded)
+    await call(guarded, {"fail": True})
+    assert (await call(guarded)).code == "circuit_open"
+
+
+def test_100_threads_at_half_open_send_one_probe() -> None:
+    calls: list[int] = []
+    down = True
+
+    @tool
+    async def service() -> str:
+        """Count."""
+        calls.append(1)
+        if down:
+            raise OSError("down")
+        await asyncio.sleep(0.05)
+        return "up"
+
+    guarded = guard_tool(service, policy(failures=1, reset_after=0.01))
+    asyncio.run(call(guarded))
+    down = False
+    threading.Event().wait(0.02)
+    barrier = threading.Barrier(64)
+
+    def work() -> Answer:
+        barrier.wait()
+        return asyncio.run(call(guarded))
+
+    with ThreadPoolExecutor(64) as threads:
+        answers = [future.result() for future in [threads.submit(work) for _ in range(64)]]
+    assert isinstance(guarded, GuardedTool)
+    successes = sum(answer.status == "success" for answer in answers)
+    assert successes >= 1
+    assert len(calls) == 1 + successes  # the probe, and whoever came after it had succeeded

@@ -1,0 +1,183 @@
+"""The small parts: redaction, argument schemas, last good results, statistics, the words for the model."""
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.mcp import redact_secrets
+from strands_manga_memory.mcp.answers import Problem, error_result
+from strands_manga_memory.mcp.classify import CANCELLED, OK, TIMEOUT
+from strands_manga_memory.mcp.health import CallLog, latency
+from strands_manga_memory.mcp.redact import MAX_TEXT
+from strands_manga_memory.mcp.schema import ArgumentSchema, canonical_json
+from strands_manga_memory.mcp.stale import LastGood
+from strands_manga_memory.testing import FakeClock
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("cannot connect to postgres://shop:hunter2@db/orders", "hunter2"),
+        ("redis://:hunter2@cache:6379", "hunter2"),
+        ("login failed: password=hunter2, user=shop", "hunter2"),
+        ('{"api_key": "hunter2"}', "hunter2"),
+        ("the password is hunter2", "hunter2"),
+        ("DB_PASSWORD: 'hunter2 with spaces'", "hunter2"),
+        ("Authorization: Bearer abcdefgh12345678", "abcdefgh12345678"),
+        ("header bearer abcdefgh12345678 refused", "abcdefgh12345678"),
+        ("key AKIAIOSFODNN7EXAMPLE was refused", "AKIAIOSFODNN7EXAMPLE"),
+        ("token ghp_abcdefghijklmnopqrstuvwxyz0123", "ghp_abcdefghijklmnopqrstuvwxyz0123"),
+        ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
+        ("sig 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "9f86d081884c7d65"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----", "MIIabc"),
+        ('it broke\nTraceback (most recent call last):\n  File "/srv/app.py", line 3', "/srv/app.py"),
+    ],
+)
+def test_secrets_are_cut(text: str, secret: str) -> None:
+    assert secret not in redact_secrets(text)
+    assert "[cut]" in redact_secrets(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no such order: ORD-48213",
+        "寄生獣の新装版は在庫がありません",
+        "Rate limit reached, retry after 7 s",
+        "volume must be a number from 1 to 108",
+        "unexpected token is missing",
+        "see https://shop.example/help?page=2",
+    ],
+)
+def test_what_helps_the_model_stays(text: str) -> None:
+    assert redact_secrets(text) == text
+
+
+def test_long_texts_are_cut() -> None:
+    assert len(redact_secrets("word " * 10_000)) < MAX_TEXT + 10
+
+
+def test_arguments_are_checked() -> None:
+    schema = ArgumentSchema({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    assert schema.problem({"n": 1}) is None
+    assert schema.problem({"n": "x"}) == "n: 'x' is not of type 'integer'"
+    assert "'n' is a required property" in str(schema.problem({}))
+    assert schema.problem([]) is not None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"properties": 5},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "#/$defs/missing"},
+        {"type": "object", "properties": {"n": {"pattern": "("}}},
+    ],
+)
+def test_a_schema_that_cannot_be_used_lets_everything_pass(schema: dict[str, Any]) -> None:
+    assert ArgumentSchema(schema).problem({"n": "x"}) is None
+
+
+def test_schemas_that_are_equal_have_equal_hashes() -> None:
+    one, two = {"type": "object", "properties": {}}, {"properties": {}, "type": "object"}
+    assert ArgumentSchema(one).hash == ArgumentSchema(two).hash != ArgumentSchema({"type": "object"}).hash
+    assert canonical_json({"b": 1, "a": "猫"}) == '{"a":"猫","b":1}'
+
+
+KEY = ("tenant", "user", "server", "tool", "{}")
+
+
+def test_a_good_result_stands_in_until_it_is_too_old() -> None:
+    clock = FakeClock()
+    kept = LastGood(60, size=2, clock=clock)
+    content = [{"text": "ok"}]
+    kept.keep(KEY, {"content": content})
+    content[0]["text"] = "changed since"
+    clock.advance(59)
+    found = kept.find(KEY)
+    assert found is not None
+    assert (found.content, found.age) == ([{"text": "ok"}], 59)
+    clock.advance(2)
+    assert kept.find(KEY) is None
+
+
+def test_good_results_are_bounded() -> None:
+    kept = LastGood(60, size=2, max_bytes=100)
+    keys = [(*KEY[:4], str(number)) for number in range(3)]
+    for key in keys:
+        kept.keep(key, {"content": [{"text": "ok"}]})
+    assert [kept.find(key) is not None for key in keys] == [False, True, True]
+    kept.keep(keys[1], {"content": [{"text": "x" * 200}]})
+    assert kept.find(keys[1]) is None  # the last one is too large, and the one before is not the last
+    kept.keep(keys[2], {"content": [{"image": {}}]})
+    assert kept.find(keys[2]) is None
+
+
+def test_calls_are_counted_and_timed() -> None:
+    clock = FakeClock(0)
+    log = CallLog(clock=clock)
+    for seconds in range(1, 101):
+        key = log.begin("t")
+        clock.advance(seconds / 1000)
+        log.end(key, OK)
+    key, other = log.begin("a"), log.begin("b")
+    clock.advance(2)
+    assert log.facts()["in_flight"] == {"a": 2, "b": 2}
+    log.end(key, TIMEOUT, "too slow")
+    log.end(other, CANCELLED)
+    clock.advance(1)
+    facts = log.facts()
+    assert (facts["calls"], facts["failures"], facts["in_flight"]) == (102, {"timeout": 1, "cancelled": 1}, {})
+    assert facts["last_error"] == {"code": "timeout", "text": "too slow", "age_s": 1}
+
+
+def test_percentiles_are_the_nearest_rank() -> None:
+    assert latency([number / 1000 for number in range(1, 101)]) == {"mean": 50.5, "p50": 50, "p95": 95, "p99": 99}
+    assert latency([0.002]) == {"mean": 2, "p50": 2, "p95": 2, "p99": 2}
+    assert latency([]) == {"mean": None, "p50": None, "p95": None, "p99": None}
+
+
+def problem(**fields: Any) -> Problem:
+    known: dict[str, Any] = {"code": "circuit_open", "reason": "x is unavailable.", "tool": "x", "state": "open"}
+    return Problem(**{**known, "health": "unavailable", "failures": 5, **fields})
+
+
+def test_a_problem_says_what_to_do() -> None:
+    words = {
+        "retry": problem(retry_after=12.2, alternatives=["y"]).as_text(),
+        "closed by hand": problem(retry_after=float("inf")).as_text(),
+        "arguments": problem(code="invalid_arguments", retryable=False).as_text(),
+        "gone": problem(code="unknown_tool", retryable=False).as_text(),
+        "effects": problem(code="timeout", side_effects_unknown=True, partial=[{"progress": 1}]).as_text(),
+    }
+    assert "within 13 s" in words["retry"]
+    assert "Or use y." in words["retry"]
+    assert "Do not call it again for now" in words["closed by hand"]
+    assert "Correct the arguments" in words["arguments"]
+    assert "try" not in words["gone"]
+    assert "Do not repeat this call" in words["gone"]
+    assert "check before you repeat it" in words["effects"]
+    assert '{"progress": 1}' in words["effects"]
+
+
+def test_a_problem_is_json_too() -> None:
+    result = error_result(
+        "t", problem(retry_after=1.5, server="s"), said={"isError": True, "structuredContent": {"password": "x"}}
+    )
+    assert result["isError"]
+    assert "structuredContent" not in result
+    assert result["content"][1]["json"] == {
+        "code": "circuit_open",
+        "tool": "x",
+        "server": "s",
+        "state": "open",
+        "health": "unavailable",
+        "failures": 5,
+        "retry_after_s": 1.5,
+        "retryable": True,
+        "side_effects_unknown": False,
+        "partial": None,
+        "alternatives": [],
+    }
+    assert problem(retry_after=float("inf")).as_json()["retry_after_s"] is None

@@ -1,0 +1,173 @@
+"""ServerSupervisor without a server: when it connects, who waits, and who is blamed for silence."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from strands.tools.mcp import MCPClient
+
+from strands_manga_memory.mcp import ServerSupervisor
+from strands_manga_memory.testing import FakeClock
+
+
+class Server:
+    """Counts connections, and refuses them while it is down."""
+
+    def __init__(self, *, up: bool = True) -> None:
+        self.up = up
+        self.attempts = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def connect(self, client: MCPClient) -> None:
+        self.attempts += 1
+        self.may_answer.wait(10)
+        if not self.up:
+            raise ConnectionError("refused")
+
+
+def supervisor_of(server: Server, **settings: Any) -> tuple[ServerSupervisor, FakeClock]:
+    clock = FakeClock()
+    client = MCPClient(url="http://127.0.0.1:9/mcp")
+    return ServerSupervisor(client, clock=clock, connect=server.connect, **settings), clock
+
+
+async def test_it_connects_after_the_backoff_and_not_before() -> None:
+    server = Server()
+    supervisor, clock = supervisor_of(server)
+    assert await supervisor.ready(1)
+    supervisor.lost(supervisor.generation)
+    assert supervisor.state == "down"
+    assert 0.25 <= supervisor.retry_after <= 0.5
+    assert not await supervisor.ready(1)
+    assert server.attempts == 0
+    clock.advance(0.5)
+    assert await supervisor.ready(10)
+    assert (server.attempts, supervisor.state, supervisor.reconnects) == (1, "up", 1)
+
+
+async def test_news_of_a_connection_that_was_replaced_is_no_news() -> None:
+    supervisor, clock = supervisor_of(Server())
+    old = supervisor.generation
+    supervisor.lost(old)
+    clock.advance(1)
+    await supervisor.ready(10)
+    supervisor.lost(old)
+    assert supervisor.is_up
+    supervisor.lost(supervisor.generation)
+    assert not supervisor.is_up
+
+
+async def test_attempts_that_fail_come_less_and_less_often() -> None:
+    server = Server(up=False)
+    supervisor, clock = supervisor_of(server, backoff=1, max_backoff=8)
+    supervisor.lost(supervisor.generation)
+    waits = []
+    for _ in range(6):
+        waits.append(supervisor.retry_after)
+        clock.advance(waits[-1])
+        assert not await supervisor.ready(10)
+    assert all(low <= wait <= 2 * low for wait, low in zip(waits, [0.5, 1, 2, 4, 4, 4], strict=True))
+    server.up = True
+    clock.advance(8)
+    assert await supervisor.ready(10)
+
+
+def test_one_attempt_at_a_time_over_all_threads_and_loops() -> None:
+    server = Server()
+    server.may_answer.clear()
+    supervisor, clock = supervisor_of(server)
+    supervisor.lost(supervisor.generation)
+    clock.advance(1)
+    first = ThreadPoolExecutor(1)
+    waiting = first.submit(lambda: asyncio.run(supervisor.ready(10)))
+    while supervisor.state != "reconnecting":
+        pass
+    with ThreadPoolExecutor(16) as threads:
+        others = list(threads.map(lambda _: asyncio.run(supervisor.ready(10)), range(16)))
+    assert others == [False] * 16  # at once, while the first still waits
+    server.may_answer.set()
+    assert waiting.result(timeout=10)
+    first.shutdown()
+    assert (server.attempts, supervisor.reconnects) == (1, 1)
+
+
+async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
+    server = Server()
+    server.may_answer.clear()
+    supervisor, clock = supervisor_of(server)
+    supervisor.lost(supervisor.generation)
+    clock.advance(1)
+    assert not await supervisor.ready(0.01)
+    assert supervisor.state == "reconnecting"
+    server.may_answer.set()
+    while not await supervisor.ready(1):
+        await asyncio.sleep(0.01)
+    assert server.attempts == 1
+
+
+def test_connect_says_why_it_failed() -> None:
+    server = Server(up=False)
+    supervisor, _ = supervisor_of(server)
+    with pytest.raises(ConnectionError):
+        supervisor.connect()
+    assert supervisor.state == "down"
+    server.up = True
+    supervisor.connect()
+    assert supervisor.state == "up"
+
+
+async def test_listeners_hear_of_it_and_cannot_break_it() -> None:
+    class Listener:
+        heard = 0
+
+        def reconnected(self) -> None:
+            self.heard += 1
+            raise RuntimeError("a listener")
+
+    listener = Listener()
+    supervisor, clock = supervisor_of(Server())
+    supervisor.listen(listener)
+    supervisor.lost(supervisor.generation)
+    clock.advance(1)
+    assert await supervisor.ready(10)
+    while not listener.heard:
+        await asyncio.sleep(0.01)
+    assert supervisor.is_up
+
+
+def test_the_tool_that_was_asked_first_is_blamed_for_silence() -> None:
+    supervisor, _ = supervisor_of(Server())
+    blocking = supervisor.asked("blocks")
+    held_up = supervisor.asked("ok")
+    assert supervisor.blocked_by_another(held_up)
+    assert not supervisor.blocked_by_another(blocking)
+    assert not supervisor.blocked_by_another(supervisor.asked("ok"))
+
+
+def test_nobody_blocks_a_server_that_answered_meanwhile() -> None:
+    supervisor, _ = supervisor_of(Server())
+    supervisor.asked("hang")
+    slow = supervisor.asked("slow")
+    supervisor.answered()
+    assert not supervisor.blocked_by_another(slow)
+
+
+def test_a_call_that_was_withdrawn_blocks_nobody() -> None:
+    supervisor, _ = supervisor_of(Server())
+    supervisor.withdrawn(supervisor.asked("cancelled"))
+    assert not supervisor.blocked_by_another(supervisor.asked("slow"))
+
+
+def test_calls_of_one_tool_are_all_its_own_fault() -> None:
+    supervisor, _ = supervisor_of(Server())
+    numbers = [supervisor.asked("hang") for _ in range(3)]
+    assert not any(supervisor.blocked_by_another(number) for number in numbers)
+
+
+@pytest.mark.parametrize("settings", [{"backoff": 0}, {"backoff": 5, "max_backoff": 1}])
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="backoff must be"):
+        supervisor_of(Server(), **settings)
