@@ -23,6 +23,7 @@ from strands_manga_memory.mcp.classify import (
     NO_SERVER,
     OK,
     SERVER_ERROR,
+    STREAM_DROPPED,
     TIMEOUT,
     TOOL_ERROR,
     UNKNOWN_TOOL,
@@ -30,6 +31,7 @@ from strands_manga_memory.mcp.classify import (
     Outcome,
     Verdict,
     error_text,
+    rpc_code,
 )
 from strands_manga_memory.mcp.deadline import END, DeadlineError
 from strands_manga_memory.mcp.guard import Guard
@@ -217,6 +219,9 @@ class Call:
         if verdict == NO_SERVER:
             server.lost(generation)
             server.withdrawn(number)
+        elif verdict == BAD_ANSWER and rpc_code(outcome.exception) == STREAM_DROPPED:
+            if server.dropped():
+                return Verdict(Outcome.IGNORED, verdict.code)
         elif verdict == TIMEOUT:
             if server.blocked_by_another(number):
                 return _BLOCKED

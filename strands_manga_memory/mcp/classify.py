@@ -70,6 +70,9 @@ ELICITATION = Verdict(Outcome.IGNORED, "elicitation_required")
 BAD_ANSWER = Verdict(Outcome.TOOL_FAILURE, "protocol_error")
 SERVER_ERROR = Verdict(Outcome.TOOL_FAILURE, "server_error")
 
+STREAM_DROPPED = -32000
+"""Code of several errors of the connection, among them a stream that ended without an answer."""
+
 _BY_CODE = {
     -32001: TIMEOUT,
     -32042: ELICITATION,
@@ -149,7 +152,7 @@ def _raised(exception: BaseException) -> Verdict:
         return NO_SERVER
     if code is None:
         return TOOL_ERROR
-    return _BY_CODE.get(code, BAD_ANSWER if code in (-32000, -32600) else SERVER_ERROR)
+    return _BY_CODE.get(code, BAD_ANSWER if code in (STREAM_DROPPED, -32600) else SERVER_ERROR)
 
 
 def _untyped(text: str) -> Verdict:

@@ -21,6 +21,9 @@ from strands_manga_memory.mcp.client import restart
 
 logger = logging.getLogger(__name__)
 
+_DROPPED_TOGETHER = 0.5
+"""Seconds within which streams that end without an answer are one event."""
+
 
 class ServerState(StrEnum):
     """Whether a server can be reached."""
@@ -74,6 +77,7 @@ class ServerSupervisor:
         self._reconnects = 0
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked = 0
+        self._dropped_at = float("-inf")
         self._unanswered: dict[int, _Unanswered] = {}
 
     @classmethod
@@ -222,6 +226,17 @@ class ServerSupervisor:
         """Note that the server answered something: it is not blocked, whoever still waits."""
         with self._lock:
             self._unanswered = {}
+
+    def dropped(self) -> bool:
+        """Note that a stream ended without an answer; tell whether it is one of several, which say little about their tools.
+
+        A server on the 1.x SDK that dies ends all its streams like this, and a proxy that closes a slow one ends just that.
+        """
+        with self._lock:
+            now = self._clock()
+            one_of_several = now - self._dropped_at < _DROPPED_TOGETHER
+            self._dropped_at = now
+            return one_of_several
 
     def withdrawn(self, number: int) -> None:
         """Note that nobody waits for a call any more, for reasons that are not the server's."""

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from statistics import median, quantiles
@@ -21,6 +22,7 @@ from strands import tool
 from strands_manga_memory import BreakerPolicy, CircuitBreaker, GuardedMCPTools, guard_tool
 from tests import mcp_servers
 from tests.benchmarks import progress
+from tests.integration.mcp_support import until
 
 LIBRARIES = ["pybreaker", "purgatory", "aiobreaker", "circuitbreaker"]
 
@@ -133,15 +135,13 @@ async def _server() -> dict[str, float]:
         for _ in progress(range(10), "a healthy tool, alone and beside one that hangs"):
             alone += [await _call_us(tools["ok"], "ok") for _ in range(_SERVER_CALLS // 10)]
             hanging = asyncio.create_task(_call_us(tools["hang"], "hang", seconds=60))
-            while not guarded.status()["hang"]["in_flight"]:
-                await asyncio.sleep(0.001)
+            await until(lambda: guarded.status()["hang"]["in_flight"])
             beside += [await _call_us(tools["ok"], "ok") for _ in range(_SERVER_CALLS // 10)]
             hanging.cancel()
             await asyncio.wait({hanging})
         await _call_us(tools["dies"], "dies")
         died = time.perf_counter()
-        while (wait := guarded.supervisor.retry_after) > 0:
-            await asyncio.sleep(wait)
+        await until(lambda: guarded.supervisor.retry_after == 0)
         calls, answered = 0, guarded.status()["ok"]["calls"]
         while guarded.status()["ok"]["calls"] == answered:
             await _call_us(tools["ok"], "ok")
@@ -217,10 +217,8 @@ async def _is_half_open(guard: Guard) -> tuple[int, int]:
 
 
 async def _quiet(call: Awaitable[None]) -> None:
-    try:
+    with suppress(Exception):  # which one depends on the library
         await call
-    except Exception:  # noqa: S110 - which one depends on the library
-        pass
 
 
 async def _fails() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,3 +94,9 @@ def results_of(agent: Agent) -> dict[str, Answer]:
         for block in message["content"]
         if "toolResult" in block
     }
+
+
+async def until(ready: Callable[[], object]) -> None:
+    """Wait until ``ready`` returns something true; the test's own timeout ends it otherwise."""
+    while not ready():  # noqa: ASYNC110 - what is waited for knows of no event
+        await asyncio.sleep(0.01)

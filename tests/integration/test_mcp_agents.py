@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -52,10 +53,8 @@ async def stubborn(seconds: float = 1.5) -> str:
     """Ignores its cancellation."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.05)
-        except asyncio.CancelledError:
-            pass
     return "late"
 
 
@@ -283,7 +282,6 @@ def test_the_agents_tools_change_with_the_servers(line: str) -> None:
         wait_until(lambda: "newer" not in agent.tool_names, "the end of the tool")
         assert agent.tool_names == order
         assert len(heard) == 2  # whoever listened before still hears
-        del agent
 
 
 def test_an_agent_is_known_from_its_first_call_on() -> None:
@@ -294,7 +292,6 @@ def test_an_agent_is_known_from_its_first_call_on() -> None:
         client.call_tool_sync("t1", "grow", {})
         wait_until(lambda: "grown" in agent.tool_names, "the new tool")
         assert agent.tool.grown()["status"] == "success"
-        del agent
 
 
 # --- life of the client ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Real MCP servers as child processes, and clients of them.
 
-``KINDS`` are (line, transport): ``sdk`` is the installed SDK, ``legacy`` an earlier protocol by hand. With ``MCP_1_PYTHON`` naming an interpreter
-that has mcp 1.x, ``sdk1`` is there too, for example from ``uv run --isolated --no-project --with 'mcp<2' which python``.
+``KINDS`` are (line, transport): ``sdk`` is the installed SDK, ``legacy`` an earlier protocol by hand. ``sdk1`` is there too if
+``MCP_1_PYTHON`` names an interpreter that has mcp 1.x (``uv venv build/mcp1 && uv pip install --python build/mcp1 'mcp<2'``).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def stdio(line: str, **settings: Any) -> MCPClient:
     return MCPClient(transport, **settings)
 
 
-_quiet = open(os.devnull, "w")  # noqa: PTH123, SIM115 - as long as the process
+_quiet = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The breaker under any sequence of calls, outcomes, waits, lost probes and hands on it, against a model written the long way."""
+"""The breaker under any sequence of calls, outcomes, waits, lost probes and hands on it, against a model of it."""
 
 from __future__ import annotations
 

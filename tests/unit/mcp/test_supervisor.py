@@ -10,6 +10,7 @@ from strands.tools.mcp import MCPClient
 
 from strands_manga_memory.mcp import ServerSupervisor
 from strands_manga_memory.testing import FakeClock
+from tests.integration.mcp_support import until
 
 
 class Server:
@@ -103,8 +104,7 @@ async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
     assert not await supervisor.ready(0.01)
     assert supervisor.state == "reconnecting"
     server.may_answer.set()
-    while not await supervisor.ready(1):
-        await asyncio.sleep(0.01)
+    await until(lambda: supervisor.is_up)
     assert server.attempts == 1
 
 
@@ -133,8 +133,7 @@ async def test_listeners_hear_of_it_and_cannot_break_it() -> None:
     supervisor.lost(supervisor.generation)
     clock.advance(1)
     assert await supervisor.ready(10)
-    while not listener.heard:
-        await asyncio.sleep(0.01)
+    await until(lambda: listener.heard)
     assert supervisor.is_up
 
 
@@ -165,6 +164,13 @@ def test_calls_of_one_tool_are_all_its_own_fault() -> None:
     supervisor, _ = supervisor_of(Server())
     numbers = [supervisor.asked("hang") for _ in range(3)]
     assert not any(supervisor.blocked_by_another(number) for number in numbers)
+
+
+def test_streams_that_are_dropped_together_are_one_event() -> None:
+    supervisor, clock = supervisor_of(Server())
+    assert [supervisor.dropped() for _ in range(3)] == [False, True, True]
+    clock.advance(1)
+    assert not supervisor.dropped()
 
 
 @pytest.mark.parametrize("settings", [{"backoff": 0}, {"backoff": 5, "max_backoff": 1}])
