@@ -7,7 +7,6 @@ import math
 import random
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields
@@ -152,7 +151,7 @@ class BreakerEvent:
 class Permit:
     """Leave to make one call. Say what became of it once, by ``success``, ``failure`` or ``ignore``; more is ignored."""
 
-    __slots__ = ("__weakref__", "_breaker", "_generation", "_open", "_started", "is_probe")
+    __slots__ = ("_breaker", "_generation", "_open", "_started", "is_probe")
 
     def __init__(self, breaker: CircuitBreaker, generation: int, started: float, *, is_probe: bool) -> None:
         self._breaker = breaker
@@ -179,7 +178,7 @@ class CircuitBreaker:
 
     Thread-safe; a lock is held for a few instructions, never during a call. A result that comes after the state has changed is
     dropped. An ignored outcome is neutral: it neither resets the count nor closes a half-open breaker. The place of a
-    probe is free again when the probe is settled, when its permit is garbage, or when its lease (``policy.lease``) is over.
+    probe is free again when the probe is settled, or when its lease (``policy.lease``) is over.
 
     Args:
         policy: When it opens and closes.
@@ -213,7 +212,7 @@ class CircuitBreaker:
         self._changed_at = clock()
         self._open_for = 0.0
         self._opened_by = ""
-        self._probe: weakref.ref[Permit] | None = None
+        self._probe: Permit | None = None
         self._probe_since = 0.0
 
     # --- calls ---------------------------------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ class CircuitBreaker:
             else:
                 self._generation += 1  # what a probe whose lease ran out still says is dropped
             permit = Permit(self, self._generation, now, is_probe=True)
-            self._probe, self._probe_since = weakref.ref(permit), now
+            self._probe, self._probe_since = permit, now
         self._tell(event)
         return permit
 
@@ -245,7 +244,7 @@ class CircuitBreaker:
             if not permit._open:  # noqa: SLF001
                 return
             permit._open = False  # noqa: SLF001
-            if permit.is_probe and self._probe is not None and self._probe() is permit:
+            if self._probe is permit:
                 self._probe = None
             if permit._generation != self._generation or succeeded is None:  # noqa: SLF001
                 return
@@ -349,7 +348,7 @@ class CircuitBreaker:
         return max(0.0, self._open_for - (now - self._changed_at))
 
     def _probe_holds(self, now: float) -> bool:
-        if self._probe is None or self._probe() is None:
+        if self._probe is None:
             return False
         self._probe_since = min(self._probe_since, now)
         return now - self._probe_since < self._lease

@@ -225,7 +225,7 @@ class Call:
         elif verdict == TIMEOUT:
             if server.blocked_by_another(number):
                 return _BLOCKED
-        elif verdict == CANCELLED:
+        elif verdict == CANCELLED or outcome.timed_out:
             server.withdrawn(number)
         else:
             server.answered()
@@ -294,5 +294,10 @@ def _plain(event: Any) -> Any:
     """Return an event of a tool as JSON, cut to a few hundred characters."""
     value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
     value = value.get("data", value) if isinstance(value, Mapping) else value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return value if len(text) <= _PARTIAL_CHARACTERS else text[:_PARTIAL_CHARACTERS]
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # it holds itself, or keys that are no text
+        text = json.dumps(repr(value), ensure_ascii=False)
+    if len(text) <= _PARTIAL_CHARACTERS:
+        return json.loads(text)
+    return value[:_PARTIAL_CHARACTERS] if isinstance(value, str) else text[:_PARTIAL_CHARACTERS]

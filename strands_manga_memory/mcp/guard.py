@@ -14,7 +14,7 @@ from strands_manga_memory.mcp.answers import Problem
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health
 from strands_manga_memory.mcp.classify import CallOutcome, Verdict, classify
 from strands_manga_memory.mcp.health import CallLog, ToolStatus
-from strands_manga_memory.mcp.redact import redact_secrets
+from strands_manga_memory.mcp.redact import CUT, redact_secrets
 from strands_manga_memory.mcp.schema import ArgumentSchema
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor, name_of
@@ -59,7 +59,7 @@ class Guard:
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
-        self.redact = redact
+        self._redact = redact
         hint = (spec.get("annotations") or {}).get("readOnlyHint") is True
         self.read_only = hint if policy.read_only is None else policy.read_only
 
@@ -74,6 +74,14 @@ class Guard:
                     "tool=<%s> | the classifier of the policy raised, going by the rules", self.tool_name, exc_info=True
                 )
         return verdict or classify(call, tool_errors=self.policy.tool_errors)
+
+    def redact(self, text: str) -> str:
+        """Return an error text without what may be secret; nothing of it if the rules fail."""
+        try:
+            return self._redact(text) if text else ""
+        except Exception:
+            logger.warning("tool=<%s> | the redaction of an error text raised, all of it is cut", self.tool_name, exc_info=True)
+            return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> Problem:
         """Describe what is wrong, with the state of breaker and server."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -164,14 +165,18 @@ def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
     @tool
     async def slow() -> AsyncGenerator[Any, None]:
         """Stream, then hang."""
-        yield {"found": 3}
+        circle: list[Any] = []
+        circle.append(circle)
+        yield {"found": {3}}
+        yield circle
         yield "x" * 5000
         await asyncio.sleep(60)
 
     answer = asyncio.run(call(guard_tool(slow, policy(timeout=0.2))))
     assert answer.code == "timeout"
-    assert answer.details["partial"][0] == {"found": 3}
-    assert len(answer.details["partial"][1]) == 500
+    assert answer.details["partial"][:2] == [{"found": "{3}"}, "[[...]]"]
+    assert len(answer.details["partial"][2]) == 500
+    json.dumps(answer.result)  # a session can keep it
 
 
 def test_background_tools_are_guarded(client: MCPClient) -> None:
@@ -438,6 +443,15 @@ def test_middleware_and_a_raw_client(client: MCPClient) -> None:
     assert Answer(agent.tool.ok(n="x")).code == "invalid_arguments"
     assert Answer(agent.tool.ok(n=1)).status == "success"
     assert middleware.status()["ok"]["state"] == "closed"
+
+
+async def test_rules_that_raise_do_not_leak_and_do_not_take_the_call_down() -> None:
+    def rules(text: str) -> str:
+        raise KeyError("a bug in the rules")
+
+    answer = await call(guard_tool(broken, redact=rules))
+    assert answer.code == "tool_error"
+    assert "hunter2" not in answer.text
 
 
 # --- guard_tool --------------------------------------------------------------------------------------------------------
