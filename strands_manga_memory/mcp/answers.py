@@ -19,6 +19,8 @@ class Problem:
         code: ``circuit_open``, ``server_unavailable``, ``timeout``, ``tool_error``, ``invalid_arguments``, ``unknown_tool``,
             ``server_error``, ``protocol_error``, or what a classifier of one's own says.
         reason: One sentence.
+        request_id: The ``toolUseId`` of the call.
+        duration: Seconds the call took; 0 if it was rejected.
         tool: The tool's name, as the model knows it.
         server: The server's name; None for tools that have none.
         state: State of the tool's breaker.
@@ -33,6 +35,8 @@ class Problem:
 
     code: str
     reason: str
+    request_id: str
+    duration: float = 0.0
     tool: str
     server: str | None = None
     state: str
@@ -48,6 +52,8 @@ class Problem:
         """Return it as JSON; ``retry_after_s`` is None if only somebody can help."""
         return {
             "code": self.code,
+            "request_id": self.request_id,
+            "duration_s": round(self.duration, 3),
             "tool": self.tool,
             "server": self.server,
             "state": self.state,
@@ -86,30 +92,32 @@ class Problem:
         return f"Do not call it again within {seconds} s; go on without it, or tell the user to ask later.{others}"
 
 
-def error_result(
-    tool_use_id: str, problem: Problem, *, said: Mapping[str, Any] | None = None, text: str = ""
-) -> dict[str, Any]:
+def error_result(problem: Problem, *, said: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
     """Return an error result.
 
     Args:
-        tool_use_id: Of the call.
         problem: What is wrong.
         said: The error result the tool gave, whose other fields (``isError``, ``metadata``) are kept.
         text: What the tool said, redacted.
     """
     rest = {name: value for name, value in (said or {}).items() if name in ("isError", "metadata")}
     words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
-    return {**rest, "toolUseId": tool_use_id, "status": "error", "content": [{"text": words}, {"json": problem.as_json()}]}
+    return {
+        **rest,
+        "toolUseId": problem.request_id,
+        "status": "error",
+        "content": [{"text": words}, {"json": problem.as_json()}],
+    }
 
 
-def stale_result(tool_use_id: str, problem: Problem, good: GoodResult) -> dict[str, Any]:
+def stale_result(problem: Problem, good: GoodResult) -> dict[str, Any]:
     """Return the last good result, marked as stale with its age in seconds."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
         "Say so if it matters."
     )
     details = {**problem.as_json(), "stale": True, "age_s": round(good.age, 3)}
-    return {"toolUseId": tool_use_id, "status": "success", "content": [{"text": note}, *good.content, {"json": details}]}
+    return {"toolUseId": problem.request_id, "status": "success", "content": [{"text": note}, *good.content, {"json": details}]}
 
 
 def fallback_result(result: Mapping[str, Any], problem: Problem, *, used: str) -> dict[str, Any]:

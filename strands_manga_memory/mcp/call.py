@@ -190,12 +190,12 @@ class Call:
             self.result = event
             return
         text = guard.redact(_said(outcome))
-        guard.log.end(key, verdict, text)
+        duration = guard.log.end(key, verdict, text)
         if verdict == CANCELLED:
             self.result = result_event(_cancelled(self.request_id), outcome.exception)
             return
-        problem = self._problem(outcome, verdict)
-        self.result = result_event(error_result(self.request_id, problem, said=outcome.result, text=text), outcome.exception)
+        problem = self._problem(outcome, verdict, duration)
+        self.result = result_event(error_result(problem, said=outcome.result, text=text), outcome.exception)
         failed_probe = permit.is_probe and verdict.outcome is Outcome.TOOL_FAILURE
         if guard.read_only and (failed_probe or verdict.outcome is Outcome.SERVER_FAILURE):
             self.unavailable = problem
@@ -231,22 +231,24 @@ class Call:
             server.answered()
         return verdict
 
-    def _problem(self, outcome: CallOutcome, verdict: Verdict) -> Problem:
+    def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> Problem:
         guard, code = self._guard, verdict.code
         reason = _REASONS.get(code, "{tool} failed.")
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
         return guard.problem(
             code,
             reason.format(tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout),
+            request_id=self.request_id,
+            duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
             partial=[_plain(event) for event in self._partial],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
-        problem = self._guard.problem(code, reason, retryable=retryable)
+        problem = self._guard.problem(code, reason, request_id=self.request_id, retryable=retryable)
         self._guard.log.rejected(code, reason if retryable else self._guard.redact(reason))
-        self.result = result_event(error_result(self.request_id, problem))
+        self.result = result_event(error_result(problem))
         self.unavailable = problem if retryable else None
 
     @property

@@ -102,8 +102,8 @@ class CallLog:
             self._in_flight[key] = self._clock()
         return key
 
-    def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> None:
-        """Note how a call ended; ``text`` is redacted."""
+    def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
+        """Note how a call ended (``text`` is redacted); return how many seconds it took."""
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -113,6 +113,7 @@ class CallLog:
                 self._failures[verdict.code] += 1
                 if text or verdict.outcome is not Outcome.IGNORED:
                     self._last_error = (verdict.code, text, now)
+        return now - began
 
     def rejected(self, code: str, text: str = "") -> None:
         """Note that a call was not let through."""

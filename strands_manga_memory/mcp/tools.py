@@ -158,7 +158,7 @@ class GuardedTool(AgentTool):
             good = self._last_good.find(key) if self._last_good is not None and key is not None else None
             if good is not None:
                 self.guard.log.stood_in(stale=True)
-                result = result_event(stale_result(tool_use["toolUseId"], problem, good))
+                result = result_event(stale_result(problem, good))
         elif call.verdict == OK and self._last_good is not None and result is not None:
             key = self._key(tool_use, invocation_state)
             if key is not None:

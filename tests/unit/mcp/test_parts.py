@@ -139,7 +139,13 @@ def test_percentiles_are_the_nearest_rank() -> None:
 
 
 def problem(**fields: Any) -> Problem:
-    known: dict[str, Any] = {"code": "circuit_open", "reason": "x is unavailable.", "tool": "x", "state": "open"}
+    known: dict[str, Any] = {
+        "code": "circuit_open",
+        "reason": "x is unavailable.",
+        "request_id": "t",
+        "tool": "x",
+        "state": "open",
+    }
     return Problem(**{**known, "health": "unavailable", "failures": 5, **fields})
 
 
@@ -163,12 +169,14 @@ def test_a_problem_says_what_to_do() -> None:
 
 def test_a_problem_is_json_too() -> None:
     result = error_result(
-        "t", problem(retry_after=1.5, server="s"), said={"isError": True, "structuredContent": {"password": "x"}}
+        problem(retry_after=1.5, server="s", duration=0.25), said={"isError": True, "structuredContent": {"password": "x"}}
     )
     assert result["isError"]
     assert "structuredContent" not in result
     assert result["content"][1]["json"] == {
         "code": "circuit_open",
+        "request_id": "t",
+        "duration_s": 0.25,
         "tool": "x",
         "server": "s",
         "state": "open",
