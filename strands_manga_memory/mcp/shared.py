@@ -34,6 +34,8 @@ class SharedBreakers:
     their end is decided by the store's clock, so no process has to agree with another on the time. While the
     store does not answer, each process decides alone.
 
+    A server goes by the ``application_name`` of its client: give each client one of its own, the same in every process.
+
     Args:
         hot: The store. It keeps one small tombstone and one lease a tool, which no sweeper touches.
         namespace: Processes that share a namespace share their breakers.

@@ -142,7 +142,11 @@ class ServerSupervisor:
         attempt = self._begin()
         if attempt is None:
             return self._next_attempt is None
-        await asyncio.wait({asyncio.wrap_future(attempt)}, timeout=within)
+        done = asyncio.wrap_future(attempt)
+        try:
+            await asyncio.wait({done}, timeout=within)
+        finally:
+            done.cancel()  # or the attempt would look for this loop when it is over, and the loop may be gone
         return self._next_attempt is None
 
     def connect(self) -> None:
@@ -153,7 +157,7 @@ class ServerSupervisor:
         """
         with self._lock:
             under_way = self._attempt
-            attempt = self._attempt = under_way or Future()
+            attempt = self._attempt = under_way or _attempt()
         if under_way is None:
             self._run(attempt)
         error = attempt.result()
@@ -165,7 +169,7 @@ class ServerSupervisor:
         with self._lock:
             if self._next_attempt is None or self._attempt is not None or self._clock() < self._next_attempt:
                 return None
-            attempt = self._attempt = Future()
+            attempt = self._attempt = _attempt()
         context = contextvars.copy_context()  # as start() does: what is set here is seen by the client's thread
         thread = threading.Thread(target=context.run, args=(self._run, attempt), name="mcp-reconnect", daemon=True)
         thread.start()
@@ -251,6 +255,13 @@ class ServerSupervisor:
         with self._lock:
             call = self._unanswered.pop(number, None)
             return call is not None and call.behind
+
+
+def _attempt() -> Future[Exception | None]:
+    """Return the future of an attempt that nobody who waits for it can cancel."""
+    attempt: Future[Exception | None] = Future()
+    attempt.set_running_or_notify_cancel()
+    return attempt
 
 
 @dataclass(frozen=True)

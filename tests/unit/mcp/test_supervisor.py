@@ -108,6 +108,18 @@ async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
     assert server.attempts == 1
 
 
+def test_a_caller_whose_loop_is_gone_is_not_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    server.may_answer.clear()
+    supervisor, clock = supervisor_of(server)
+    supervisor.lost(supervisor.generation)
+    clock.advance(1)
+    assert not asyncio.run(supervisor.ready(0.01))
+    server.may_answer.set()
+    asyncio.run(until(lambda: supervisor.is_up))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_connect_says_why_it_failed() -> None:
     server = Server(up=False)
     supervisor, _ = supervisor_of(server)
