@@ -18,7 +18,7 @@ from tests.integration.mcp_support import Answer, Shop, call, policy, until
 from tests.servers import wait_until
 
 KINDS = [pytest.param(kind, id="-".join(kind)) for kind in mcp_servers.KINDS]
-QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=0.6)}
+QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=1.5)}
 
 
 @pytest.fixture(scope="module", params=KINDS)
