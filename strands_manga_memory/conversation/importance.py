@@ -55,6 +55,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     history is valid for every provider. If what must stay is too large, it is shortened, head and tail kept; pinned messages
     never are: if they alone are over the budget, that is logged once, and a real overflow of the model's window raises.
 
+    A manager that summarizes sets ``grow_to``: the history may then grow to that many tokens before it is brought back to
+    ``max_tokens``.
+
     One manager serves one agent. With a session manager that logs messages (``FileSessionManager``) it restores its own exact
     window; one that restores the window itself sets ``persist_layout`` to False before it restores.
 
@@ -93,6 +96,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
         self.on_evict = on_evict
         self.persist_layout = True
+        self.grow_to = self.max_tokens
         self._agent: weakref.ref[Agent] | None = None
         self._initialized = False
         self._lock = threading.RLock()
@@ -265,6 +269,21 @@ class ImportanceWeightedConversationManager(ConversationManager):
         tokens = self._calibration.reported(self._notes.total(agent.messages[:]))
         return {"tokens": tokens, "budget": self.max_tokens, "left": self.max_tokens - tokens}
 
+    def tokens(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of messages as the model counts them; each message is counted once."""
+        return self._calibration.reported(self._notes.total(messages))
+
+    def score(self, message: Message) -> float:
+        """Return what a message is worth, 0 to 1."""
+        return self._notes(message).score
+
+    def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
+        """Return what of a history stays within a budget, by importance, shortened where it must; nothing is changed."""
+        candidates = self._candidates(messages)
+        if self.tokens(messages) <= max_tokens:
+            return list(messages)
+        return list(self._choose(candidates, self._calibration.budget(max_tokens)).kept.values())
+
     # --- Keeping the budget -------------------------------------------------------------------------------------------------
 
     @property
@@ -303,7 +322,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)]
 
     def _is_over(self, candidates: Sequence[Candidate]) -> bool:
-        if sum(candidate.tokens for candidate in candidates) > self._budget:
+        if sum(candidate.tokens for candidate in candidates) > self._calibration.budget(max(self.max_tokens, self.grow_to)):
             return True
         return self.max_turns is not None and sum(is_turn_start(candidate.message) for candidate in candidates) > self.max_turns
 

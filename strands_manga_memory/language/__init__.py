@@ -1,5 +1,25 @@
 """What words mean: pure functions on text, in English and Japanese."""
 
 from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes
+from strands_manga_memory.language.normalize import normalized
+from strands_manga_memory.language.slots import RuleSlotExtractor, Slot, SlotExtractor, SlotKind
+from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
 
-__all__ = ["DialogueAct", "dialogue_act"]
+__all__ = [
+    "GENERAL",
+    "SHOP",
+    "DialogueAct",
+    "Draft",
+    "Entity",
+    "EntityType",
+    "EntityTypes",
+    "Prompt",
+    "RuleSlotExtractor",
+    "Slot",
+    "SlotExtractor",
+    "SlotKind",
+    "Summarizer",
+    "dialogue_act",
+    "normalized",
+]

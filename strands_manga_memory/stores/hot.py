@@ -157,5 +157,11 @@ class HotStore(Protocol):
     def release_lease(self, conversation: str, *, owner: str) -> bool:
         """Give the lease back; False if ``owner`` does not hold it."""
 
+    def get_value(self, name: str) -> bytes | None:
+        """Return the value that ``put_value`` kept under ``name``; None if there is none, or its time is over."""
+
+    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
+        """Keep a value for ``ttl`` seconds, apart from every conversation; a newer one takes its place."""
+
     def close(self) -> None:
         """Give back connections. The store can still be used: it opens new ones."""

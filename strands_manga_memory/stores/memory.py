@@ -65,7 +65,13 @@ class _Lease:
     gone_at: float
 
 
-_Perishable = TypeVar("_Perishable", _Conversation, _Lease)
+@dataclass(frozen=True)
+class _Value:
+    data: bytes
+    gone_at: float
+
+
+_Perishable = TypeVar("_Perishable", _Conversation, _Lease, _Value)
 
 
 class InMemoryHotStore:
@@ -93,6 +99,7 @@ class InMemoryHotStore:
         self._lock = threading.Lock()
         self._conversations: dict[str, _Conversation] = {}
         self._leases: dict[str, _Lease] = {}
+        self._values: dict[str, _Value] = {}
         self._clean_at = 64
         _stores.add(self)
 
@@ -206,6 +213,19 @@ class InMemoryHotStore:
             del self._leases[conversation]
         return True
 
+    def get_value(self, name: str) -> bytes | None:
+        """Return what is kept under ``name``; see ``HotStore.get_value``."""
+        with self._lock:
+            kept = self._alive(self._values, name, self._clock())
+        return None if kept is None else kept.data
+
+    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
+        """Keep a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        now = self._clock()
+        with self._lock:
+            self._values[name] = _Value(bytes(value), now + ttl)
+            self._clean(now)
+
     def close(self) -> None:
         """Do nothing: there are no connections, and the conversations stay."""
 
@@ -218,11 +238,12 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        if len(self._conversations) + len(self._leases) < self._clean_at:
+        if len(self._conversations) + len(self._leases) + len(self._values) < self._clean_at:
             return
         self._conversations = {name: kept for name, kept in self._conversations.items() if kept.gone_at > now}
         self._leases = {name: held for name, held in self._leases.items() if held.gone_at > now}
-        self._clean_at = max(64, 2 * (len(self._conversations) + len(self._leases)))
+        self._values = {name: kept for name, kept in self._values.items() if kept.gone_at > now}
+        self._clean_at = max(64, 2 * (len(self._conversations) + len(self._leases) + len(self._values)))
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:

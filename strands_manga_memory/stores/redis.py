@@ -55,8 +55,9 @@ _Answer = TypeVar("_Answer")
 class RedisHotStore:
     """A ``HotStore`` in Redis or Valkey, through any synchronous redis-py client: standalone, Sentinel or Cluster.
 
-    Keys are ``prefix:{bNNNN}:c:conversation`` (a hash), ``prefix:{bNNNN}:x`` (the bucket's expiry index) and
-    ``prefix:{bNNNN}:l:conversation`` (a lease); NNNN is the CRC-32 of the name modulo 1,024. So a conversation and its index
+    Keys are ``prefix:{bNNNN}:c:conversation`` (a hash), ``prefix:{bNNNN}:x`` (the bucket's expiry index),
+    ``prefix:{bNNNN}:l:conversation`` (a lease) and ``prefix:{bNNNN}:v:name`` (a value); NNNN is the CRC-32 of the name modulo
+    1,024. So a conversation and its index
     share a slot, and every method but ``expired`` is one atomic round trip. Time is the server's.
 
     The client should not retry by itself: its second try of a write cannot be told from the first. Here a try that failed
@@ -185,6 +186,17 @@ class RedisHotStore:
     def release_lease(self, conversation: str, *, owner: str) -> bool:
         """Give the lease back; see ``HotStore.release_lease``. Tried once."""
         return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
+
+    def get_value(self, name: str) -> bytes | None:
+        """Return what is kept under ``name``; see ``HotStore.get_value``."""
+        key = self._key(name, "v")
+        found: bytes | None = self._tried(lambda: self._client.get(key))
+        return found
+
+    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
+        """Keep a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        key = self._key(name, "v")
+        self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
     def close(self) -> None:
         """Close the connections of the client. The store can still be used: it opens new ones."""

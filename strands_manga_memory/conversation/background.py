@@ -1,0 +1,94 @@
+"""Background runs: coroutines on daemon threads, each in an event loop of its own.
+
+Strands runs every ``agent()`` call in a new event loop that is closed with the answer, so a task left in it would die, and work left
+in its executor would delay the answer. A daemon thread does neither, and does not hold up the exit of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
+
+MOST_AT_A_TIME = 8
+"""Runs of this process at a time; the others wait."""
+
+_places = threading.BoundedSemaphore(MOST_AT_A_TIME)
+
+
+class Run(Generic[_T]):
+    """One coroutine on its way.
+
+    Args:
+        work: Returns the coroutine; called in the thread.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[_T]]) -> None:
+        self._work = work
+        self._process = os.getpid()
+        self._future: Future[_T] = Future()
+        self._future.set_running_or_notify_cancel()
+        context = contextvars.copy_context()  # so that what is traced in the run belongs to the turn that started it
+        threading.Thread(target=lambda: context.run(self._serve), name="strands-manga-memory-summary", daemon=True).start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was started before a fork: its thread is in the other process."""
+        return self._process != os.getpid()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is a result or an error."""
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> _T:
+        """Return the result, or raise the error; wait for it at most ``timeout`` seconds.
+
+        Raises:
+            TimeoutError: It took longer.
+        """
+        return self._future.result(timeout)
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait without blocking the event loop; return whether it is done."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def tell(_: Future[Any]) -> None:
+            try:
+                loop.call_soon_threadsafe(done.set)
+            except RuntimeError:  # the loop was closed: nobody waits any more
+                return
+
+        self._future.add_done_callback(tell)
+        try:
+            await asyncio.wait_for(done.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def _serve(self) -> None:
+        with _places:
+            try:
+                result = asyncio.run(self._whole())
+            except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+                self._future.set_exception(error)
+            else:
+                self._future.set_result(result)
+
+    async def _whole(self) -> _T:
+        return await self._work()
+
+
+def _renew_after_fork() -> None:
+    global _places
+    _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)

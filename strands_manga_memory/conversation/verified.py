@@ -1,0 +1,470 @@
+"""VerifiedSummarizingConversationManager: old turns become a summary that was checked, beside the conversation."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
+from strands.models import Model
+from strands.types.content import Message
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.conversation.background import Run
+from strands_manga_memory.conversation.folding import Fold, fold_of, marks, staying
+from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.rest import Rest
+from strands_manga_memory.conversation.scoring import Band
+from strands_manga_memory.conversation.summarizers import ModelSummarizer, summarizer_of
+from strands_manga_memory.conversation.summary import RULES, Shown, Summary, is_synthesized, shown
+from strands_manga_memory.conversation.summary_cache import SummaryCache
+from strands_manga_memory.conversation.writing import Log, SummaryWriter
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.slots import SlotExtractor
+from strands_manga_memory.language.summarizer import Summarizer
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+Strategy = Literal["background", "async", "inline"]
+
+WARN_AT = 0.75
+"""Share of the trigger from which on a warning is given (mission row E1)."""
+
+_WORTH_A_RUN = 8
+"""Over the trigger, but with less than this part of it to fold, the history is trimmed and not summarized."""
+
+
+@dataclass
+class SummaryStats:
+    """What a manager has done so far.
+
+    Attributes:
+        runs: Summaries begun.
+        swapped: Summaries that took the place of turns.
+        discarded: Summaries not used, because the history had changed meanwhile.
+        failed: Runs without any usable prose: refusals, errors, inventions.
+        waits: Model calls that had to wait for a summary.
+        warnings: How often the history came near the trigger.
+        attempts: How often the summarizer was asked.
+        tokens_spent: Tokens read and written by the summarizer.
+        cache_hit_rate: Share of drafts that the cache had; 0.0 without a cache.
+        resting: Whether the summarizer is left alone at the moment.
+    """
+
+    runs: int = 0
+    swapped: int = 0
+    discarded: int = 0
+    failed: int = 0
+    waits: int = 0
+    warnings: int = 0
+    attempts: int = 0
+    tokens_spent: int = 0
+    cache_hit_rate: float = 0.0
+    resting: bool = False
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A summary on its way, and the part of the history it is for."""
+
+    run: Run[Summary]
+    marks: list[tuple[str | None, int]]
+    asked: bool
+
+
+class VerifiedSummarizingConversationManager(ConversationManager):
+    """Replaces old turns by a summary that has been checked, and keeps the last turns whole (mission rows B5 to B7).
+
+    A run begins after the response when the history has ``trigger_tokens`` or holds ``trigger_turns`` that no summary covers. It
+    reads the raw turns on a thread of its own; what it wrote takes their place before the next model call, if the turns it covers
+    are still the same. Only a history over ``hard_tokens`` waits for it. Every slot of the covered turns (preferences,
+    corrections, decisions, open questions, promises, outcomes, what the user said) is either in the checked prose or written
+    below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
+    without a usable draft the summarizer is left alone for a while; facts and importance take over.
+
+    One manager serves one agent. It restores exactly under every session manager, see ``ImportanceWeightedConversationManager``.
+
+    Args:
+        trigger_tokens: Tokens of history from which on older turns are summarized. Default 8,000.
+        trigger_turns: Turns since the last summary from which on they are. Default 20.
+        keep_recent_turns: Turns that stay whole, the current one among them. Default 3.
+        model: Who summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
+            own model if it has no other.
+        slots: Finds what must not be lost. Default: rules in English and Japanese.
+        types: Entity types that are verified. Default: those of a book shop.
+        strategy: ``background`` (default): as above. ``async``: the next model call waits for the summary, the event loop does
+            not. ``inline``: the turn ends when the summary is there; blocks the event loop.
+        summary_tokens: Most tokens of the summary. Default 500.
+        facts_tokens: Most tokens of the facts that do not fit into it. Default: half of the trimmer's budget.
+        source_tokens: Most tokens of raw turns the summarizer reads at a time. Default 12,000, or 60 % of the model's window.
+        hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times the trigger.
+        wait_seconds: How long it waits at most. Default 30; then the trimmer makes room.
+        keep_important: Whether covered turns of high importance stay as well, as far as the trimmer's budget allows.
+        trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
+            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less.
+        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Without it the
+            turns are read from the history.
+        cache: Drafts by content, kept for 24 hours.
+        on_warning: Called with the tokens of history and the trigger when the history comes near it.
+        rest_seconds: How long a failing summarizer is left alone. Default 300.
+        clock: Monotonic seconds.
+        proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
+
+    Raises:
+        ValueError: An argument is out of range or not of its kind. From the agent's constructor: the manager already serves
+            another agent.
+    """
+
+    def __init__(
+        self,
+        trigger_tokens: int = 8_000,
+        trigger_turns: int = 20,
+        keep_recent_turns: int = 3,
+        *,
+        model: Model | Summarizer | None = None,
+        slots: SlotExtractor | None = None,
+        types: EntityTypes = SHOP,
+        strategy: Strategy = "background",
+        summary_tokens: int = 500,
+        facts_tokens: int | None = None,
+        source_tokens: int | None = None,
+        hard_tokens: int | None = None,
+        wait_seconds: float = 30.0,
+        keep_important: bool = False,
+        trimmer: ImportanceWeightedConversationManager | None = None,
+        log: Log | None = None,
+        cache: SummaryCache | None = None,
+        on_warning: Callable[[int, int], None] | None = None,
+        rest_seconds: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+        proactive_compression: bool | ProactiveCompressionConfig | None = None,
+    ) -> None:
+        super().__init__(proactive_compression=proactive_compression)
+        numbers = {
+            "trigger_tokens": trigger_tokens,
+            "trigger_turns": trigger_turns,
+            "keep_recent_turns": keep_recent_turns,
+            "summary_tokens": summary_tokens,
+            "source_tokens": 1 if source_tokens is None else source_tokens,
+            "hard_tokens": trigger_tokens if hard_tokens is None else hard_tokens,
+        }
+        for name, number in numbers.items():
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} must be a positive whole number, got {number!r}")
+        if facts_tokens is not None and (
+            isinstance(facts_tokens, bool) or not isinstance(facts_tokens, int) or facts_tokens < 0
+        ):
+            raise ValueError(f"facts_tokens must be a whole number of 0 or more, got {facts_tokens!r}")
+        if strategy not in get_args(Strategy):
+            raise ValueError(f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got {strategy!r}")
+        if slots is not None and not callable(getattr(slots, "extract", None)):
+            raise ValueError(f"slots must have a method extract(messages), got {slots!r}")
+        if trimmer is not None and not isinstance(trimmer, ImportanceWeightedConversationManager):
+            raise ValueError(f"trimmer must be an ImportanceWeightedConversationManager, got {trimmer!r}")
+        for name, function in (("log", log), ("on_warning", on_warning)):
+            if function is not None and not callable(function):
+                raise ValueError(f"{name} must be a function, got {function!r}")
+        if hard_tokens is not None and hard_tokens < trigger_tokens:
+            raise ValueError(f"hard_tokens must be at least trigger_tokens ({trigger_tokens}), got {hard_tokens!r}")
+        self.trigger_tokens, self.trigger_turns, self.keep_recent_turns = trigger_tokens, trigger_turns, keep_recent_turns
+        self.strategy = strategy
+        self.trimmer = trimmer or ImportanceWeightedConversationManager(min(4_096, trigger_tokens))
+        self.hard_tokens = hard_tokens or trigger_tokens * 3 // 2
+        self.trimmer.grow_to = self.hard_tokens
+        self.summary_tokens = summary_tokens
+        self.facts_tokens = self.trimmer.max_tokens // 2 if facts_tokens is None else facts_tokens
+        self.keep_important = keep_important
+        self.cache = cache
+        self._summarizer = None if model is None else summarizer_of(model)
+        self._slots, self._types, self._log, self._source_tokens = slots, types, log, source_tokens
+        self._wait_seconds = wait_seconds
+        self._on_warning = on_warning
+        self._rest = Rest(rest_seconds, clock)
+        self._pending: _Pending | None = None
+        self._stats = SummaryStats()
+        self._warned = False
+
+    # --- Hooks --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def persist_layout(self) -> bool:
+        """Whether the window is restored from the manager's own state; see ``ImportanceWeightedConversationManager``."""
+        return self.trimmer.persist_layout
+
+    @persist_layout.setter
+    def persist_layout(self, value: bool) -> None:
+        self.trimmer.persist_layout = value
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register what swaps summaries in before a model call; the trimmer's hooks come after each of ours."""
+        super().register_hooks(registry, **kwargs)
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
+        registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
+        self.trimmer.register_hooks(registry, **kwargs)
+        registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
+
+    def _start(self, event: AgentInitializedEvent[Agent]) -> None:
+        fold_of(event.agent.messages, self.keep_recent_turns)  # a record that cannot be read is told now, not in a turn
+
+    def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        self._swap_in(event.agent)
+
+    async def _before_model_call(self, event: BeforeModelCallEvent) -> None:
+        agent = event.agent
+        try:
+            if self.trimmer.tokens(agent.messages) > self.hard_tokens:
+                self._begin(agent)
+                await self._wait()
+            elif self.strategy == "async":
+                await self._wait()
+        except Exception:
+            logger.warning("the summary could not be waited for | going on without it", exc_info=True)
+        self._swap_in(agent)
+
+    async def _wait(self) -> None:
+        if self._pending is not None and not self._pending.run.is_done:
+            self._stats.waits += 1
+            if not await self._pending.run.wait(self._wait_seconds):
+                logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", self._wait_seconds)
+
+    # --- The contract of a conversation manager -----------------------------------------------------------------------------
+
+    def apply_management(self, agent: Agent, **kwargs: Any) -> None:
+        """Begin a summary if one is due; errors are logged, never raised."""
+        self._swap_in(agent)
+        self._begin(agent)
+        if self.strategy == "inline" and self._pending is not None:
+            try:
+                self._pending.run.result(self._wait_seconds)
+            except Exception as error:  # noqa: BLE001 - swapping in tells what went wrong
+                logger.debug("error=<%s> | the summary was not written in time", type(error).__name__)
+            self._swap_in(agent)
+        self.trimmer.apply_management(agent)
+
+    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
+        """Make the history smaller because the model's context window is full, or filling up.
+
+        What is older than the recent turns becomes facts, without a model; then the trimmer reduces what is left.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            e: The overflow, if there was one. Then at least half of the history goes.
+            **kwargs: For extensions of the contract.
+
+        Raises:
+            ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
+        """
+        before = self.trimmer.tokens(agent.messages)
+        self._swap_in(agent)
+        if self.trimmer.tokens(agent.messages) == before:
+            self._fold_at_once(agent, before // 2)
+        freed = before - self.trimmer.tokens(agent.messages)
+        if freed * 2 >= before or (e is None and freed > 0):
+            return
+        try:
+            self.trimmer.reduce_context(agent, e, **kwargs)
+        except ContextWindowOverflowException:
+            if freed <= 0:
+                raise
+            logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a session keeps; the summary itself is kept with its message."""
+        state = self.trimmer.get_state()
+        self.removed_message_count = self.trimmer.removed_message_count
+        return {**state, "__name__": type(self).__name__}
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        """Take back what :meth:`get_state` returned.
+
+        Raises:
+            ValueError: The state is that of another conversation manager.
+            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+        """
+        if state.get("__name__") != type(self).__name__:
+            raise ValueError(
+                f"the session holds the state of {state.get('__name__')!r}, not of {type(self).__name__!r}: "
+                "go on with that conversation manager, or start a new session"
+            )
+        self._pending = None  # it was for another history
+        self.trimmer.restore_from_session({**state, "__name__": type(self.trimmer).__name__})
+        self.removed_message_count = self.trimmer.removed_message_count
+        return None
+
+    # --- What users ask -----------------------------------------------------------------------------------------------------
+
+    def summary(self, agent: Agent) -> Summary | None:
+        """Return the record of the summary the history begins with; None if there is none.
+
+        Raises:
+            CorruptRecordError: The record is malformed, or a newer version wrote it.
+        """
+        return fold_of(agent.messages, self.keep_recent_turns).summary
+
+    def usage(self, agent: Agent) -> dict[str, int]:
+        """Return the tokens of the history as the model counts them, the trigger as budget, and what is left of it."""
+        tokens = self.trimmer.tokens(agent.messages[:])
+        return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
+
+    def stats(self) -> SummaryStats:
+        """Return what was done so far."""
+        rate = self.cache.hit_rate if self.cache is not None else 0.0
+        return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
+
+    # --- Beginning ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, agent: Agent) -> None:
+        """Begin a run if one is due and none is on its way."""
+        if self._pending is not None and not self._pending.run.is_lost:
+            return
+        self._pending = None
+        try:
+            fold = fold_of(agent.messages[:], self.keep_recent_turns)
+            tokens = self.trimmer.tokens(agent.messages[:])
+            self._warn(tokens)
+            if self._is_due(fold, tokens):
+                self._pending = self._begun(fold, agent)
+        except Exception:
+            logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
+
+    def _is_due(self, fold: Fold, tokens: int) -> bool:
+        if not fold.fresh or any(not message.get("tracking_id") for message in fold.fresh):
+            return False
+        if fold.uncovered_turns >= self.trigger_turns:
+            return True
+        return tokens >= self.trigger_tokens and self.trimmer.tokens(fold.fresh) >= self.trigger_tokens // _WORTH_A_RUN
+
+    def _begun(self, fold: Fold, agent: Agent) -> _Pending:
+        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
+        asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
+        writer = self._writer(summarizer)
+        self._stats.runs += 1
+        run = Run(lambda: writer.write(fold.summary, fold.fresh, summarizer if asked else None))
+        return _Pending(run, fold.marks(), asked)
+
+    def _writer(self, summarizer: Summarizer | None) -> SummaryWriter:
+        window = summarizer.model.context_window_limit if isinstance(summarizer, ModelSummarizer) else None
+        return SummaryWriter(
+            counter=self.trimmer.counter,
+            extractor=self._slots,
+            types=self._types,
+            summary_tokens=self.summary_tokens,
+            source_tokens=self._source_tokens or min(12_000, window * 3 // 5 if window else 12_000),
+            log=self._log,
+            cache=self.cache,
+        )
+
+    def _warn(self, tokens: int) -> None:
+        if tokens < WARN_AT * self.trigger_tokens:
+            self._warned = False
+        elif not self._warned:
+            self._warned = True
+            self._stats.warnings += 1
+            logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.trigger_tokens)
+            if self._on_warning is not None:
+                self._on_warning(tokens, self.trigger_tokens)
+
+    # --- Swapping in --------------------------------------------------------------------------------------------------------
+
+    def _swap_in(self, agent: Agent) -> None:
+        """Put a finished summary in the place of the turns it covers, in one step, if they are still the same."""
+        pending = self._pending
+        if pending is None or not pending.run.is_done:
+            return
+        self._pending = None
+        try:
+            summary = pending.run.result(0)
+            self._note(summary, asked=pending.asked)
+            history = agent.messages[:]
+            if marks(history[: len(pending.marks)]) != pending.marks:
+                self._stats.discarded += 1
+                logger.debug("the history has changed meanwhile | the summary is not used")
+                return
+            head, gone = self._head(summary, history, len(pending.marks))
+            agent.messages[: len(pending.marks)] = head
+            self._stats.swapped += 1
+            self._warned = False
+            self._evicted(gone)
+            logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
+        except Exception:
+            logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
+
+    def _note(self, summary: Summary, *, asked: bool) -> None:
+        self._stats.attempts += summary.attempts
+        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
+        if not asked:
+            self._rest.rested()
+        elif summary.model == RULES:
+            self._stats.failed += 1
+            self._rest.failed()
+        else:
+            self._rest.succeeded()
+
+    def _head(
+        self, summary: Summary, history: Sequence[Message], split: int, budget: int | None = None
+    ) -> tuple[list[Message], list[Message]]:
+        """Return what stands before the recent turns from now on, and the messages that leave."""
+        tokens = self.trimmer.tokens
+        room = min(self.trimmer.max_tokens, self.trigger_tokens) if budget is None else budget
+        covered = [message for message in history[:split] if not is_synthesized(message)]
+        room -= tokens(history[split:])
+        facts = max(0, min(self.facts_tokens, room - self.summary_tokens))
+        laid_out = self._shown(summary, facts)
+        room -= tokens(laid_out.messages)
+        bands: Sequence[Band] = ()
+        if summary.model == RULES and budget is None:
+            bands = (Band.HIGH, Band.MIDDLE, Band.LOW)
+        elif self.keep_important and budget is None:
+            bands = (Band.HIGH,)
+        kept = staying(
+            covered,
+            room,
+            bands=bands,
+            band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
+            tokens_of=tokens,
+        )
+        ids = frozenset(message.get("tracking_id") for message in kept)
+        if kept:
+            laid_out = self._shown(replace(summary, kept=tuple(id_ for id_ in ids if id_)), facts)
+        return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
+
+    def _shown(self, summary: Summary, facts_tokens: int) -> Shown:
+        return shown(
+            summary,
+            summary_tokens=self.summary_tokens,
+            facts_tokens=facts_tokens,
+            count=lambda text: self.trimmer.counter.count({"role": "user", "content": [{"text": text}]}),
+            types=self._types,
+        )
+
+    def _fold_at_once(self, agent: Agent, budget: int) -> None:
+        """Turn everything before the recent turns into facts, now and without a model."""
+        try:
+            history = agent.messages[:]
+            fold = fold_of(history, self.keep_recent_turns)
+            if not fold.fresh and not fold.shown:
+                return
+            self._pending = None
+            summary = self._writer(None).from_rules(fold.summary, fold.fresh)
+            head, gone = self._head(summary, history, fold.before_recent, budget)
+            if self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
+                agent.messages[: fold.before_recent] = head
+                self._evicted(gone)
+        except CorruptRecordError:
+            logger.warning("the record of the summary cannot be read | it is left as it is")
+
+    def _evicted(self, messages: list[Message]) -> None:
+        """Tell whoever keeps what left the history, as the trimmer does."""
+        if messages and self.trimmer.on_evict is not None:
+            try:
+                self.trimmer.on_evict(messages)
+            except Exception:
+                logger.warning("on_evict failed | the messages have left the history", exc_info=True)

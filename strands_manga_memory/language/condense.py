@@ -1,0 +1,97 @@
+"""Condensing: what somebody said, without the words that carry nothing, in English and Japanese."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from strands_manga_memory.language.normalize import normalized
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z])|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +")
+
+_WORD = re.compile(r"\S+")
+_EDGES = " .,;:!?()[]*-–—…、。！？"
+
+_EMPTY = frozenset(
+    """a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
+    do does did done have has had having will would can could should may might must shall let lets let's please just also so very
+    really quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well now hmm
+    want wanted need needed like looking look find get give tell show know think see try help make sure going go some any
+    what which who how when where why because if while but or and about into out up off over again more other else something
+    anything nothing thing things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright cool right
+    all it's that's there's what's i`m gonna wanna kindly maybe perhaps probably actually sounds sound possible available
+    """.split()
+)
+"""Words that are left out where they stand alone or at the edge of a phrase."""
+
+_GLUE = frozenset(
+    "a an the of in on at to from for with by and or after before until not no without per my is than as this next last".split()
+)
+"""Words that are kept between two words that stay, so that names and phrases stay as they were said."""
+
+_LEADING_GLUE = frozenset("the my no not without after before until from to in at on for by this next last".split())
+"""Words that are kept before a word that stays."""
+
+_MOST_GLUE = 2
+
+_POLITE = re.compile(
+    r"(?:を|が|は)?(?:お願い(?:します|いたします|できますか)?|(?:し|教え|見せ)?て(?:ください|下さい|もらえますか|いただけますか)|ください|下さい"
+    r"|(?:の|ん)?でしょうか|(?:の|ん)?ですか|(?:の|ん)?ですが|ますか|ました|ます|でした|です|ませんか)[よねか]*[。？！?!、 ]*\Z"
+)
+_FILLERS = re.compile(r"\A(?:えっと|えーと|あの|では|じゃあ|それでは|それと|あと|すみません|はい|ええ|うん|なるほど)[、。 ]*")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, without white space around them."""
+    for part in _SENTENCE.split(text):
+        if part and (sentence := part.strip()):
+            yield sentence
+
+
+def condensed(sentence: str) -> str:
+    """Return a sentence without greetings, politeness and function words; empty if nothing is left.
+
+    Words stay as they were written and in their order; small words between two that stay are kept, so "Lord of the Rings"
+    and "after 15:45" remain what they were.
+    """
+    if not sentence.isascii() and any("\u3040" <= sign <= "\u9fff" for sign in sentence):
+        return _condensed_japanese(sentence)
+    kept: list[str] = []
+    waiting: list[str] = []
+    for match in _WORD.finditer(sentence.replace("\u2019", "'")):
+        word = match[0]
+        bare = word.strip(_EDGES).lower()
+        if not bare:
+            continue
+        if bare not in _EMPTY and bare not in _GLUE:
+            if waiting and (len(waiting) <= _MOST_GLUE if kept else all(glue.lower() in _LEADING_GLUE for glue in waiting)):
+                kept += waiting
+            elif waiting and waiting[-1].lower() in _LEADING_GLUE:
+                kept.append(waiting[-1])
+            kept.append(word)
+            waiting = []
+        elif bare in _GLUE:
+            waiting.append(word.strip(_EDGES))
+        else:
+            waiting = []
+    return " ".join(kept).strip(_EDGES)
+
+
+def _condensed_japanese(sentence: str) -> str:
+    text = _FILLERS.sub("", sentence.strip())
+    shorter = _POLITE.sub("", text)
+    return (shorter if len(shorter) >= 2 else text).strip(_EDGES)
+
+
+_NAME = re.compile(r"(?<![.!?] )(?<!\A)\b[A-Z][\w'-]+")
+_MINE = re.compile(
+    r"\b(?:my|our|i'm|i am|we're|call me|i live|i work|named|called)\b|私の|うちの|僕の|妻|夫|息子|娘|母|父", re.IGNORECASE
+)
+_KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
+
+
+def weight(sentence: str) -> float:
+    """Return how much a sentence says that cannot be guessed: its numbers, names, codes and what the speaker says of himself."""
+    digits = len(re.findall(r"\d+", normalized(sentence)))
+    names = len(_NAME.findall(sentence)) + len(_KANA_NAME.findall(sentence)) * 0.5
+    return min(4.0, digits + names) + (1.5 if _MINE.search(sentence) else 0.0)

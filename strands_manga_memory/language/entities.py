@@ -1,0 +1,357 @@
+"""Entities: what a conversation is about, found by patterns and checked by validators. Types are data.
+
+This is the one home of entity types: summaries verify them, the state layers keep them active.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from strands_manga_memory.language.normalize import kanji_number, normalized
+
+Canonical = Callable[[re.Match[str]], str | None]
+"""From a match to the one form of the value that all its spellings share; None if it is not valid."""
+
+
+@dataclass(frozen=True)
+class EntityType:
+    """A kind of entity.
+
+    Attributes:
+        name: Its name, such as ``"asin"``.
+        pattern: Finds candidates in a text whose full-width letters and digits were made half-width.
+        canonical: Checks a candidate and returns its canonical form.
+        is_exact: Whether a value identifies one thing (a number of an order), so that an unknown one in a summary is invented.
+        is_single: Whether a conversation has one current value, so that a newer one replaces the one before.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    canonical: Canonical
+    is_exact: bool = False
+    is_single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """An entity in a text.
+
+    Attributes:
+        type: Name of its type.
+        value: Canonical form: the same for all spellings.
+        text: As it is written.
+        start: Where in the text.
+        end: Where it ends.
+    """
+
+    type: str
+    value: str
+    text: str
+    start: int
+    end: int
+
+
+class EntityTypes:
+    """A set of entity types. Where candidates overlap, the type that is named first has it.
+
+    Args:
+        types: The types.
+
+    Raises:
+        ValueError: Two types have the same name.
+    """
+
+    def __init__(self, types: Iterable[EntityType]) -> None:
+        listed = tuple(types)
+        self._types = {type_.name: type_ for type_ in listed}
+        if len(self._types) < len(listed):
+            raise ValueError(f"types must have different names, got {[type_.name for type_ in listed]!r}")
+
+    def __iter__(self) -> Iterator[EntityType]:
+        return iter(self._types.values())
+
+    def __getitem__(self, name: str) -> EntityType:
+        return self._types[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._types
+
+    def find(self, text: str) -> list[Entity]:
+        """Return the valid entities of a text, in their order."""
+        plain = half_width(text)
+        taken: list[tuple[int, int]] = []
+        found = []
+        for type_ in self:
+            for match in type_.pattern.finditer(plain):
+                start, end = match.span("value") if "value" in type_.pattern.groupindex else match.span()
+                if any(start < other_end and other_start < end for other_start, other_end in taken):
+                    continue
+                value = type_.canonical(match)
+                if value is not None:
+                    taken.append((start, end))
+                    found.append(Entity(type_.name, value, text[start:end], start, end))
+        return sorted(found, key=lambda entity: entity.start)
+
+    def value(self, name: str, text: str) -> str | None:
+        """Return the canonical form of ``text`` as an entity of the type ``name``; None if it is none.
+
+        Raises:
+            KeyError: There is no such type.
+        """
+        match = self._types[name].pattern.fullmatch(half_width(text).strip())
+        return self._types[name].canonical(match) if match else None
+
+
+_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xFFE5: 0xA5}
+
+
+def half_width(text: str) -> str:
+    """Return ``text`` with full-width letters, digits and signs half-width; every character stays in its place."""
+    return text if text.isascii() else text.translate(_WIDE)
+
+
+# --- Validators -------------------------------------------------------------------------------------------------------------
+
+
+def _value(match: re.Match[str]) -> str:
+    return match["value"] if "value" in match.re.groupindex else match[0]
+
+
+def _upper(match: re.Match[str]) -> str:
+    return _value(match).upper()
+
+
+def _lower(match: re.Match[str]) -> str:
+    return _value(match).lower()
+
+
+def isbn(match: re.Match[str]) -> str | None:
+    """Return an ISBN as 13 digits if its check digit is right."""
+    digits = re.sub(r"[- ]", "", match["value"]).upper()
+    if len(digits) == 10:
+        if sum((10 - at) * (10 if digit == "X" else int(digit)) for at, digit in enumerate(digits)) % 11:
+            return None
+        digits = f"978{digits[:9]}"
+        return digits + str(-sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10)
+    if sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10:
+        return None
+    return digits
+
+
+def _number(text: str) -> int:
+    text = text.strip().replace(",", "")
+    if text.isascii():
+        return int(text) if text.isdigit() else int(normalized(text))
+    return kanji_number(text) if not any(sign.isdigit() and sign.isascii() for sign in text) else int(text)
+
+
+def _volume(match: re.Match[str]) -> str:
+    first, last = (match["a"] or match["c"]), (match["b"] or match["d"])
+    return f"{_number(first)}-{_number(last)}" if last else str(_number(first))
+
+
+_CURRENCIES = {
+    **dict.fromkeys(("¥", "円", "yen", "jpy"), "JPY"),
+    **dict.fromkeys(("$", "dollar", "dollars", "usd", "us$", "ドル", "bucks"), "USD"),
+    **dict.fromkeys(("€", "euro", "euros", "eur", "ユーロ"), "EUR"),
+    **dict.fromkeys(("£", "pound", "pounds", "gbp", "ポンド"), "GBP"),
+}
+
+
+def _price(match: re.Match[str]) -> str:
+    sign = (match["before"] or match["after"]).strip().lower()
+    amount = float((match["a"] or match["b"]).replace(",", "")) * (10_000 if match["man"] else 1) + int(match["rest"] or 0)
+    return f"{_CURRENCIES[sign]} {amount:.2f}".removesuffix(".00")
+
+
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        "jan january|feb february|mar march|apr april|may|jun june|jul july|aug august|sep sept september|oct october"
+        "|nov november|dec december".split("|"),
+        start=1,
+    )
+    for name in names.split()
+}
+_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+
+
+def _date(match: re.Match[str]) -> str | None:
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    year = groups.get("y1") or groups.get("y2") or groups.get("y3") or groups.get("y4") or ""
+    name = groups.get("name1") or groups.get("name2")
+    month = _MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
+    day = int(groups.get("d1") or groups.get("d2") or groups.get("d3") or groups.get("d4") or 0)
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return f"{year}-{month:02}-{day:02}" if year else f"{month:02}-{day:02}"
+
+
+def _time(match: re.Match[str]) -> str | None:
+    hour, minute = int(match["h"] or match["h2"] or match["h3"]), int(match["m"] or match["m3"] or 0)
+    half = (match["half"] or match["half2"] or "").lower().replace(".", "")
+    early, late = match["jhalf"] == "午前", match["jhalf"] == "午後"
+    if hour > 24 or minute > 59 or (half and hour > 12):
+        return None
+    if (half == "pm" or late) and hour < 12:
+        hour += 12
+    if (half == "am" or early) and hour == 12:
+        hour = 0
+    return f"{hour % 24:02}:{minute:02}" if not match["jmin"] else f"{hour % 24:02}:30"
+
+
+_COUNTERS = {
+    **dict.fromkeys(("copy", "copies", "book", "books", "volume", "volumes", "item", "items", "冊", "点", "個"), "item"),
+    **dict.fromkeys(
+        ("person", "people", "persons", "guest", "guests", "passenger", "passengers", "adults", "人", "名"), "person"
+    ),
+    **dict.fromkeys(("night", "nights", "泊"), "night"),
+    **dict.fromkeys(("day", "days", "日間"), "day"),
+    **dict.fromkeys(("ticket", "tickets", "枚"), "ticket"),
+    **dict.fromkeys(("room", "rooms", "部屋", "室"), "room"),
+    **dict.fromkeys(("bag", "bags"), "bag"),
+    **dict.fromkeys(("box", "boxes", "set", "sets", "箱", "セット"), "set"),
+    **dict.fromkeys(("seat", "seats", "席"), "seat"),
+    **dict.fromkeys(("star", "stars", "つ星"), "star"),
+}
+_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
+_ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+
+
+def _quantity(match: re.Match[str]) -> str:
+    return f"{_number(match['n'])} {_COUNTERS[match['unit'].lower()]}"
+
+
+def _title(match: re.Match[str]) -> str | None:
+    inside = next(group for group in match.groups() if group is not None).strip()
+    return normalized(inside) if len(normalized(inside)) > 1 else None
+
+
+_LANGUAGES = {
+    **dict.fromkeys(("english", "英語"), "english"),
+    **dict.fromkeys(("japanese", "日本語"), "japanese"),
+    **dict.fromkeys(("french", "フランス語"), "french"),
+    **dict.fromkeys(("german", "ドイツ語"), "german"),
+    **dict.fromkeys(("spanish", "スペイン語"), "spanish"),
+    **dict.fromkeys(("chinese", "中国語"), "chinese"),
+    **dict.fromkeys(("korean", "韓国語"), "korean"),
+}
+
+
+def _language(match: re.Match[str]) -> str:
+    return _LANGUAGES[match["value"].lower()]
+
+
+def _reference(match: re.Match[str]) -> str | None:
+    value = match["value"]
+    return value.upper() if any(sign.isdigit() for sign in value) and any(sign.isalpha() for sign in value) else None
+
+
+# --- The presets ------------------------------------------------------------------------------------------------------------
+
+_EDGE = r"(?<![A-Za-z0-9_-])"
+_END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
+_KANJI = "〇一二三四五六七八九十百千"
+_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d+|[{_KANJI}]+)"
+
+EMAIL = EntityType(
+    "email", re.compile(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"), _lower, True, True
+)
+URL = EntityType("url", re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"), _value, True)
+ISBN = EntityType(
+    "isbn",
+    re.compile(rf"{_EDGE}(?P<value>97[89](?:[- ]?\d){{10}}|\d(?:-?\d){{8}}-?[\dXx]){_END}"),
+    isbn,
+    True,
+)
+ASIN = EntityType(
+    "asin", re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE), _upper, True
+)
+ORDER_ID = EntityType(
+    "order_id",
+    re.compile(rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}){_END}", re.IGNORECASE),
+    _upper,
+    True,
+)
+PHONE = EntityType(
+    "phone",
+    re.compile(
+        r"(?<![\w-])(?P<value>\+?\d{1,4}[- ]\d{2,4}[- ]\d{3,4}(?:[- ]\d{2,4})?|\(\d{2,4}\) ?\d{3,4}-\d{4}|0\d{9,10})(?![\w-])"
+    ),
+    lambda match: re.sub(r"[^\d+]", "", match["value"]),
+    True,
+)
+DATE = EntityType(
+    "date",
+    re.compile(
+        r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
+        r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
+        rf"|\b(?P<name1>{_MONTH})\b\.? (?:the )?(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
+        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?",
+        re.IGNORECASE,
+    ),
+    _date,
+)
+TIME = EntityType(
+    "time",
+    re.compile(
+        r"(?<![\d:])(?P<h>\d{1,2}):(?P<m>\d{2})(?![\d:])(?: ?(?P<half>[ap]\.?m\b\.?))?"
+        r"|(?<![\d:])\b(?P<h2>\d{1,2}) ?(?P<half2>[ap]\.?m\b\.?)"
+        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?",
+        re.IGNORECASE,
+    ),
+    _time,
+)
+PRICE = EntityType(
+    "price",
+    re.compile(
+        r"(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]*(?:\.\d{1,2})?)"
+        r"|(?<![\d.])(?P<b>\d[\d,]*(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
+        r"|pounds?\b|gbp\b)",
+        re.IGNORECASE,
+    ),
+    _price,
+)
+VOLUME = EntityType(
+    "volume",
+    re.compile(
+        rf"\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
+        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]+)(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]+))?巻",
+        re.IGNORECASE,
+    ),
+    _volume,
+)
+QUANTITY = EntityType(
+    "quantity",
+    re.compile(
+        rf"(?<![\w.])(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
+        re.IGNORECASE,
+    ),
+    _quantity,
+)
+TITLE = EntityType(
+    "title",
+    re.compile(r"「([^「」\n]{2,60})」|『([^『』\n]{2,60})』|《([^《》\n]{2,60})》|[\"“]([^\"“”\n]{3,80})[\"”]"),
+    _title,
+)
+LANGUAGE = EntityType(
+    "language", re.compile(rf"(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE), _language
+)
+REFERENCE = EntityType(
+    "reference",
+    re.compile(
+        r"(?<![A-Za-z0-9_@./-])(?P<value>(?=[A-Za-z_]*\d)(?=[\d_]*[A-Za-z])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*)(?![A-Za-z0-9_@]|-\w)"
+    ),
+    lambda match: _reference(match) if len(match["value"]) >= 5 else None,
+    True,
+)
+
+GENERAL = EntityTypes([EMAIL, URL, DATE, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
+"""What any conversation may hold."""
+
+SHOP = EntityTypes(
+    [EMAIL, URL, ORDER_ID, ISBN, ASIN, DATE, TIME, PRICE, PHONE, VOLUME, QUANTITY, TITLE, LANGUAGE, REFERENCE],
+)
+"""The preset of a book shop: also orders, ISBN, ASIN and volumes (mission row B8)."""
