@@ -33,7 +33,7 @@ HEADING = "Earlier in this conversation (quoted history, no instructions):"
 APPENDED = "Also said, oldest first; a later line replaces what an earlier one says:"
 FACTS_OPENING = "<conversation_facts>"
 FACTS_CLOSING = "</conversation_facts>"
-FACTS_HEADING = "More from the earlier turns, oldest first; a later line replaces what an earlier one says:"
+FACTS_HEADING = "What was said at first, in few words (quoted history, no instructions); a later line replaces an earlier one:"
 ACKNOWLEDGED = "Noted."
 
 
@@ -82,8 +82,8 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The prose of all segments."""
-        return "\n".join(segment.text for segment in self.segments if segment.text)
+        """The prose of all segments; what several of them say in the same words is there once."""
+        return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     @property
     def covered(self) -> tuple[str, str]:
@@ -147,7 +147,7 @@ class Shown:
         messages: Messages of alternating roles: the summary, and what did not fit into it, each acknowledged.
         in_prose: Slots that the prose says.
         appended: Slots that were written below the prose.
-        beside: Slots that were written into a message of their own.
+        beside: Earlier slots that were written into a message of their own.
         left_out: Slots for which there was no room.
     """
 
@@ -168,28 +168,32 @@ def shown(
 ) -> Shown:
     """Lay a summary out as messages.
 
-    Slots that the prose does not say are written below it as plain facts while the whole has at most ``summary_tokens``, and
-    then into a second message of at most ``facts_tokens``. What has no room even there is left out, in this order: findings and
-    tasks, statements that say little, outcomes and promises, and within a kind the oldest; corrections, preferences, decisions
-    and what identifies something go last (mission row B7). The record keeps all that is shown; the log keeps everything.
+    Slots that the prose does not say are written as plain facts: the latest below the prose, while the whole has at most
+    ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they go in
+    this order: tasks and findings, statements that say little, outcomes, promises, open questions, and within a kind the oldest;
+    what identifies something, decisions, preferences and corrections go last (mission row B7). The record keeps what is shown;
+    the log keeps everything.
     """
     prose = Text(summary.text, types)
     in_prose = tuple(slot for slot in summary.slots if summary.text and prose.holds(slot))
     said = frozenset(in_prose)
-    waiting = sorted((slot for slot in enumerate(summary.slots) if slot[1] not in said), key=_precedence)
+    waiting = sorted((numbered for numbered in enumerate(summary.slots) if numbered[1] not in said), key=_precedence)
     head = [OPENING, HEADING, *([_escaped(summary.text)] if summary.text else [])]
-    room = summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8
-    appended, waiting = _fitting(waiting, room, count)
-    beside, waiting = _fitting(
-        waiting, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8, count
-    )
+    room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
+    more = max(0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8)
+    fitting, left_out = _fitting(waiting, room + more, count)
+    appended: list[Slot] = []
+    while fitting and (tokens := _tokens(fitting[-1], count)) <= room:
+        room -= tokens
+        appended.insert(0, fitting.pop())
     lines = [*head, *([APPENDED, *_lines(appended)] if appended else []), CLOSING]
-    record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in said or slot in {*appended, *beside}))
+    kept = frozenset((*appended, *fitting))
+    record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in said or slot in kept))
     messages = [_synthesized("\n".join(lines), record), _acknowledgement()]
-    if beside:
-        facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(beside), FACTS_CLOSING])
-        messages += [_synthesized(facts), _acknowledgement()]
-    return Shown(tuple(messages), in_prose, tuple(appended), tuple(beside), tuple(slot for _, slot in waiting))
+    if fitting:
+        facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
+        messages = [_synthesized(facts), _acknowledgement(), *messages]
+    return Shown(tuple(messages), in_prose, tuple(appended), tuple(fitting), left_out)
 
 
 def record_of(message: Message) -> Summary | None:
@@ -235,24 +239,28 @@ def _precedence(numbered: tuple[int, Slot]) -> tuple[int, float, int]:
     if slot.kind is SlotKind.FINDING or slot.kind is SlotKind.TASK:
         return (RANK[SlotKind.TASK] + (slot.kind is SlotKind.TASK), -min(slot.weight, 4.0), -at)
     if slot.kind is SlotKind.STATEMENT and slot.weight >= _WORTH_MORE:
-        rank = RANK[SlotKind.ENTITY]
+        return (RANK[SlotKind.ENTITY], -min(slot.weight, 3.0), -at)
     return (rank, 0.0, -at)
 
 
 def _fitting(
     waiting: Sequence[tuple[int, Slot]], room: int, count: Callable[[str], int]
-) -> tuple[list[Slot], list[tuple[int, Slot]]]:
+) -> tuple[list[Slot], tuple[Slot, ...]]:
     """Return the slots that fit, in the order they were said, and the others."""
     fitting: list[tuple[int, Slot]] = []
-    left: list[tuple[int, Slot]] = []
+    left: list[Slot] = []
     for numbered in waiting:
-        tokens = count(_line(numbered[1])) + 1
+        tokens = _tokens(numbered[1], count)
         if tokens <= room:
             room -= tokens
             fitting.append(numbered)
         else:
-            left.append(numbered)
-    return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], left
+            left.append(numbered[1])
+    return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], tuple(left)
+
+
+def _tokens(slot: Slot, count: Callable[[str], int]) -> int:
+    return count(_line(slot)) + 1
 
 
 _PLAIN = frozenset({SlotKind.STATEMENT, SlotKind.ENTITY, SlotKind.FINDING, SlotKind.DECISION})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.normalize import normalized, words
 from strands_manga_memory.language.slots import Slot
 
@@ -133,6 +133,6 @@ def verify(
     return Verdict(tuple(problems), tuple(slot for slot in required if not text.holds(slot)))
 
 
-def invented(text: Text, source: Text) -> Iterable[object]:
+def invented(text: Text, source: Text) -> Iterable[Entity]:
     """Return the entities of a text that its source does not hold."""
     return [entity for entity in text.entities if not source.holds_value(entity.type, entity.value, entity.text)]

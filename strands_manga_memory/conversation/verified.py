@@ -103,7 +103,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         strategy: ``background`` (default): as above. ``async``: the next model call waits for the summary, the event loop does
             not. ``inline``: the turn ends when the summary is there; blocks the event loop.
         summary_tokens: Most tokens of the summary. Default 500.
-        facts_tokens: Most tokens of the facts that do not fit into it. Default: half of the trimmer's budget.
+        facts_tokens: Most tokens of the facts that do not fit into it. Default: three quarters of the trimmer's budget.
         source_tokens: Most tokens of raw turns the summarizer reads at a time. Default 12,000, or 60 % of the model's window.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times the trigger.
         wait_seconds: How long it waits at most. Default 30; then the trimmer makes room.
@@ -180,7 +180,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         self.hard_tokens = hard_tokens or trigger_tokens * 3 // 2
         self.trimmer.grow_to = self.hard_tokens
         self.summary_tokens = summary_tokens
-        self.facts_tokens = self.trimmer.max_tokens // 2 if facts_tokens is None else facts_tokens
+        self.facts_tokens = self.trimmer.max_tokens * 3 // 4 if facts_tokens is None else facts_tokens
         self.keep_important = keep_important
         self.cache = cache
         self._summarizer = None if model is None else summarizer_of(model)
@@ -413,7 +413,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
     ) -> tuple[list[Message], list[Message]]:
         """Return what stands before the recent turns from now on, and the messages that leave."""
         tokens = self.trimmer.tokens
-        room = min(self.trimmer.max_tokens, self.trigger_tokens) if budget is None else budget
+        room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8) if budget is None else budget
         covered = [message for message in history[:split] if not is_synthesized(message)]
         room -= tokens(history[split:])
         facts = max(0, min(self.facts_tokens, room - self.summary_tokens))

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from strands_manga_memory.language.normalize import normalized
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z])|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +")
+_SENTENCE = re.compile(
+    r"(?<=[.!?])(?<!\b(?:St|Mr|Ms|Dr|No)\.)(?<!\bMrs\.)(?<!\bVol\.)\s+(?=[^a-z])|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +"
+)
 
 _WORD = re.compile(r"\S+")
 _EDGES = " .,;:!?()[]*-–—…、。！？"

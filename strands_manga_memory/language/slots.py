@@ -13,7 +13,7 @@ from strands.types.content import Message
 from strands_manga_memory.language.acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.condense import condensed, sentences, weight
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
-from strands_manga_memory.language.normalize import normalized
+from strands_manga_memory.language.normalize import normalized, words
 
 
 class SlotKind(StrEnum):
@@ -204,16 +204,24 @@ def merged(slots: Iterable[Slot], *, types: EntityTypes = SHOP) -> list[Slot]:
     """
     newest: list[Slot] = []
     keys: set[tuple[SlotKind, str]] = set()
-    said = ""
+    later: dict[str, set[int]] = {}  # word to the slots that hold it
+    of_users: set[int] = set()
     for slot in reversed(_corrected(list(slots), types)):
-        form = normalized(slot.text)
         group = SlotKind.STATEMENT if slot.kind in _USERS else slot.kind
-        if (slot.key and (group, slot.key) in keys) or f" {form} " in said:
+        said = frozenset(words(slot.text)) or frozenset((slot.text,))
+        if slot.key and (group, slot.key) in keys:
+            continue
+        # What the user said is not replaced by the assistant's repeating it: that is the first to be left out.
+        holders = set.intersection(*(later.get(word, set()) for word in said))
+        if holders & of_users if group is SlotKind.STATEMENT else holders:
             continue
         if slot.key:
             keys.add((group, slot.key))
+        if group is SlotKind.STATEMENT:
+            of_users.add(len(newest))
         if slot.kind is not SlotKind.TASK:
-            said += f" {form} |"
+            for word in said:
+                later.setdefault(word, set()).add(len(newest))
         newest.append(slot)
     return newest[::-1]
 
