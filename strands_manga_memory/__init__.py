@@ -13,7 +13,11 @@ if TYPE_CHECKING:
         BudgetPlan,
         ImportanceScorer,
         ImportanceWeightedConversationManager,
+        Summary,
+        SummaryCache,
+        TieredCompactionConversationManager,
         TokenCounter,
+        VerifiedSummarizingConversationManager,
         budget_plan,
     )
     from strands_manga_memory.exceptions import (
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
         SharedBreakers,
         guard_tool,
     )
+    from strands_manga_memory.language import SlotExtractor
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
     from strands_manga_memory.stores import (
@@ -59,7 +64,11 @@ _HOME = {
         "BudgetPlan",
         "ImportanceScorer",
         "ImportanceWeightedConversationManager",
+        "Summary",
+        "SummaryCache",
+        "TieredCompactionConversationManager",
         "TokenCounter",
+        "VerifiedSummarizingConversationManager",
         "budget_plan",
     ),
     "exceptions": (
@@ -82,6 +91,7 @@ _HOME = {
         "SharedBreakers",
         "guard_tool",
     ),
+    "language": ("SlotExtractor",),
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
     "stores": (
@@ -128,12 +138,17 @@ __all__ = [
     "SessionStats",
     "SessionSweeper",
     "SharedBreakers",
+    "SlotExtractor",
     "StoreError",
     "StoreUnavailableError",
+    "Summary",
+    "SummaryCache",
     "Table",
+    "TieredCompactionConversationManager",
     "TieredSessionManager",
     "TokenCounter",
     "TtlPolicy",
+    "VerifiedSummarizingConversationManager",
     "budget_plan",
     "guard_tool",
     "open_hot_store",

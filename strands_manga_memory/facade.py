@@ -7,7 +7,11 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation import (
+    ImportanceWeightedConversationManager,
+    SummaryCache,
+    VerifiedSummarizingConversationManager,
+)
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
@@ -24,7 +28,9 @@ DEFAULT_DURABLE_URL = "sqlite:///.manga_memory/sessions.sqlite3"
 DEFAULT_HOT_URL = "memory://"
 """The hot tier when nothing is said: this process."""
 
-History = Literal["importance"]
+History = Literal["importance", "summarize"]
+
+_TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
 
 class MangaMemory:
@@ -93,7 +99,7 @@ class MangaMemory:
         tenant: str | None = None,
         session: bool = True,
         history: History = "importance",
-        max_tokens: int = 4096,
+        max_tokens: int = _MAX_TOKENS,
         **settings: Any,
     ) -> dict[str, Any]:
         """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
@@ -104,8 +110,10 @@ class MangaMemory:
             agent_id: The agent, unique within the session.
             tenant: The tenant; None is a tenant of its own.
             session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
-            history: How the history is kept within ``max_tokens``: ``importance``.
-            max_tokens: Tokens of history at every model call.
+            history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
+                as much (8,000 tokens by default) or 20 turns; then a verified summary, written after the response by the
+                agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``.
+            max_tokens: Tokens of history. Default 4,096.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
 
         Raises:
@@ -114,14 +122,28 @@ class MangaMemory:
         if history not in get_args(History):
             raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
-        arguments: dict[str, Any] = {
-            "agent_id": agent_id,
-            "conversation_manager": ImportanceWeightedConversationManager(max_tokens),
-        }
+        arguments: dict[str, Any] = {"agent_id": agent_id}
         if session:
             prefetched = None if settings else self._prefetched.pop(scope, None)
             arguments["session_manager"] = prefetched or self._manager(scope, settings)
+        trimmer = ImportanceWeightedConversationManager(max_tokens)
+        arguments["conversation_manager"] = (
+            trimmer if history == "importance" else self._summarizing(trimmer, arguments.get("session_manager"), settings)
+        )
         return arguments
+
+    def _summarizing(
+        self, trimmer: ImportanceWeightedConversationManager, session: TieredSessionManager | None, settings: Mapping[str, Any]
+    ) -> VerifiedSummarizingConversationManager:
+        """Return a manager that reads the session's log and shares its drafts through the hot tier."""
+        return VerifiedSummarizingConversationManager(
+            max(1, trimmer.max_tokens * _TRIGGER // _MAX_TOKENS),
+            trimmer=trimmer,
+            summary_tokens=max(1, min(_SUMMARY_TOKENS, trimmer.max_tokens // 4)),
+            keep_important=True,
+            log=session.history if session is not None else None,
+            cache=SummaryCache(self.hot, codec={**self._settings, **settings}.get("codec")),
+        )
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""

@@ -1,22 +1,52 @@
-"""What the model sees now: conversation managers, budgets, scoring, token counting."""
+"""What the model sees now: conversation managers, budgets, scoring, token counting, summaries, compaction."""
 
 from strands_manga_memory.conversation.budget import BudgetPlan, budget_plan
+from strands_manga_memory.conversation.compaction import TieredCompactionConversationManager
 from strands_manga_memory.conversation.fates import MessageFate
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.model_slots import ModelSlotExtractor
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.stages import (
+    Compaction,
+    MicroCompaction,
+    Reactive,
+    Snip,
+    Stage,
+    ToolResultCap,
+    VerifiedSummary,
+)
+from strands_manga_memory.conversation.summary import Segment, Summary
+from strands_manga_memory.conversation.summary_cache import SummaryCache
+from strands_manga_memory.conversation.thresholds import Thresholds, thresholds
 from strands_manga_memory.conversation.tokens import EstimateCounter, TiktokenCounter, TokenCounter, default_counter
+from strands_manga_memory.conversation.verified import VerifiedSummarizingConversationManager
 
 __all__ = [
     "Bands",
     "BudgetPlan",
+    "Compaction",
     "EstimateCounter",
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",
     "ImportanceWeights",
     "MessageFate",
+    "MicroCompaction",
+    "ModelSlotExtractor",
+    "Reactive",
     "RuleScorer",
+    "Segment",
+    "Snip",
+    "Stage",
+    "Summary",
+    "SummaryCache",
+    "Thresholds",
+    "TieredCompactionConversationManager",
     "TiktokenCounter",
     "TokenCounter",
+    "ToolResultCap",
+    "VerifiedSummarizingConversationManager",
+    "VerifiedSummary",
     "budget_plan",
     "default_counter",
+    "thresholds",
 ]

@@ -1,7 +1,7 @@
 """Background runs: coroutines on daemon threads, each in an event loop of its own.
 
-Strands runs every ``agent()`` call in a new event loop that is closed with the answer, so a task left in it would die, and work left
-in its executor would delay the answer. A daemon thread does neither, and does not hold up the exit of the process.
+Strands runs every ``agent()`` call in a new event loop that is closed with the answer, so a task left in it would die, and work
+left in its executor would delay the answer. A daemon thread does neither, and does not hold up the exit of the process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Run(Generic[_T]):
         """
         return self._future.result(timeout)
 
-    async def wait(self, timeout: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait without blocking the event loop; return whether it is done."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
@@ -68,7 +68,7 @@ class Run(Generic[_T]):
 
         self._future.add_done_callback(tell)
         try:
-            await asyncio.wait_for(done.wait(), timeout)
+            await asyncio.wait_for(done.wait(), seconds)
         except TimeoutError:
             return False
         return True

@@ -170,7 +170,7 @@ def shown(
 
     Slots that the prose does not say are written as plain facts: the latest below the prose, while the whole has at most
     ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they go in
-    this order: tasks and findings, statements that say little, outcomes, promises, open questions, and within a kind the oldest;
+    this order: tasks, findings, statements that say little, outcomes, promises, open questions, and within a kind the oldest;
     what identifies something, decisions, preferences and corrections go last (mission row B7). The record keeps what is shown;
     the log keeps everything.
     """

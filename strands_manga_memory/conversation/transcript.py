@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from strands.types.content import Message
 
+from strands_manga_memory.conversation.results import result_text
 from strands_manga_memory.conversation.tokens import as_json
 from strands_manga_memory.conversation.turns import turns
 
@@ -48,18 +48,9 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
             names[use["toolUseId"]] = use["name"]
             yield f"Tool call: {use['name']}({as_json(use['input'])})"
         elif "toolResult" in block:
-            yield f"Tool result: {_cut(_result(block['toolResult']), most)}"
+            yield f"Tool result: {_cut(result_text(block['toolResult']), most)}"
         else:
             yield from (f"{speaker}: [{kind}]" for kind in _MEDIA if kind in block)
-
-
-def _result(result: Any) -> str:
-    found = [
-        item["text"] if "text" in item else as_json(item["json"])
-        for item in result["content"]
-        if "text" in item or "json" in item
-    ]
-    return " ".join(found)
 
 
 def _cut(text: str, most: int | None) -> str:

@@ -11,18 +11,22 @@ from strands_manga_memory.language.normalize import normalized, words
 from strands_manga_memory.language.slots import Slot
 
 _REFUSAL = re.compile(
-    r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|(?:unfortunately,? )?i (?:can(?:'t|not)|am unable|am not able|won't|will not|must decline)"
-    r"|as an ai\b|i apologi[sz]e|(?:大変)?申し訳(?:ござい|あり)ま|すみません|お答えできま|要約(?:することは|は)?できま|対応できま)",
+    r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|as an ai\b|i apologi[sz]e"
+    r"|(?:unfortunately,? )?i (?:can(?:'t|not)|am unable|am not able|won't|will not|must decline)"
+    r"|(?:大変)?申し訳(?:ござい|あり)ま|すみません|お答えできま|要約(?:することは|は)?できま|対応できま)",
     re.IGNORECASE,
 )
 _REFUSAL_ANYWHERE = re.compile(
-    r"\bi (?:can(?:'t|not)|am unable to|won't) (?:help|assist|summari[sz]e|provide|comply|do that|fulfil)|\bunable to (?:provide a summary|summari[sz]e)"
+    r"\bi (?:can(?:'t|not)|am unable to|won't) (?:help|assist|summari[sz]e|provide|comply|do that|fulfil)"
+    r"|\bunable to (?:provide a summary|summari[sz]e)"
     r"|要約することはできません|お手伝いできません",
     re.IGNORECASE,
 )
 _INSTRUCTION = re.compile(
-    r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |these |those |every ?)*(?:previous|prior|above|earlier|preceding|other|system|instructions?)"
-    r"|\b(?:new|updated) (?:system )?instructions?\s*:|\byou are now\b|\bfrom now on,? you\b|\byou must (?:now|always|never|not)\b"
+    r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |these |those |every ?)*"
+    r"(?:previous|prior|above|earlier|preceding|other|system|instructions?)"
+    r"|\b(?:new|updated) (?:system )?instructions?\s*:|\byou are now\b|\bfrom now on,? you\b"
+    r"|\byou must (?:now|always|never|not)\b"
     r"|^\s*(?:system|assistant|developer)\s*:|<\s*/?\s*(?:system|instructions?|conversation_summary)\b|\[/?INST\]|<\|"
     r"|(?:これまで|以前|上記|前)の(?:指示|命令)[をは](?:無視|忘れ)",
     re.IGNORECASE | re.MULTILINE,
@@ -50,7 +54,7 @@ class Text:
 
     def holds_value(self, type_: str, value: str, text: str) -> bool:
         """Whether the text holds an entity, in any of its forms, or just as it is written."""
-        return _comparable(type_, value) in self._values or bool(form := normalized(text)) and form in self.form
+        return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
 
     def holds(self, slot: Slot) -> bool:
         """Whether the text says what a slot says: all its numbers, codes and entities, and most of its other words."""

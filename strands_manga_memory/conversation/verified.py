@@ -83,14 +83,14 @@ class _Pending:
 class VerifiedSummarizingConversationManager(ConversationManager):
     """Replaces old turns by a summary that has been checked, and keeps the last turns whole (mission rows B5 to B7).
 
-    A run begins after the response when the history has ``trigger_tokens`` or holds ``trigger_turns`` that no summary covers. It
-    reads the raw turns on a thread of its own; what it wrote takes their place before the next model call, if the turns it covers
-    are still the same. Only a history over ``hard_tokens`` waits for it. Every slot of the covered turns (preferences,
+    A run begins after the response when the history has ``trigger_tokens`` or holds ``trigger_turns`` that no summary covers.
+    It reads the raw turns on a thread of its own; what it wrote takes their place before the next model call, if the turns it
+    covers are still the same. Only a history over ``hard_tokens`` waits for it. Every slot of the covered turns (preferences,
     corrections, decisions, open questions, promises, outcomes, what the user said) is either in the checked prose or written
     below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
     without a usable draft the summarizer is left alone for a while; facts and importance take over.
 
-    One manager serves one agent. It restores exactly under every session manager, see ``ImportanceWeightedConversationManager``.
+    One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
 
     Args:
         trigger_tokens: Tokens of history from which on older turns are summarized. Default 8,000.
@@ -319,9 +319,38 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         rate = self.cache.hit_rate if self.cache is not None else 0.0
         return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
 
+    # --- For whoever decides himself when a summary is due ------------------------------------------------------------------
+
+    def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
+        """Set the bounds anew, when the model's window is known."""
+        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
+        self.facts_tokens = min(self.facts_tokens, target_tokens * 3 // 4)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a summary is on its way, or waits to be swapped in."""
+        return self._pending is not None and not self._pending.run.is_lost
+
+    def begin(self, agent: Agent) -> None:
+        """Begin a summary of the older turns now, unless one is on its way; use one that is finished."""
+        self._swap_in(agent)
+        self._begin(agent, is_wanted=True)
+
+    def fold_at_once(self, agent: Agent, budget: int) -> int:
+        """Turn everything before the recent turns into facts, now and without a model; return the tokens freed.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            budget: Tokens the history should have then.
+        """
+        before = self.trimmer.tokens(agent.messages)
+        self._fold_at_once(agent, budget)
+        return before - self.trimmer.tokens(agent.messages)
+
     # --- Beginning ----------------------------------------------------------------------------------------------------------
 
-    def _begin(self, agent: Agent) -> None:
+    def _begin(self, agent: Agent, *, is_wanted: bool = False) -> None:
         """Begin a run if one is due and none is on its way."""
         if self._pending is not None and not self._pending.run.is_lost:
             return
@@ -330,7 +359,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             fold = fold_of(agent.messages[:], self.keep_recent_turns)
             tokens = self.trimmer.tokens(agent.messages[:])
             self._warn(tokens)
-            if self._is_due(fold, tokens):
+            if self._is_due(fold, self.trigger_tokens if is_wanted else tokens):
                 self._pending = self._begun(fold, agent)
         except Exception:
             logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
@@ -415,8 +444,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         tokens = self.trimmer.tokens
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8) if budget is None else budget
         covered = [message for message in history[:split] if not is_synthesized(message)]
+        half = room // 2  # recent turns full of tool results must not drive out what was said
         room -= tokens(history[split:])
-        facts = max(0, min(self.facts_tokens, room - self.summary_tokens))
+        facts = max(0, min(self.facts_tokens, max(room, half) - self.summary_tokens))
         laid_out = self._shown(summary, facts)
         room -= tokens(laid_out.messages)
         bands: Sequence[Band] = ()

@@ -8,30 +8,33 @@ from collections.abc import Iterator
 from strands_manga_memory.language.normalize import normalized
 
 _SENTENCE = re.compile(
-    r"(?<=[.!?])(?<!\b(?:St|Mr|Ms|Dr|No)\.)(?<!\bMrs\.)(?<!\bVol\.)\s+(?=[^a-z])|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +"
+    r"(?<=[.!?])(?<!\b(?:St|Mr|Ms|Dr|No)\.)(?<!\bMrs\.)(?<!\bVol\.)\s+(?=[^a-z])|(?<=[。！？])|\s*\n+\s*|\s*;\s+"
+    r"|(?<=\w) +[.!?] +"
 )
 
 _WORD = re.compile(r"\S+")
 _EDGES = " .,;:!?()[]*-–—…、。！？"
 
-_EMPTY = frozenset(
-    """a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
-    do does did done have has had having will would can could should may might must shall let lets let's please just also so very
-    really quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well now hmm
-    want wanted need needed like looking look find get give tell show know think see try help make sure going go some any
-    what which who how when where why because if while but or and about into out up off over again more other else something
-    anything nothing thing things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright cool right
-    all it's that's there's what's i`m gonna wanna kindly maybe perhaps probably actually sounds sound possible available
-    """.split()
-)
+_EMPTY_WORDS = """
+a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am do does
+did done have has had having will would can could should may might must shall let lets let's please just also so very really
+quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well now hmm want wanted
+need needed like looking look find get give tell show know think see try help make sure going go some any what which who how
+when where why because if while but or and about into out up off over again more other else something anything nothing thing things
+one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright cool right all it's that's there's what's gonna
+wanna kindly maybe perhaps probably actually sounds sound possible available
+"""
+_EMPTY = frozenset(_EMPTY_WORDS.split())
 """Words that are left out where they stand alone or at the edge of a phrase."""
 
-_GLUE = frozenset(
-    "a an the of in on at to from for with by and or after before until not no without per my is than as this next last".split()
-)
+_GLUE_WORDS = """
+a an the of in on at to from for with by and or after before until not no without per my is than as this next last
+"""
+_GLUE = frozenset(_GLUE_WORDS.split())
 """Words that are kept between two words that stay, so that names and phrases stay as they were said."""
 
-_LEADING_GLUE = frozenset("the my no not without after before until from to in at on for by this next last".split())
+_LEADING_GLUE_WORDS = "the my no not without after before until from to in at on for by this next last"
+_LEADING_GLUE = frozenset(_LEADING_GLUE_WORDS.split())
 """Words that are kept before a word that stays."""
 
 _MOST_GLUE = 2
@@ -93,7 +96,7 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def weight(sentence: str) -> float:
-    """Return how much a sentence says that cannot be guessed: its numbers, names, codes and what the speaker says of himself."""
+    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is."""
     digits = len(re.findall(r"\d+", normalized(sentence)))
     names = len(_NAME.findall(sentence)) + len(_KANA_NAME.findall(sentence)) * 0.5
     return min(4.0, digits + names) + (1.5 if _MINE.search(sentence) else 0.0)

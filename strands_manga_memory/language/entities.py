@@ -169,8 +169,20 @@ def _price(match: re.Match[str]) -> str:
 _MONTHS = {
     name: number
     for number, names in enumerate(
-        "jan january|feb february|mar march|apr april|may|jun june|jul july|aug august|sep sept september|oct october"
-        "|nov november|dec december".split("|"),
+        [
+            "jan january",
+            "feb february",
+            "mar march",
+            "apr april",
+            "may",
+            "jun june",
+            "jul july",
+            "aug august",
+            "sep sept september",
+            "oct october",
+            "nov november",
+            "dec december",
+        ],
         start=1,
     )
     for name in names.split()
@@ -257,23 +269,29 @@ _KANJI = "〇一二三四五六七八九十百千"
 _NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d+|[{_KANJI}]+)"
 
 EMAIL = EntityType(
-    "email", re.compile(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"), _lower, True, True
+    "email",
+    re.compile(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"),
+    _lower,
+    is_exact=True,
+    is_single=True,
 )
-URL = EntityType("url", re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"), _value, True)
+URL = EntityType(
+    "url", re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"), _value, is_exact=True
+)
 ISBN = EntityType(
     "isbn",
     re.compile(rf"{_EDGE}(?P<value>97[89](?:[- ]?\d){{10}}|\d(?:-?\d){{8}}-?[\dXx]){_END}"),
     isbn,
-    True,
+    is_exact=True,
 )
 ASIN = EntityType(
-    "asin", re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE), _upper, True
+    "asin", re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE), _upper, is_exact=True
 )
 ORDER_ID = EntityType(
     "order_id",
     re.compile(rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}){_END}", re.IGNORECASE),
     _upper,
-    True,
+    is_exact=True,
 )
 PHONE = EntityType(
     "phone",
@@ -281,7 +299,7 @@ PHONE = EntityType(
         r"(?<![\w-])(?P<value>\+?\d{1,4}[- ]\d{2,4}[- ]\d{3,4}(?:[- ]\d{2,4})?|\(\d{2,4}\) ?\d{3,4}-\d{4}|0\d{9,10})(?![\w-])"
     ),
     lambda match: re.sub(r"[^\d+]", "", match["value"]),
-    True,
+    is_exact=True,
 )
 DATE = EntityType(
     "date",
@@ -308,7 +326,8 @@ PRICE = EntityType(
     "price",
     re.compile(
         r"(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]*(?:\.\d{1,2})?)"
-        r"|(?<![\d.])(?P<b>\d[\d,]*(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
+        r"|(?<![\d.])(?P<b>\d[\d,]*(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
+        r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
         r"|pounds?\b|gbp\b)",
         re.IGNORECASE,
     ),
@@ -345,7 +364,7 @@ REFERENCE = EntityType(
         r"(?<![A-Za-z0-9_@./-])(?P<value>(?=[A-Za-z_]*\d)(?=[\d_]*[A-Za-z])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*)(?![A-Za-z0-9_@]|-\w)"
     ),
     lambda match: _reference(match) if len(match["value"]) >= 5 else None,
-    True,
+    is_exact=True,
 )
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])

@@ -62,13 +62,16 @@ class SlotExtractor(Protocol):
 
 
 _DECISION = re.compile(
-    r"\b(?:i|we)(?:'ll| will| am going to|'m going to)? (?:take|go with|choose|pick|book|buy|order|settle on)\b|\blet's (?:go|do|make|book|take)\b"
+    r"\b(?:i|we)(?:'ll| will| am going to|'m going to)? (?:take|go with|choose|pick|book|buy|order|settle on)\b"
+    r"|\blet's (?:go|do|make|book|take)\b"
     r"|\bbook (?:it|that|me)\b|\bi(?:'ve| have) decided\b|にします|に決め|を買い|を注文|で予約|でお願い",
     re.IGNORECASE,
 )
 _PROMISE = re.compile(
-    r"\b(?:i|we)(?:'ll| will| am going to|'re going to|'m going to) (?!(?:be|need) (?:happy|glad|to)\b)|\bwill be (?:back|sent|delivered|refunded)\b"
-    r"|\bi promise\b|ご連絡(?:いた|し)|お送り(?:いた|し)|手配(?:いた|し)|発送(?:いた|し|予定)|お届け|返金(?:され|いた|し)|確認して",
+    r"\b(?:i|we)(?:'ll| will| am going to|'re going to|'m going to) (?!(?:be|need) (?:happy|glad|to)\b)"
+    r"|\bwill be (?:back|sent|delivered|refunded)\b"
+    r"|\bi promise\b|ご連絡(?:いた|し)|お送り(?:いた|し)|手配(?:いた|し)"
+    r"|発送(?:いた|し|予定)|お届け|返金(?:され|いた|し)|確認して",
     re.IGNORECASE,
 )
 _OUTCOME = re.compile(
@@ -83,7 +86,8 @@ _OFFER = re.compile(
 )
 _ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z", re.IGNORECASE)
 _WAITS = re.compile(
-    r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know|not sure|one moment"
+    r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know"
+    r"|not sure|one moment"
     r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
     re.IGNORECASE,
 )
@@ -102,8 +106,8 @@ _ENOUGH = 0.5
 class RuleSlotExtractor:
     """Finds slots by rules, without a model: well under a tenth of a millisecond a sentence.
 
-    From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the assistant:
-    promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool results is
+    From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the
+    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool results is
     never taken: it is large, and not of the conversation.
 
     Args:

@@ -36,7 +36,7 @@ class Draft:
 
 
 class Summarizer(Protocol):
-    """Writes a summary. Any function of a :class:`Prompt` will do, asynchronous or not, that returns a text or a :class:`Draft`.
+    """Writes a summary. Any function of a :class:`Prompt` will do, asynchronous or not, that returns a text or a ``Draft``.
 
     One that is not asynchronous may wait: it is never called on the agent's event loop.
     """
