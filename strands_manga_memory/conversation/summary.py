@@ -171,7 +171,7 @@ def shown(
     Slots that the prose does not say are written as plain facts: the latest below the prose, while the whole has at most
     ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they go in
     this order: tasks, findings, statements that say little, outcomes, promises, open questions, and within a kind the oldest;
-    what identifies something, decisions, preferences and corrections go last (mission row B7). The record keeps what is shown;
+    what identifies something, decisions, preferences and corrections go last (mission row B7). The record keeps as much again;
     the log keeps everything.
     """
     prose = Text(summary.text, types)
@@ -187,8 +187,9 @@ def shown(
         room -= tokens
         appended.insert(0, fitting.pop())
     lines = [*head, *([APPENDED, *_lines(appended)] if appended else []), CLOSING]
-    kept = frozenset((*appended, *fitting))
-    record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in said or slot in kept))
+    # What has no room now may have room when the recent turns are shorter again.
+    kept = said.union(appended, fitting, _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0])
+    record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
     messages = [_synthesized("\n".join(lines), record), _acknowledgement()]
     if fitting:
         facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])

@@ -36,8 +36,8 @@ class SummaryCache:
     """Keeps verified drafts for 24 hours, in any hot store.
 
     The name of an entry is a hash of who summarizes, how, and the whole source; what is stored is masked with a key made from
-    the same content. So only who already holds a conversation can find its draft and read it: after the conversation was deleted,
-    nobody can. A store that fails is a cache that has nothing.
+    the same content. So only who already holds a conversation can find its draft and read it: after the conversation was
+    deleted, nobody can. A store that fails is a cache that has nothing.
 
     Args:
         store: Where to keep them.

@@ -241,12 +241,8 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         """Begin a summary if one is due; errors are logged, never raised."""
         self._swap_in(agent)
         self._begin(agent)
-        if self.strategy == "inline" and self._pending is not None:
-            try:
-                self._pending.run.result(self._wait_seconds)
-            except Exception as error:  # noqa: BLE001 - swapping in tells what went wrong
-                logger.debug("error=<%s> | the summary was not written in time", type(error).__name__)
-            self._swap_in(agent)
+        if self.strategy == "inline":
+            self.finish(agent, self._wait_seconds)
         self.trimmer.apply_management(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
@@ -318,6 +314,27 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         """Return what was done so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
         return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
+
+    def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
+        """Wait for the summary that is on its way, if there is one, and use it; for the end of a process.
+
+        Args:
+            agent: The agent.
+            seconds: How long to wait at most.
+
+        Returns:
+            Whether nothing is on its way any more.
+        """
+        if self._pending is not None and not self._pending.run.is_lost:
+            try:
+                self._pending.run.result(seconds)
+            except TimeoutError:
+                if not self._pending.run.is_done:
+                    return False
+            except Exception as error:  # noqa: BLE001 - swapping in tells what went wrong
+                logger.debug("error=<%s> | the summary was not written", type(error).__name__)
+        self._swap_in(agent)
+        return True
 
     # --- For whoever decides himself when a summary is due ------------------------------------------------------------------
 

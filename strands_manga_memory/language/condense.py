@@ -20,8 +20,8 @@ a an the i i'm i'd i've i'll me we us our he she they you your it its that these
 did done have has had having will would can could should may might must shall let lets let's please just also so very really
 quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well now hmm want wanted
 need needed like looking look find get give tell show know think see try help make sure going go some any what which who how
-when where why because if while but or and about into out up off over again more other else something anything nothing thing things
-one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright cool right all it's that's there's what's gonna
+when where why because if while but or and about into out up off over again more other else something anything nothing thing
+things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright cool right all it's that's there's what's gonna
 wanna kindly maybe perhaps probably actually sounds sound possible available
 """
 _EMPTY = frozenset(_EMPTY_WORDS.split())

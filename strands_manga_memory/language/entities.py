@@ -8,8 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from strands_manga_memory.language.normalize import kanji_number, normalized
+
+_REMEMBERED, _SHORT = 4_096, 400
+"""So many texts of at most so many characters are not searched twice: slots are compared again with every summary."""
 
 Canonical = Callable[[re.Match[str]], str | None]
 """From a match to the one form of the value that all its spellings share; None if it is not valid."""
@@ -68,6 +72,7 @@ class EntityTypes:
         self._types = {type_.name: type_ for type_ in listed}
         if len(self._types) < len(listed):
             raise ValueError(f"types must have different names, got {[type_.name for type_ in listed]!r}")
+        self._remembered = lru_cache(_REMEMBERED)(self._found)
 
     def __iter__(self) -> Iterator[EntityType]:
         return iter(self._types.values())
@@ -80,6 +85,9 @@ class EntityTypes:
 
     def find(self, text: str) -> list[Entity]:
         """Return the valid entities of a text, in their order."""
+        return list(self._remembered(text) if len(text) <= _SHORT else self._found(text))
+
+    def _found(self, text: str) -> tuple[Entity, ...]:
         plain = half_width(text)
         taken: list[tuple[int, int]] = []
         found = []
@@ -92,7 +100,7 @@ class EntityTypes:
                 if value is not None:
                     taken.append((start, end))
                     found.append(Entity(type_.name, value, text[start:end], start, end))
-        return sorted(found, key=lambda entity: entity.start)
+        return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
         """Return the canonical form of ``text`` as an entity of the type ``name``; None if it is none.

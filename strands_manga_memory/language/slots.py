@@ -107,8 +107,8 @@ class RuleSlotExtractor:
     """Finds slots by rules, without a model: well under a tenth of a millisecond a sentence.
 
     From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the
-    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool results is
-    never taken: it is large, and not of the conversation.
+    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool
+    results is never taken: it is large, and not of the conversation.
 
     Args:
         types: The entity types to look for.

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "breaker"]
+NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "summaries"]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
