@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
@@ -191,6 +192,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         self._pending: _Pending | None = None
         self._stats = SummaryStats()
         self._warned = False
+        self._text_tokens = lru_cache(4_096)(self._counted)  # the same facts are laid out with every summary
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
@@ -393,8 +395,13 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
         writer = self._writer(summarizer)
         self._stats.runs += 1
-        run = Run(lambda: writer.write(fold.summary, fold.fresh, summarizer if asked else None))
-        return _Pending(run, fold.marks(), asked)
+
+        async def written() -> Summary:
+            summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
+            self._shown(summary, self.facts_tokens)  # on the event loop everything is counted then
+            return summary
+
+        return _Pending(Run(written), fold.marks(), asked)
 
     def _writer(self, summarizer: Summarizer | None) -> SummaryWriter:
         window = summarizer.model.context_window_limit if isinstance(summarizer, ModelSummarizer) else None
@@ -473,7 +480,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             bands = (Band.HIGH,)
         kept = staying(
             covered,
-            room,
+            min(room, self.trimmer.max_tokens // 2),  # the history has to grow before the next summary
             bands=bands,
             band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
             tokens_of=tokens,
@@ -488,9 +495,13 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             summary,
             summary_tokens=self.summary_tokens,
             facts_tokens=facts_tokens,
-            count=lambda text: self.trimmer.counter.count({"role": "user", "content": [{"text": text}]}),
+            count=self._text_tokens,
             types=self._types,
         )
+
+    def _counted(self, text: str) -> int:
+        message: Message = {"role": "user", "content": [{"text": text}]}
+        return int(self.trimmer.counter.count(message))
 
     def _fold_at_once(self, agent: Agent, budget: int) -> None:
         """Turn everything before the recent turns into facts, now and without a model."""

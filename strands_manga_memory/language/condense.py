@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from strands_manga_memory.language.normalize import normalized
-
 _SENTENCE = re.compile(
     r"(?<=[.!?])(?<!\b(?:St|Mr|Ms|Dr|No)\.)(?<!\bMrs\.)(?<!\bVol\.)\s+(?=[^a-z])|(?<=[。！？])|\s*\n+\s*|\s*;\s+"
     r"|(?<=\w) +[.!?] +"
@@ -92,11 +90,14 @@ _NAME = re.compile(r"(?<![.!?] )(?<!\A)\b[A-Z][\w'-]+")
 _MINE = re.compile(
     r"\b(?:my|our|i'm|i am|we're|call me|i live|i work|named|called)\b|私の|うちの|僕の|妻|夫|息子|娘|母|父", re.IGNORECASE
 )
+_NUMBER = re.compile(
+    r"\d+|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])"
+)
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def weight(sentence: str) -> float:
     """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is."""
-    digits = len(re.findall(r"\d+", normalized(sentence)))
+    digits = len(_NUMBER.findall(sentence))
     names = len(_NAME.findall(sentence)) + len(_KANA_NAME.findall(sentence)) * 0.5
     return min(4.0, digits + names) + (1.5 if _MINE.search(sentence) else 0.0)

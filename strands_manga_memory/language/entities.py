@@ -28,6 +28,8 @@ class EntityType:
         pattern: Finds candidates in a text whose full-width letters and digits were made half-width.
         canonical: Checks a candidate and returns its canonical form.
         is_exact: Whether a value identifies one thing (a number of an order), so that an unknown one in a summary is invented.
+        has_digits: Whether every value has a digit, of any kind: then a text without any is not searched.
+        cues: At least one of these is in every text with such an entity; they only save time.
         is_single: Whether a conversation has one current value, so that a newer one replaces the one before.
     """
 
@@ -35,6 +37,8 @@ class EntityType:
     pattern: re.Pattern[str]
     canonical: Canonical
     is_exact: bool = False
+    has_digits: bool = False
+    cues: str = ""
     is_single: bool = False
 
 
@@ -91,7 +95,10 @@ class EntityTypes:
         plain = half_width(text)
         taken: list[tuple[int, int]] = []
         found = []
+        has_digits = _DIGIT.search(plain) is not None
         for type_ in self:
+            if (type_.has_digits and not has_digits) or (type_.cues and not any(cue in plain for cue in type_.cues)):
+                continue
             for match in type_.pattern.finditer(plain):
                 start, end = match.span("value") if "value" in type_.pattern.groupindex else match.span()
                 if any(start < other_end and other_start < end for other_start, other_end in taken):
@@ -111,6 +118,8 @@ class EntityTypes:
         match = self._types[name].pattern.fullmatch(half_width(text).strip())
         return self._types[name].canonical(match) if match else None
 
+
+_DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
 
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xFFE5: 0xA5}
 
@@ -282,24 +291,35 @@ EMAIL = EntityType(
     _lower,
     is_exact=True,
     is_single=True,
+    cues="@",
 )
 URL = EntityType(
-    "url", re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"), _value, is_exact=True
+    "url",
+    re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"),
+    _value,
+    is_exact=True,
+    cues=":",
 )
 ISBN = EntityType(
     "isbn",
     re.compile(rf"{_EDGE}(?P<value>97[89](?:[- ]?\d){{10}}|\d(?:-?\d){{8}}-?[\dXx]){_END}"),
     isbn,
     is_exact=True,
+    has_digits=True,
 )
 ASIN = EntityType(
-    "asin", re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE), _upper, is_exact=True
+    "asin",
+    re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE),
+    _upper,
+    is_exact=True,
+    has_digits=True,
 )
 ORDER_ID = EntityType(
     "order_id",
     re.compile(rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}){_END}", re.IGNORECASE),
     _upper,
     is_exact=True,
+    has_digits=True,
 )
 PHONE = EntityType(
     "phone",
@@ -308,6 +328,7 @@ PHONE = EntityType(
     ),
     lambda match: re.sub(r"[^\d+]", "", match["value"]),
     is_exact=True,
+    has_digits=True,
 )
 DATE = EntityType(
     "date",
@@ -319,6 +340,7 @@ DATE = EntityType(
         re.IGNORECASE,
     ),
     _date,
+    has_digits=True,
 )
 TIME = EntityType(
     "time",
@@ -329,6 +351,7 @@ TIME = EntityType(
         re.IGNORECASE,
     ),
     _time,
+    has_digits=True,
 )
 PRICE = EntityType(
     "price",
@@ -340,6 +363,7 @@ PRICE = EntityType(
         re.IGNORECASE,
     ),
     _price,
+    has_digits=True,
 )
 VOLUME = EntityType(
     "volume",
@@ -349,6 +373,7 @@ VOLUME = EntityType(
         re.IGNORECASE,
     ),
     _volume,
+    has_digits=True,
 )
 QUANTITY = EntityType(
     "quantity",
@@ -362,6 +387,7 @@ TITLE = EntityType(
     "title",
     re.compile(r"「([^「」\n]{2,60})」|『([^『』\n]{2,60})』|《([^《》\n]{2,60})》|[\"“]([^\"“”\n]{3,80})[\"”]"),
     _title,
+    cues='「『《"“',
 )
 LANGUAGE = EntityType(
     "language", re.compile(rf"(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE), _language
@@ -373,6 +399,7 @@ REFERENCE = EntityType(
     ),
     lambda match: _reference(match) if len(match["value"]) >= 5 else None,
     is_exact=True,
+    has_digits=True,
 )
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])

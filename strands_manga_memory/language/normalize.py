@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _KATAKANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
 _SIGNS = str.maketrans(
@@ -36,12 +37,20 @@ _KANJI_NUMBER = re.compile(rf"[〇一二三四五六七八九十百千]+(?=[{_KA
 _LARGE_UNIT = re.compile(r"(\d+(?:\.\d+)?)万(\d{0,4})")
 
 
+_REMEMBERED, _SHORT = 8_192, 400
+"""So many texts of at most so many characters are not normalized twice: slots are compared again with every summary."""
+
+
 def normalized(text: str) -> str:
     """Return ``text`` in the one form used to compare texts.
 
     Full and half width, upper and lower case, hiragana and katakana, kinds of quotes, dashes and spaces are the same; digits
     carry no thousands separators; numbers in words are digits, in English up to ninety-nine, in Japanese before a counter.
     """
+    return _remembered(text) if len(text) <= _SHORT else _normalized(text)
+
+
+def _normalized(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold().translate(_SIGNS).translate(_KATAKANA)
     text = _GROUPED.sub(lambda match: match[1].replace(",", ""), text)
     if not text.isascii():
@@ -49,6 +58,9 @@ def normalized(text: str) -> str:
         text = _LARGE_UNIT.sub(lambda match: str(int(float(match[1]) * 10_000) + int(match[2] or 0)), text)
     text = _ENGLISH_NUMBER.sub(_english_number, text)
     return _SPACE.sub(" ", text).strip()
+
+
+_remembered = lru_cache(_REMEMBERED)(_normalized)
 
 
 def kanji_number(digits: str) -> int:
@@ -76,4 +88,9 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u
 
 def words(text: str) -> list[str]:
     """Return the words of a text in its normalized form: English words and numbers, runs of hiragana, runs of kanji."""
-    return _WORD.findall(normalized(text))
+    return list(_remembered_words(text)) if len(text) <= _SHORT else _WORD.findall(normalized(text))
+
+
+@lru_cache(_REMEMBERED)
+def _remembered_words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(normalized(text)))

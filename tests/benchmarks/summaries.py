@@ -107,7 +107,9 @@ def _held(manager: Any, aux: Any, name: str, turns: int = planted.TURNS) -> tupl
         old = [fact for fact in planted.current(turns) if fact.turn < turns - 3]
         in_prose = sum(planted.is_in(fact.value, prose) for fact in old)
         rows["in_prose_percent"] = 100 * in_prose / len(old)
-        rows["appended_percent"] = 100 * sum(planted.is_in(fact.value, view) for fact in old) / len(old) - 100 * in_prose / len(old)
+        rows["appended_percent"] = 100 * sum(planted.is_in(fact.value, view) for fact in old) / len(old) - 100 * in_prose / len(
+            old
+        )
         rows["largest_summary_tokens"] = largest
     rows["invented_values"] = sum(planted.is_in(value, _view(agent.messages)) for value in planted.INVENTED)
     return rows, agent, said
@@ -125,7 +127,9 @@ def _planted() -> dict[str, float]:
             rows |= {f"{label}_{row}": value for row, value in found.items()}
             rows[f"{label}_summarizing_tokens_per_1000"] = 1000 * _spent(aux) / said
     if _LOCAL:
-        found, _, _ = _held(VerifiedSummarizingConversationManager(model=_local_model(), source_tokens=3_000), None, "local model")
+        found, _, _ = _held(
+            VerifiedSummarizingConversationManager(model=_local_model(), source_tokens=3_000), None, "local model"
+        )
         rows |= {f"local_model_{row}": value for row, value in found.items()}
     return rows
 
@@ -262,7 +266,9 @@ def _recorded(name: str) -> dict[str, float]:
     found: dict[str, list[int]] = {"values_findable": [], "values_findable_by_importance": [], "superseded_not_current": []}
     largest = 0
     for stream in progress(list(_streams(name)), f"recorded dialogues, {name}"):
-        said = [query["value"].lower() for query in stream["queries"] if (query.get("value") or "yes").lower() not in _NO_VALUES]
+        said = [
+            query["value"].lower() for query in stream["queries"] if (query.get("value") or "yes").lower() not in _NO_VALUES
+        ]
         old = set(_superseded(stream))
         gone = {value.lower() for _, value in old}
         wanted = [value for value in said if value not in gone]
@@ -277,11 +283,17 @@ def _recorded(name: str) -> dict[str, float]:
         slots = summary.slots if summary else ()
         for at, value in old:
             own = [normalized(slot.text) for slot in slots if slot.source == f"m{at}"]
-            found["superseded_not_current"].append(not any(re.search(rf"\b{re.escape(normalized(value))}\b", text) for text in own))
+            found["superseded_not_current"].append(
+                not any(re.search(rf"\b{re.escape(normalized(value))}\b", text) for text in own)
+            )
         agent, _ = _streamed(ImportanceWeightedConversationManager(4_096), stream)
         found["values_findable_by_importance"] += [value in _everything(agent.messages) for value in wanted]
     rows = {f"{name}_{row}": sum(hits) / len(hits) if hits else 1.0 for row, hits in found.items()}
-    return {**rows, f"{name}_superseded_values": len(found["superseded_not_current"]), f"{name}_largest_request_tokens": largest}
+    return {
+        **rows,
+        f"{name}_superseded_values": len(found["superseded_not_current"]),
+        f"{name}_largest_request_tokens": largest,
+    }
 
 
 # --- Tiered compaction ------------------------------------------------------------------------------------------------------
