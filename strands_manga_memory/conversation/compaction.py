@@ -201,7 +201,11 @@ class TieredCompactionConversationManager(ConversationManager):
     # --- What users ask -----------------------------------------------------------------------------------------------------
 
     def stats(self) -> CompactionStats:
-        """Return what was done so far, stage by stage."""
+        """Return what was done so far, stage by stage; what a summary frees is known when it is swapped in."""
+        for stage in self.stages:
+            if isinstance(stage, VerifiedSummary):
+                written, known = stage.manager.stats(), self._stats.stages[stage.name]
+                known.freed, known.enough = written.tokens_freed, written.enough
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:

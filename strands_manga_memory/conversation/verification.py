@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
@@ -45,11 +45,12 @@ class Text:
     """
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
-        self.form = normalized(text)
+        pieces = list(_pieces(text))
+        self.form = "\n".join(map(normalized, pieces))
         self.types = types
-        self.entities = types.find(text)
+        self.entities = [entity for piece in pieces for entity in types.find(piece)]
         self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
-        self._words = set(words(text))
+        self._words = {word for piece in pieces for word in words(piece)}
         self._stems = {word[:_STEM] for word in self._words}
 
     def holds_value(self, type_: str, value: str, text: str) -> bool:
@@ -74,6 +75,19 @@ class Text:
             word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken
         )
         return known >= _SHARE_OF_WORDS * len(spoken)
+
+
+_LONGEST_PIECE = 2_000
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in short pieces: a search that takes long in one call would keep the event loop from running beside it."""
+    for line in text.splitlines():
+        while len(line) > _LONGEST_PIECE:
+            cut = max(line.rfind(" ", 0, _LONGEST_PIECE), line.rfind("。", 0, _LONGEST_PIECE)) + 1 or _LONGEST_PIECE
+            yield line[:cut]
+            line = line[cut:]
+        yield line
 
 
 def _comparable(type_: str, value: str) -> tuple[str, str]:

@@ -58,6 +58,8 @@ class SummaryStats:
         tokens_spent: Tokens read and written by the summarizer.
         cache_hit_rate: Share of drafts that the cache had; 0.0 without a cache.
         resting: Whether the summarizer is left alone at the moment.
+        tokens_freed: By how much summaries made the history smaller.
+        enough: After how many summaries the history was under the trigger.
     """
 
     runs: int = 0
@@ -70,6 +72,8 @@ class SummaryStats:
     tokens_spent: int = 0
     cache_hit_rate: float = 0.0
     resting: bool = False
+    tokens_freed: int = 0
+    enough: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,13 +220,17 @@ class VerifiedSummarizingConversationManager(ConversationManager):
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
         fold_of(event.agent.messages, self.keep_recent_turns)  # a record that cannot be read is told now, not in a turn
 
-    def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        self._swap_in(event.agent)
+    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        await self._make_room(event.agent, event.messages or [])
 
     async def _before_model_call(self, event: BeforeModelCallEvent) -> None:
-        agent = event.agent
+        await self._make_room(event.agent, [])
+
+    async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
+        """Use a summary that is ready; if the history, with what is coming, is over the hard limit, wait for one."""
+        self._swap_in(agent)
         try:
-            if self.trimmer.tokens(agent.messages) > self.hard_tokens:
+            if self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
                 self._begin(agent)
                 await self._wait()
             elif self.strategy == "async":
@@ -444,6 +452,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             head, gone = self._head(summary, history, len(pending.marks))
             agent.messages[: len(pending.marks)] = head
             self._stats.swapped += 1
+            after = self.trimmer.tokens(agent.messages)
+            self._stats.tokens_freed += self.trimmer.tokens(history) - after
+            self._stats.enough += after < self.trigger_tokens
             self._warned = False
             self._evicted(gone)
             logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)

@@ -202,7 +202,7 @@ class SummaryWriter:
             verdict = verify(
                 text, source=known_text, source_tokens=source_tokens, required=required, most_tokens=most, count=self._count
             )
-            if verdict.is_usable and (best is None or len(verdict.missing) < best[0]):
+            if verdict.is_usable and (best is None or len(verdict.missing) <= best[0]):
                 best = len(verdict.missing), text, verdict
             if verdict.is_usable and not verdict.missing:
                 break

@@ -14,13 +14,14 @@ _WORD = re.compile(r"\S+")
 _EDGES = " .,;:!?()[]*-–—…、。！？"
 
 _EMPTY_WORDS = """
-a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am do does
-did done have has had having will would can could should may might must shall let lets let's please just also so very really
-quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well now hmm want wanted
-need needed like looking look find get give tell show know think see try help make sure going go some any what which who how
-when where why because if while but or and about into out up off over again more other else something anything nothing thing
-things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright cool right all it's that's there's what's gonna
-wanna kindly maybe perhaps probably actually sounds sound possible available
+a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
+do does did done have has had having will would can could should may might must shall let lets let's please just also so
+very really quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well
+now hmm want wanted need needed like looking look find get give tell show know think see try help make sure going go
+some any what which who how when where why because if while but or and about into out up off over again more other else
+something anything nothing thing things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright
+cool right all it's that's there's what's gonna wanna kindly maybe perhaps probably actually sounds sound possible
+available
 """
 _EMPTY = frozenset(_EMPTY_WORDS.split())
 """Words that are left out where they stand alone or at the edge of a phrase."""
@@ -86,10 +87,10 @@ def _condensed_japanese(sentence: str) -> str:
     return (shorter if len(shorter) >= 2 else text).strip(_EDGES)
 
 
-_NAME = re.compile(r"(?<![.!?] )(?<!\A)\b[A-Z][\w'-]+")
-_MINE = re.compile(
-    r"\b(?:my|our|i'm|i am|we're|call me|i live|i work|named|called)\b|私の|うちの|僕の|妻|夫|息子|娘|母|父", re.IGNORECASE
-)
+_CAPITALIZED = re.compile(r"\b[A-Z][\w'-]+")
+_MINE_WORDS = "my our i'm we're named called"
+_MINE = frozenset(_MINE_WORDS.split())
+_MINE_PHRASES = ("i am ", "i live", "i work", "call me", "私の", "うちの", "僕の", "妻", "夫", "息子", "娘", "母", "父")
 _NUMBER = re.compile(
     r"\d+|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])"
 )
@@ -98,6 +99,9 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 def weight(sentence: str) -> float:
     """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is."""
-    digits = len(_NUMBER.findall(sentence))
-    names = len(_NAME.findall(sentence)) + len(_KANA_NAME.findall(sentence)) * 0.5
-    return min(4.0, digits + names) + (1.5 if _MINE.search(sentence) else 0.0)
+    lower = sentence.lower()
+    names = len(_CAPITALIZED.findall(sentence)) - sentence[:1].isupper()
+    if not sentence.isascii():
+        names += len(_KANA_NAME.findall(sentence)) // 2
+    is_mine = not _MINE.isdisjoint(lower.split()) or any(phrase in lower for phrase in _MINE_PHRASES)
+    return min(4.0, len(_NUMBER.findall(lower)) + max(0, names)) + (1.5 if is_mine else 0.0)
