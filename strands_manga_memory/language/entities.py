@@ -402,10 +402,20 @@ REFERENCE = EntityType(
     has_digits=True,
 )
 
-GENERAL = EntityTypes([EMAIL, URL, DATE, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
+WEEKDAY = EntityType(
+    "weekday",
+    re.compile(
+        r"\b(?P<value>(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?"
+        r"|tomorrow|today)\b|(?P<day>[月火水木金土日]曜日?)",
+        re.IGNORECASE,
+    ),
+    lambda match: normalized(match["value"] or match["day"]),
+)
+
+GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
 """What any conversation may hold."""
 
 SHOP = EntityTypes(
-    [EMAIL, URL, ORDER_ID, ISBN, ASIN, DATE, TIME, PRICE, PHONE, VOLUME, QUANTITY, TITLE, LANGUAGE, REFERENCE],
+    [EMAIL, URL, ORDER_ID, ISBN, ASIN, DATE, WEEKDAY, TIME, PRICE, PHONE, VOLUME, QUANTITY, TITLE, LANGUAGE, REFERENCE],
 )
 """The preset of a book shop: also orders, ISBN, ASIN and volumes (mission row B8)."""

@@ -91,6 +91,7 @@ _WAITS = re.compile(
     r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
     re.IGNORECASE,
 )
+_INSTEAD = re.compile(r"\A(?:no|nope)\b|\b(?:how|what) about\b|\binstead\b|\bchange\b|\bi guess\b|代わりに|変更", re.IGNORECASE)
 _MY = re.compile(
     r"\b(?:my|our|the) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b", re.IGNORECASE
 )
@@ -145,19 +146,21 @@ class RuleSlotExtractor:
         return found + open_questions
 
     def _of_user(self, text: str, source: str) -> Iterator[Slot]:
+        corrects = False
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
             if act in _SET_ACTS:
                 continue
+            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(sentence) is not None
             said = condensed(_cut(sentence))
             if not said:
                 continue
             worth = weight(sentence)
             entities = self.types.find(sentence)
-            if act is DialogueAct.PREFERENCE:
+            if corrects and (act is DialogueAct.CORRECTION or _values(said, self.types)):
+                kind = SlotKind.CORRECTION  # also the sentence after "No, sorry."
+            elif act is DialogueAct.PREFERENCE:
                 kind = SlotKind.PREFERENCE
-            elif act is DialogueAct.CORRECTION:
-                kind = SlotKind.CORRECTION
             elif _DECISION.search(sentence):
                 kind = SlotKind.DECISION
             elif _ASKS.search(sentence):
@@ -249,8 +252,10 @@ _COMPARED = frozenset(
         "reference",
         "language",
         "title",
+        "weekday",
     }
 )
+_GROUPS = {"weekday": "date"}
 _BARE_NUMBER = re.compile(r"(?<![\w.:/-])\d{1,4}(?![\w:/-]|\.\d)")
 
 
@@ -274,7 +279,11 @@ def _corrected(slots: list[Slot], types: EntityTypes) -> list[Slot]:
 
 def _values(text: str, types: EntityTypes) -> dict[str, tuple[str, str]]:
     """Type to (canonical form, text) of the last entity of each type; numbers that stand alone are a type too."""
-    found = {entity.type: (entity.value, entity.text) for entity in types.find(text) if entity.type in _COMPARED}
+    found = {
+        _GROUPS.get(entity.type, entity.type): (entity.value, entity.text)
+        for entity in types.find(text)
+        if entity.type in _COMPARED
+    }
     if "quantity" in found:
         found["number"] = (found["quantity"][0].split()[0], found["quantity"][1])
     else:

@@ -1,7 +1,8 @@
 """summaries: what survives summarizing, what it costs, and how often each stage of compaction is enough.
 
-Facts are planted in a conversation of 200 turns and looked for in what the model is sent. Summarizers are scripted: one drops each
-fact with probability .5, one invents, one refuses, one copies. Strands' own ``SummarizingConversationManager`` runs beside ours
+Facts are planted in a conversation of 200 turns and looked for in what the model is sent. Summarizers are scripted: one drops
+each fact with probability .5, one invents, one refuses, one copies.
+Strands' own ``SummarizingConversationManager`` runs beside ours
 with the same ones. ``MANGA_MEMORY_LOCAL_MODEL=1`` adds a small local model (it takes minutes), and
 ``MANGA_MEMORY_STREAMS=<folder>`` recorded task dialogues with gold slot values, one ``<name>.jsonl.gz`` each.
 """
@@ -27,14 +28,18 @@ from strands.tools import PythonAgentTool
 
 from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
+    MicroCompaction,
+    Reactive,
+    Snip,
     TieredCompactionConversationManager,
+    ToolResultCap,
     VerifiedSummarizingConversationManager,
     VerifiedSummary,
     default_counter,
 )
 from strands_manga_memory.conversation.summary import record_of
 from strands_manga_memory.language import RuleSlotExtractor, normalized
-from strands_manga_memory.language.slots import merged
+from strands_manga_memory.language.slots import SlotKind, merged
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import planted, progress, seconds_queued, text
 
@@ -252,6 +257,11 @@ def _superseded(stream: dict[str, Any]) -> Iterator[tuple[int, str]]:
                 yield first, old
 
 
+def _end(stream: dict[str, Any], at: int) -> int:
+    """Return where the dialogue ends that a message belongs to."""
+    return next(query["scope"][1] for query in stream["queries"] if query["scope"][0] <= at < query["scope"][1])
+
+
 def _form(value: str) -> str:
     """Numbers, times and dates can take each other's place; a word may be an answer to any question."""
     plain = normalized(value)
@@ -263,7 +273,12 @@ def _form(value: str) -> str:
 
 
 def _recorded(name: str) -> dict[str, float]:
-    found: dict[str, list[int]] = {"values_findable": [], "values_findable_by_importance": [], "superseded_not_current": []}
+    found: dict[str, list[int]] = {
+        "values_findable": [],
+        "values_findable_by_importance": [],
+        "superseded_gone": [],
+        "superseded_not_current": [],
+    }
     largest = 0
     for stream in progress(list(_streams(name)), f"recorded dialogues, {name}"):
         said = [
@@ -283,9 +298,11 @@ def _recorded(name: str) -> dict[str, float]:
         slots = summary.slots if summary else ()
         for at, value in old:
             own = [normalized(slot.text) for slot in slots if slot.source == f"m{at}"]
-            found["superseded_not_current"].append(
-                not any(re.search(rf"\b{re.escape(normalized(value))}\b", text) for text in own)
-            )
+            is_gone = not any(re.search(rf"\b{re.escape(normalized(value))}\b", text) for text in own)
+            dialogue = {f"m{number}" for number in range(at + 1, _end(stream, at))}
+            is_corrected = any(slot.source in dialogue and slot.kind is SlotKind.CORRECTION for slot in slots)
+            found["superseded_gone"].append(is_gone)
+            found["superseded_not_current"].append(is_gone or is_corrected)
         agent, _ = _streamed(ImportanceWeightedConversationManager(4_096), stream)
         found["values_findable_by_importance"] += [value in _everything(agent.messages) for value in wanted]
     rows = {f"{name}_{row}": sum(hits) / len(hits) if hits else 1.0 for row, hits in found.items()}
@@ -316,7 +333,7 @@ def _stages() -> dict[str, float]:
 
     stage = VerifiedSummary(model=lambda _: "They looked for books and talked about them.")
     manager = TieredCompactionConversationManager(
-        [*(one for one in TieredCompactionConversationManager().stages if one.name != stage.name)][:3] + [stage], window=32_000
+        [ToolResultCap(), Snip(), MicroCompaction(), stage, Reactive()], window=32_000
     )
     spec: Any = {"name": "search", "description": "search", "inputSchema": {"json": {"type": "object", "properties": {}}}}
     agent = Agent(

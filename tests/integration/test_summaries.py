@@ -1,4 +1,4 @@
-"""VerifiedSummarizingConversationManager in a real agent: when it summarizes, what it never accepts, races, crashes, restarts."""
+"""VerifiedSummarizingConversationManager in a real agent: when it summarizes, what it refuses, races, crashes, restarts."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
     assert agent.conversation_manager.summary(agent) is None
     session.close()
     again = made(agent={"session_manager": TieredSessionManager("s", durable=memory.durable)})
-    assert [message["content"][0]["text"] for message in again.messages][0] == "something else"
+    assert again.messages[0]["content"][0]["text"] == "something else"
     assert "Name" not in json.dumps(plain(again.messages))
     memory.close()
 
