@@ -1074,3 +1074,28 @@ def test_two_hundred_stores_share_what_they_are_given(valkey_server: servers.Val
 
 
 assert sys.platform != "win32", "the contract forks"
+
+
+# Values
+
+
+def test_a_value_is_kept_for_its_time_and_replaced_by_a_newer_one(setup: Setup) -> None:
+    store = setup.store
+    assert store.get_value("summary/a") is None
+    store.put_value("summary/a", b"\x00one", ttl=0.05)
+    assert store.get_value("summary/a") == b"\x00one"
+    store.put_value("summary/a", b"two", ttl=0.05)
+    store.put_value("summary/b", b"", ttl=60.0)
+    assert store.get_value("summary/a") == b"two"
+    assert store.get_value("summary/b") == b""
+    setup.pass_time(0.05)
+    assert store.get_value("summary/a") is None
+
+
+def test_values_and_conversations_of_one_name_do_not_meet(store: HotStore) -> None:
+    store.write("c", first())
+    store.put_value("c", b"value", ttl=60.0)
+    assert store.read("c", ["head"]) == {"head": b"h1"}
+    store.bury("c", epoch=2, ttl=60.0)
+    assert store.get_value("c") == b"value"
+    assert list(store.expired()) == []

@@ -1,0 +1,259 @@
+"""TieredCompactionConversationManager in a real agent, and its stages one by one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.session import FileSessionManager
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory import ImportanceWeightedConversationManager, TieredCompactionConversationManager
+from strands_manga_memory.conversation import (
+    MicroCompaction,
+    Reactive,
+    Snip,
+    ToolResultCap,
+    VerifiedSummary,
+    default_counter,
+)
+from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.conversation.messages import assistant, calls, results, user
+
+Manager = TieredCompactionConversationManager
+
+
+def plain(messages: list[Any]) -> Any:
+    return json.loads(json.dumps(messages, default=lambda data: data.hex()))
+
+
+def tokens(messages: list[Any]) -> int:
+    return sum(map(default_counter().count, messages))
+
+
+def made(
+    stages: Any = None, *, messages: Any = None, model: Any = None, window: int = 8_192, agent: Any = None, **more: Any
+) -> Agent:
+    return Agent(
+        model=model or ScriptedModel(usage=lambda _: 0),
+        messages=messages,
+        conversation_manager=Manager(stages, window=window, **more),
+        callback_handler=None,
+        retry_strategy=None,
+        **(agent or {}),
+    )
+
+
+def tool_turn(number: int, *sizes: int, answer: str = "It is on the shelf.") -> list[Any]:
+    ids = [f"call-{number}-{index}" for index in range(len(sizes))]
+    found = results(*ids)
+    for block, size in zip(found["content"], sizes, strict=True):
+        block["toolResult"]["content"] = [{"text": f"begin{number} " + "result " * (size // 7) + f"end{number}"}]
+    return [user(f"question {number}"), calls(*ids), found, assistant(answer)]
+
+
+def chat(turns: int, words: str = "about the tower ") -> list[Any]:
+    return [
+        message for number in range(turns) for message in (user(f"q{number} {words * 8}"), assistant(f"a{number} {words * 24}"))
+    ]
+
+
+def compacted(stage: Any, messages: list[Any], **more: Any) -> Agent:
+    agent = made([stage], messages=messages, **more)
+    agent.conversation_manager.apply_management(agent)
+    assert problems(agent.messages) == []
+    return agent
+
+
+def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
+    messages = [*tool_turn(1, 30_000, 600, 14_000), *chat(30)]
+    agent = compacted(ToolResultCap(), list(messages))
+    texts = [block["toolResult"]["content"][0]["text"] for block in agent.messages[2]["content"]]
+    assert sum(map(len, texts)) <= 10_000
+    assert texts[1] == messages[2]["content"][1]["toolResult"]["content"][0]["text"]
+    assert texts[0].startswith("begin1 ")
+    assert "end1" in texts[0]
+    assert "read_tool_result(tool_use_id='call-1-0')" in texts[0]
+    read = ""
+    while len(read) < 30_000:
+        page = agent.tool.read_tool_result(tool_use_id="call-1-0", offset=len(read), record_direct_tool_call=False)
+        read += page["content"][0]["text"].split("\n[characters")[0]
+        if "\n[characters" not in page["content"][0]["text"]:
+            break
+    assert read == messages[2]["content"][0]["toolResult"]["content"][0]["text"]
+    nothing = agent.tool.read_tool_result(tool_use_id="none", record_direct_tool_call=False)
+    assert "There is no result" in nothing["content"][0]["text"]
+
+
+def test_cut_results_are_read_from_the_log_after_a_restart() -> None:
+    log = tool_turn(1, 30_000)
+    agent = made(log=lambda: log)
+    page = agent.tool.read_tool_result(tool_use_id="call-1-0", offset=29_000, record_direct_tool_call=False)
+    assert "end1" in page["content"][0]["text"]
+
+
+def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
+    low = [message for number in range(40) for message in (user("Hello! " * 15), assistant("You're welcome! " * 7))]
+    important = [user("I prefer horror manga. " * 10), assistant("Noted, you like horror manga. " * 10)]
+    messages = [user("first question"), assistant("first answer"), *low[:20], *important, *low[20:], *chat(5)]
+    agent = compacted(Snip(), list(messages), window=2_048)
+    assert agent.messages[:2] == messages[:2]
+    assert important[0] in agent.messages
+    assert agent.messages[-10:] == messages[-10:]
+    assert tokens(agent.messages) < tokens(messages)
+
+
+def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None:
+    messages = [*(message for number in range(12) for message in tool_turn(number, 5_000)), *chat(5)]
+    agent = compacted(MicroCompaction(), list(messages))
+    cut = ["[shortened" in json.dumps(message) for message in agent.messages if "toolResult" in message["content"][0]]
+    assert cut == sorted(cut, reverse=True)
+    assert True in cut
+    assert False in cut
+    goal = agent.conversation_manager.thresholds(agent).target
+    assert tokens(agent.messages) <= goal
+
+
+@pytest.mark.parametrize("stage", [ToolResultCap(), Snip(), MicroCompaction()])
+def test_the_latest_ten_and_pinned_messages_are_not_touched(stage: Any) -> None:
+    messages = [*chat(28), *tool_turn(1, 12_000), *tool_turn(2, 12_000), user("Hello!"), assistant("Hello!")]
+    agent = made([stage], messages=list(messages))
+    at = next(at for at, message in enumerate(messages) if "toolResult" in message["content"][0])
+    pin_message(agent.messages, at)
+    before = plain(agent.messages)
+    agent.conversation_manager._compact(agent)
+    assert agent.conversation_manager.stats().compactions == 1
+    assert plain(agent.messages)[-10:] == before[-10:]
+    assert before[at] in plain(agent.messages)
+
+
+def test_later_stages_run_only_if_needed() -> None:
+    few = [*tool_turn(1, 40_000), *chat(12)]
+    agent = made(messages=few)
+    agent.conversation_manager.apply_management(agent)
+    stats = agent.conversation_manager.stats()
+    assert {name: stage.runs for name, stage in stats.stages.items()} == {
+        "tool-result cap": 1,
+        "snip": 0,
+        "micro-compaction": 0,
+        "summary": 0,
+        "reactive": 0,
+    }
+    assert stats.stages["tool-result cap"].enough == 1
+    assert stats.stages["tool-result cap"].freed > 4_000
+
+
+def test_the_summary_comes_last_and_in_the_background() -> None:
+    summary = VerifiedSummary(model=lambda _: "They talked about the tower.")
+    agent = made(
+        [ToolResultCap(), Snip(), MicroCompaction(), summary, Reactive()],
+        model=ScriptedModel(lambda _: "word " * 150, usage=lambda _: 0),
+    )
+    for number in range(40):
+        agent(f"question {number} for my friend Name{number}x " + "tell me " * 20)
+        summary.manager.finish(agent)
+    stats = agent.conversation_manager.stats()
+    assert summary.manager.stats().swapped >= 1
+    assert stats.stages["summary"].freed > 0
+    assert "They talked about the tower." in json.dumps(agent.messages)
+    assert all(f"Name{number}x" in json.dumps(agent.messages) for number in range(40))
+    assert all(problems(request.messages) == [] for request in agent.model.requests)
+    assert max(tokens(request.messages) for request in agent.model.requests) < 8_192
+
+
+def test_stages_can_be_listed_in_any_order_and_be_ones_own() -> None:
+    class Mine:
+        name = "mine"
+
+        def apply(self, compaction: Any) -> Any:
+            return compaction.messages[-4:]
+
+    agent = made([Mine(), ToolResultCap()], messages=chat(60))
+    agent.conversation_manager.apply_management(agent)
+    assert len(agent.messages) == 4
+    assert agent.conversation_manager.stats().stages["mine"].enough == 1
+
+
+def test_three_compactions_that_free_nothing_stop_it(caplog: pytest.LogCaptureFixture) -> None:
+    agent = made([Snip()], messages=chat(60), window=8_192)
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            agent.messages += [user(f"and {number}"), assistant("yes")]
+            agent.conversation_manager._compact(agent)
+    stats = agent.conversation_manager.stats()
+    assert stats.stopped
+    assert stats.compactions == 3
+    assert "compaction frees nothing and stops" in caplog.text
+
+
+def test_a_real_overflow_is_answered_and_a_hopeless_one_raised() -> None:
+    script: list[Any] = [ContextWindowOverflowException("full"), "fine"]
+    agent = made(messages=chat(30), model=ScriptedModel(script, usage=lambda _: 0), window=200_000)
+    agent("now")
+    assert tokens(agent.model.requests[-1].messages) <= tokens(agent.model.requests[0].messages) // 2
+    assert problems(agent.model.requests[-1].messages) == []
+
+    hopeless = made(model=ScriptedModel(lambda _: ContextWindowOverflowException("full")))
+    with pytest.raises(ContextWindowOverflowException):
+        hopeless("hello")
+    assert len(hopeless.model.requests) < 10
+
+
+def test_a_huge_result_in_the_middle_of_a_turn_fits_the_window() -> None:
+    @tool
+    def search() -> str:
+        """Search."""
+        return "found " * 40_000
+
+    replies = [*[[{"toolUse": {"toolUseId": f"t{at}", "name": "search", "input": {}}}] for at in range(3)], "done"]
+    agent = made(model=ScriptedModel(replies, usage=lambda _: 0), agent={"tools": [search]})
+    agent("look it up")
+    assert max(tokens(request.messages) for request in agent.model.requests) < 8_192
+    assert all(problems(request.messages) == [] for request in agent.model.requests)
+
+
+def test_a_restart_restores_exactly(tmp_path: Path) -> None:
+    def agent() -> Agent:
+        stages = [
+            ToolResultCap(),
+            Snip(),
+            MicroCompaction(),
+            VerifiedSummary(model=lambda _: "They talked.", strategy="inline"),
+            Reactive(),
+        ]
+        session = FileSessionManager("s", storage_dir=str(tmp_path))
+        return made(stages, model=ScriptedModel(lambda _: "word " * 150, usage=lambda _: 0), agent={"session_manager": session})
+
+    live = agent()
+    for number in range(40):
+        live(f"question {number} " + "tell me " * 40)
+    assert "They talked." in json.dumps(live.messages)
+    assert plain(agent().messages) == plain(live.messages)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"stages": [3]}, r"stages must each have a name and a method apply\(compaction\), got 3"),
+        ({"stages": [VerifiedSummary(), VerifiedSummary()]}, "stages must hold at most one VerifiedSummary, got 2"),
+        ({"trigger": 1.2}, "share must be over 0 and at most 1, got 1.2"),
+        ({"untouched": -1}, "untouched must be a whole number of 0 or more, got -1"),
+        ({"window": 0}, "window must be positive, got 0"),
+        ({"trimmer": ImportanceWeightedConversationManager()}, "trimmer and a VerifiedSummary exclude each other"),
+    ],
+)
+def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Manager(**settings)
+
+
+@pytest.mark.parametrize("stage", [ToolResultCap, MicroCompaction])
+def test_a_cap_that_leaves_nothing_is_refused(stage: Any) -> None:
+    with pytest.raises(ValueError, match="characters must be a whole number of at least 200, got 10"):
+        stage(10)

@@ -1,0 +1,100 @@
+"""Entities: found by patterns, refused by validators, the same in every spelling."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from strands_manga_memory.language import GENERAL, SHOP, EntityType, EntityTypes
+
+
+def found(text: str) -> list[tuple[str, str]]:
+    return [(entity.type, entity.value) for entity in SHOP.find(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "entity"),
+    [
+        ("about B07X1234 please", ("asin", "B07X1234")),
+        ("about b0cxyz1234.", ("asin", "B0CXYZ1234")),
+        ("my order ORD-12345 is late", ("order_id", "ORD-12345")),
+        ("ＯＲＤ－１２３４５です", ("order_id", "ORD-12345")),
+        ("order 250-1234567-7654321", ("order_id", "250-1234567-7654321")),
+        ("ISBN 978-0-306-40615-7", ("isbn", "9780306406157")),
+        ("ISBN 0-306-40615-2", ("isbn", "9780306406157")),
+        ("ISBN 080442957X", ("isbn", "9780804429573")),
+        ("第３巻をください", ("volume", "3")),
+        ("二十一巻", ("volume", "21")),
+        ("vol. 3 to 5", ("volume", "3-5")),
+        ("volume 12", ("volume", "12")),
+        ("6,800円です", ("price", "JPY 6800")),
+        ("it is ¥6,800", ("price", "JPY 6800")),
+        ("3万5000円", ("price", "JPY 35000")),
+        ("for $12.50", ("price", "USD 12.50")),
+        ("on March 3rd", ("date", "03-03")),
+        ("3月3日に", ("date", "03-03")),
+        ("on 2026-11-22", ("date", "2026-11-22")),
+        ("the 28th of May", ("date", "05-28")),
+        ("at 4:45 pm", ("time", "16:45")),
+        ("午後4時45分", ("time", "16:45")),
+        ("at 11 am", ("time", "11:00")),
+        ("next Friday", ("weekday", "next friday")),
+        ("mail A.b@example.co.jp now", ("email", "a.b@example.co.jp")),
+        ("four copies", ("quantity", "4 item")),
+        ("2冊", ("quantity", "2 item")),
+        ("for 3 people", ("quantity", "3 person")),
+        ("『寄生獣』の新装版", ("title", "寄生獣")),
+        ('called "The Clockmaker"', ("title", "the clockmaker")),
+        ("in Japanese", ("language", "japanese")),
+        ("case RT5590Q", ("reference", "RT5590Q")),
+        ("user mia_li_3668", ("reference", "MIA_LI_3668")),
+        ("call 078-555-0142", ("phone", "0785550142")),
+        ("see https://example.com/a?b=1.", ("url", "https://example.com/a?b=1")),
+    ],
+)
+def test_found(text: str, entity: tuple[str, str]) -> None:
+    assert entity in found(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("asin", "B07-1234"),
+        ("asin", "B07X12345678"),
+        ("order_id", "ORD-1"),
+        ("order_id", "XORD-12345"),
+        ("isbn", "9780306406158"),
+        ("isbn", "0306406153"),
+        ("date", "2026-13-40"),
+        ("time", "25:99"),
+        ("email", "nobody@nowhere"),
+    ],
+)
+def test_refused(name: str, text: str) -> None:
+    assert SHOP.value(name, text) is None
+    assert name not in [entity for entity, _ in found(f"it is {text} today")]
+
+
+def test_a_text_without_entities() -> None:
+    assert SHOP.find("Do you have something similar, a bit shorter?") == []
+    assert SHOP.find("") == []
+
+
+def test_places_are_those_of_the_text_as_written() -> None:
+    text = "ＯＲＤ－１２３４５ and 『塔』"
+    assert [text[entity.start : entity.end] for entity in SHOP.find(text)] == [entity.text for entity in SHOP.find(text)]
+
+
+def test_types_are_data() -> None:
+    shelf = EntityType("shelf", re.compile(r"\bshelf (?P<value>[A-Z]\d)\b"), lambda match: match["value"], is_exact=True)
+    types = EntityTypes([shelf, *GENERAL])
+    assert [(entity.type, entity.value) for entity in types.find("on shelf C4, next Friday")] == [
+        ("shelf", "C4"),
+        ("weekday", "next friday"),
+    ]
+    assert "shelf" in types
+    assert types["shelf"].is_exact
+    assert types.value("shelf", "shelf C4") == "C4"
+    with pytest.raises(ValueError, match="types must have different names"):
+        EntityTypes([shelf, shelf])

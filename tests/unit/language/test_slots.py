@@ -1,0 +1,112 @@
+"""Slots: what must not be lost, and which of it is current."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.language import RuleSlotExtractor, SlotKind
+from strands_manga_memory.language.condense import condensed, sentences, weight
+from strands_manga_memory.language.slots import merged
+from tests.unit.conversation.messages import assistant, calls, results, user
+
+
+def slots(*messages: Any) -> list[tuple[str, str]]:
+    return [(slot.kind.value, slot.text) for slot in merged(RuleSlotExtractor().extract(messages))]
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "text"),
+    [
+        (user("I prefer hardcover editions."), "preference", "prefer hardcover editions"),
+        (user("ホラーが好きです。"), "preference", "ホラーが好き"),
+        (user("No, I meant the deluxe edition."), "correction", "No, I meant the deluxe edition"),
+        (user("Nope, sorry! Please set it at 3:30."), "correction", "set at 3:30"),
+        (user("Let's go with the slipcase."), "decision", "with the slipcase"),
+        (user("Thursday next week."), "said", "Thursday next week"),
+        (user("私の住所は神戸市です。"), "said", "私の住所は神戸市"),
+        (assistant("Your booking is confirmed, the reference is WXC38SPV."), "outcome", "WXC38SPV"),
+        (assistant("I will send you the invoice tomorrow."), "promise", "invoice tomorrow"),
+        (assistant("手続きが完了しました。"), "outcome", "手続きが完了し"),
+        (assistant("Volume 3 costs 660 yen."), "finding", "Volume 3 costs 660 yen"),
+        (calls("t1", tool_input={"query": "tower"}), "task", "lookup(tower)"),
+    ],
+)
+def test_kinds(message: Any, kind: str, text: str) -> None:
+    assert any(found == kind and (text in said or said in text) for found, said in slots(message))
+
+
+@pytest.mark.parametrize("text", ["Hello!", "Thanks, that's great.", "ok", "ありがとうございます。", "こんにちは"])
+def test_set_phrases_say_nothing(text: str) -> None:
+    assert slots(user(text)) == []
+
+
+def test_a_question_is_open_until_it_is_answered() -> None:
+    question = user("When does the second printing of the atlas arrive?")
+    assert ("open question", "the second printing of the atlas arrive") in slots(question)
+    assert "open question" in [kind for kind, _ in slots(question, assistant("Let me check with the publisher."))]
+    answered = slots(question, assistant("It arrives on May 28."))
+    assert "open question" not in [kind for kind, _ in answered]
+    assert any("atlas" in text for _, text in answered)
+
+
+def test_tool_results_are_not_of_the_conversation() -> None:
+    assert slots(results("t1", content=[{"text": "CANARY-99 is the secret"}])) == []
+
+
+def test_the_source_is_the_message() -> None:
+    message = user("My desk is on floor 23.")
+    assert {slot.source for slot in RuleSlotExtractor().extract([message])} == {message["tracking_id"]}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "gone", "stays"),
+    [
+        ("My budget is 12,000 yen.", "My budget is 15,000 yen.", "12,000", "15,000"),
+        ("My order is ORD-55120.", "No, I meant ORD-55210.", "55120", "55210"),
+        ("3.", "Actually, I need four.", "3", "four"),
+        ("Please set the alarm for 4:45 pm.", "Nope, sorry! Please set it at 3:30 in the afternoon.", "4:45", "3:30"),
+        ("第3巻をください。", "いや、第4巻です。", "第3巻", "第4巻"),
+        ("My mail is a@example.com.", "Use b@example.com from now on.", "a@example.com", "b@example.com"),
+    ],
+)
+def test_the_newest_value_wins(older: str, newer: str, gone: str, stays: str) -> None:
+    texts = [text for _, text in slots(user(older), assistant("Noted."), user(newer))]
+    assert not any(gone in text for text in texts)
+    assert any(stays in text for text in texts)
+
+
+def test_two_orders_are_two_facts() -> None:
+    texts = " ".join(text for _, text in slots(user("My order is ORD-11111."), user("My order is ORD-22222.")))
+    assert "ORD-11111" in texts
+    assert "ORD-22222" in texts
+
+
+def test_what_is_said_again_is_there_once() -> None:
+    assert len(slots(user("I live in Kobe."), user("I live in Kobe."), user("I live in Kobe with my cat."))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sentence", "left"),
+    [
+        ("I would like to leave some time after 15:45, please.", "to leave time after 15:45"),
+        ("Do you have The Lord of the Rings?", "The Lord of the Rings"),
+        ("Can you help me with that?", ""),
+        ("すみません、配送先を変更してください。", "配送先を変更"),
+    ],
+)
+def test_condensing(sentence: str, left: str) -> None:
+    assert condensed(sentence).removesuffix("して") == left
+
+
+def test_sentences_and_their_weight() -> None:
+    assert list(sentences("One. Two? 三つ目です。四つ目\nMr. Ito came.")) == [
+        "One.",
+        "Two?",
+        "三つ目です。",
+        "四つ目",
+        "Mr. Ito came.",
+    ]
+    assert weight("My code is 4417 and I am Keiko") > weight("the code") == 0
+    assert next(iter(SlotKind)) is SlotKind.CORRECTION
