@@ -185,10 +185,11 @@ class SummaryWriter:
         known = "\n".join([transcript(messages, most=None), earlier.text, *(slot.text for slot in slots)])
         known_text, source_tokens = Text(known, self._types), self._count(source)
         best: tuple[int, str, Verdict] | None = None
+        material = f"<conversation>\n{quoted(source)}\n</conversation>"
         note, tokens, attempts = "", 0, 0
         while attempts < MOST_ATTEMPTS:
             attempts += 1
-            prompt = Prompt(instructions + note, f"<conversation>\n{quoted(source)}\n</conversation>")
+            prompt = Prompt(instructions + note, material)
             try:
                 draft = await asked(summarizer, prompt)
             except Exception as error:  # noqa: BLE001 - a model may raise anything, and no summary is no catastrophe
@@ -207,6 +208,8 @@ class SummaryWriter:
             if verdict.is_usable and not verdict.missing:
                 break
             note = _complaint(verdict)
+            if verdict.is_usable:  # what is missing is asked for with the turns that say it: the others need not be read again
+                material = _with_draft(text, messages, verdict.missing)
         if best is None:
             return Work("", attempts, tokens, tuple(required))
         if self._cache is not None:
@@ -299,7 +302,14 @@ def _complaint(verdict: Verdict) -> str:
         parts.append(f"Your last answer could not be used: {'; '.join(verdict.problems)}.")
     if verdict.missing:
         parts.append("Your last answer left these out:\n" + "\n".join(f"- {quoted(slot.text)}" for slot in verdict.missing))
-    return "\n\n" + "\n".join([*parts, "Write the summary again."])
+    parts.append("Write the summary again." if verdict.problems else "Write your draft again, with what it left out.")
+    return "\n\n" + "\n".join(parts)
+
+
+def _with_draft(draft: str, messages: Sequence[Message], missing: Sequence[Slot]) -> str:
+    sources = {slot.source for slot in missing}
+    lines = transcript([message for message in messages if _id(message) in sources])
+    return f"<draft>\n{quoted(draft)}\n</draft>\n<conversation>\n{quoted(lines)}\n</conversation>"
 
 
 def _without_last_sentence(text: str) -> str:

@@ -235,7 +235,11 @@ def merged(slots: Iterable[Slot], *, types: EntityTypes = SHOP) -> list[Slot]:
 
 _USERS = frozenset({SlotKind.CORRECTION, SlotKind.PREFERENCE, SlotKind.DECISION, SlotKind.STATEMENT})
 _REACH = 6
-"""A correction is about one of so many things said before it."""
+"""A correction is about one of so many things said before it, or about one further back that it shares a word with."""
+
+_CORRECTING_WORDS = "actually meant mean instead change make wrong please sorry rather about with from that this"
+_CORRECTING = frozenset(_CORRECTING_WORDS.split())
+_LONGER = 3
 
 _COMPARED = frozenset(
     {
@@ -265,16 +269,24 @@ def _corrected(slots: list[Slot], types: EntityTypes) -> list[Slot]:
     for at, slot in enumerate(slots):
         if slot.kind is not SlotKind.CORRECTION:
             continue
+        topic = _topic(slot.text)
         for type_, (new, _) in values[at].items():
-            for before in range(at - 1, max(-1, at - 1 - _REACH), -1):
+            for before in range(at - 1, -1, -1):
                 old = values[before].get(type_)
                 if old is None or slots[before].source == slot.source:
+                    continue
+                if before < at - _REACH and topic.isdisjoint(_topic(slots[before].text)):
                     continue
                 if old[0] != new:
                     slots[before] = _without(slots[before], old[1])
                     values[before] = _values(slots[before].text, types)
                 break
     return [slot for slot in slots if slot.text]
+
+
+def _topic(text: str) -> set[str]:
+    """The words a text is about: its longer ones, without numbers and without those of correcting."""
+    return {word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING}
 
 
 def _values(text: str, types: EntityTypes) -> dict[str, tuple[str, str]]:
