@@ -479,9 +479,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         tokens = self.trimmer.tokens
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8) if budget is None else budget
         covered = [message for message in history[:split] if not is_synthesized(message)]
-        half = room // 2  # recent turns full of tool results must not drive out what was said
+        own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
         room -= tokens(history[split:])
-        facts = max(0, min(self.facts_tokens, max(room, half) - self.summary_tokens))
+        facts = max(0, min(self.facts_tokens, max(room, own) - self.summary_tokens))
         laid_out = self._shown(summary, facts)
         room -= tokens(laid_out.messages)
         bands: Sequence[Band] = ()
@@ -491,7 +491,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             bands = (Band.HIGH,)
         kept = staying(
             covered,
-            min(room, self.trimmer.max_tokens // 2),  # the history has to grow before the next summary
+            min(
+                room, self.trimmer.max_tokens // 2 - tokens(laid_out.messages)
+            ),  # there must be room to grow before the next one
             bands=bands,
             band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
             tokens_of=tokens,

@@ -237,6 +237,10 @@ def _streamed(manager: Any, stream: dict[str, Any]) -> tuple[Agent, int]:
     return agent, largest
 
 
+def _copied(stream: dict[str, Any]) -> dict[str, Any]:
+    return {**stream, "messages": [dict(message) for message in stream["messages"]]}
+
+
 def _everything(messages: Sequence[Any]) -> str:
     return json.dumps([message["content"] for message in messages], ensure_ascii=False).lower()
 
@@ -276,6 +280,7 @@ def _recorded(name: str) -> dict[str, float]:
     found: dict[str, list[int]] = {
         "values_findable": [],
         "values_findable_by_importance": [],
+        "values_findable_with_defaults": [],
         "superseded_gone": [],
         "superseded_not_current": [],
     }
@@ -290,7 +295,7 @@ def _recorded(name: str) -> dict[str, float]:
         ours = VerifiedSummarizingConversationManager(
             4_096, hard_tokens=4_096, model=lambda _: "The user asked for several services."
         )
-        agent, most = _streamed(ours, {**stream, "messages": [dict(message) for message in stream["messages"]]})
+        agent, most = _streamed(ours, _copied(stream))
         largest = max(largest, most)
         view = _everything(agent.messages)
         found["values_findable"] += [value in view for value in wanted]
@@ -303,6 +308,10 @@ def _recorded(name: str) -> dict[str, float]:
             is_corrected = any(slot.source in dialogue and slot.kind is SlotKind.CORRECTION for slot in slots)
             found["superseded_gone"].append(is_gone)
             found["superseded_not_current"].append(is_gone or is_corrected)
+        agent, _ = _streamed(
+            VerifiedSummarizingConversationManager(model=lambda _: "The user asked for services."), _copied(stream)
+        )
+        found["values_findable_with_defaults"] += [value in _everything(agent.messages) for value in wanted]
         agent, _ = _streamed(ImportanceWeightedConversationManager(4_096), stream)
         found["values_findable_by_importance"] += [value in _everything(agent.messages) for value in wanted]
     rows = {f"{name}_{row}": sum(hits) / len(hits) if hits else 1.0 for row, hits in found.items()}

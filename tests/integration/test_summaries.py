@@ -515,7 +515,7 @@ def test_raw_turns_come_from_the_log_and_old_prose_is_written_anew_from_them() -
     sources: list[str] = []
 
     def summarizer(prompt: Prompt) -> str:
-        sources.append(prompt.source)
+        sources.append(prompt.source.split("<conversation>")[1])
         return f"Part {len(sources)} of what was said about series."
 
     agent = made(summarizer, log=lambda: list(log))
