@@ -39,7 +39,7 @@ NO_LONGER = ("ORD-55120", "3 copies")
 
 ANSWER = (
     "That one is in stock. It tells of a town by the sea, of the people who keep its light, and of what they find in the "
-    "cellar of the post office. Readers praise the quiet pace and the drawings of the weather. The paperback is the cheaper one, "
+    "cellar of the post office. Readers praise the quiet pace and the drawings of the weather. The paperback is cheaper, "
     "the hardcover has a fold-out map; both leave our depot within two days, and returns are free for a month. "
 )
 

@@ -235,7 +235,7 @@ def merged(slots: Iterable[Slot], *, types: EntityTypes = SHOP) -> list[Slot]:
 
 _USERS = frozenset({SlotKind.CORRECTION, SlotKind.PREFERENCE, SlotKind.DECISION, SlotKind.STATEMENT})
 _REACH = 6
-"""A correction is about one of so many things said before it, or about one further back that it shares a word with."""
+"""A correction is about one of so many things said before it, or about one further back on the same topic."""
 
 _CORRECTING_WORDS = "actually meant mean instead change make wrong please sorry rather about with from that this"
 _CORRECTING = frozenset(_CORRECTING_WORDS.split())
@@ -275,7 +275,8 @@ def _corrected(slots: list[Slot], types: EntityTypes) -> list[Slot]:
                 old = values[before].get(type_)
                 if old is None or slots[before].source == slot.source:
                     continue
-                if before < at - _REACH and topic.isdisjoint(_topic(slots[before].text)):
+                shared = 1 if type_ in types and types[type_].is_exact else 2
+                if before < at - _REACH and len(topic & _topic(slots[before].text)) < shared:
                     continue
                 if old[0] != new:
                     slots[before] = _without(slots[before], old[1])
