@@ -443,6 +443,12 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         self._pending = None
         try:
             summary = pending.run.result(0)
+        except Exception:
+            logger.warning("no summary was written | leaving the history as it is", exc_info=True)
+            self._stats.failed += 1
+            self._rest.failed()
+            return
+        try:
             self._note(summary, asked=pending.asked)
             history = agent.messages[:]
             if marks(history[: len(pending.marks)]) != pending.marks:
@@ -500,7 +506,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         )
         ids = frozenset(message.get("tracking_id") for message in kept)
         if kept:
-            laid_out = self._shown(replace(summary, kept=tuple(id_ for id_ in ids if id_)), facts)
+            laid_out = self._shown(replace(summary, kept=tuple(message.get("tracking_id") or "" for message in kept)), facts)
         return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
 
     def _shown(self, summary: Summary, facts_tokens: int) -> Shown:

@@ -268,6 +268,27 @@ def test_three_failures_in_a_row_leave_the_summarizer_alone_for_a_while(caplog: 
     assert len(asked) > 9
 
 
+def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        def extract(self, messages: Any) -> Any:
+            raise ZeroDivisionError
+
+    agent = made(slots=Failing())
+    with caplog.at_level(logging.WARNING):
+        talk(agent, 6)
+    assert "the slot extractor failed" in caplog.text
+    assert all(f"Name{number}x" in view(agent) for number in range(6))
+
+
+def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure() -> None:
+    agent = made()
+    agent.conversation_manager._counted = None
+    agent.conversation_manager._text_tokens = lambda _: 1 // 0
+    talk(agent, 6)
+    assert len(agent.messages) == 12
+    assert agent.conversation_manager.stats().failed == 1
+
+
 # --- Races ------------------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +396,7 @@ def test_two_processes_on_one_session_agree_on_the_next_restore(tmp_path: Path) 
     session.close()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_begins_anew() -> None:
     held = Held()
     agent = begun(held)
