@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StoreUnavailableError,
     )
     from strands_manga_memory.facade import MangaMemory
+    from strands_manga_memory.language import SlotExtractor
     from strands_manga_memory.mcp import (
         BreakerEvent,
         BreakerMiddleware,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         SharedBreakers,
         guard_tool,
     )
-    from strands_manga_memory.language import SlotExtractor
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
     from strands_manga_memory.stores import (
@@ -80,6 +80,7 @@ _HOME = {
         "StoreUnavailableError",
     ),
     "facade": ("MangaMemory",),
+    "language": ("SlotExtractor",),
     "mcp": (
         "BreakerEvent",
         "BreakerMiddleware",
@@ -91,7 +92,6 @@ _HOME = {
         "SharedBreakers",
         "guard_tool",
     ),
-    "language": ("SlotExtractor",),
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
     "stores": (
