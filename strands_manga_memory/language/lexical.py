@@ -18,10 +18,12 @@ _HIRAGANA = re.compile(r"[぀-ゟ]+\Z")
 _NEAR_WEIGHT = 0.3
 
 STOP_WORDS = frozenset(
-    "a about all also am an and any are as at be been being but by can could did do does for from get go had has have he her him"
-    " his how i if in into is it its just like may me might more my no not of on or our she should so some than that the their"
-    " them then there these they this those to us very was we were what when where which who whom whose why will with would you"
-    " your".split()
+    (
+        "a about all also am an and any are as at be been being but by can could did do does for from get go "
+        "had has have he her him his how i if in into is it its just like may me might more my no not of on "
+        "or our she should so some than that the their them then there these they this those to us very was "
+        "we were what when where which who whom whose why will with would you your"
+    ).split()  # noqa: SIM905 - a list of a hundred strings is no easier to read
 )
 """English words that say nothing about what a text is about."""
 
@@ -103,7 +105,9 @@ class LexicalIndex:
         if not wanted:
             return {}
         match = " OR ".join(f'"{word}"' for word in wanted)  # a word holds letters and digits only
-        select = f"SELECT rowid, bm25(texts, 1.0, {_NEAR_WEIGHT}) AS score FROM texts WHERE texts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608
+        select = (
+            f"SELECT rowid, bm25(texts, 1.0, {_NEAR_WEIGHT}) AS score FROM texts WHERE texts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608
+        )
         with self._lock:
             rows = self._database.execute(select, (match, -1 if limit is None else limit)).fetchall()
             best = max((-score for _, score in rows), default=0.0)

@@ -29,7 +29,8 @@ MOST_TOPICS = 5
 _MOST_OPEN = 5
 _LEAST_OVERLAP = 0.15
 _REFUSAL = re.compile(
-    r"\A\W*(?:i(?:'m| am) sorry|sorry|i (?:cannot|can't|am unable|won't)|as an ai|unfortunately,? i|申し訳|すみません)", re.IGNORECASE
+    r"\A\W*(?:i(?:'m| am) sorry|sorry|i (?:cannot|can't|am unable|won't)|as an ai|unfortunately,? i|申し訳|すみません)",
+    re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NAMES = re.compile(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
@@ -43,11 +44,14 @@ _NEGATIVE = re.compile(
     r"|最悪|ひどい|酷い|残念|困って|怒|苦情|返金|不満|がっかり|壊れ"
 )
 _UNANSWERED = re.compile(
-    r"\b(?:let me check|i(?:'ll| will) (?:check|find out|get back|look into)|not sure|don't know|do not know|can(?:'t|not) (?:tell|say|confirm))\b"
+    r"\b(?:let me check|i(?:'ll| will) (?:check|find out|get back|look into)|not sure|don't know|do not know"
+    r"|can(?:'t|not) (?:tell|say|confirm))\b"
     r"|確認(?:いたします|します|いたし)|わかりかね|分かりかね|お調べ|存じません",
     re.IGNORECASE,
 )
-_NO_TOPIC = frozenset("User Assistant Yes No Hi Hello Thanks Thank OK Okay Please Could Would Can Do What When Where I I'm I'd I've".split())
+_NO_TOPIC = frozenset(
+    ("User Assistant Yes No Hi Hello Thanks Thank OK Okay Please Could Would Can Do What When Where I I'm I'd I've").split()  # noqa: SIM905
+)
 
 _INSTRUCTIONS = """\
 You summarize a finished conversation between a user and a shop assistant, for the assistant's memory of that user.
@@ -217,7 +221,9 @@ def summarizer_of(model: Model | Summarizer | None) -> Summarizer:
     return ModelSummarizer(model) if isinstance(model, Model) else model
 
 
-def summarized(summarizer: Summarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0, tries: int = 2) -> Summary:
+def summarized(
+    summarizer: Summarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0, tries: int = 2
+) -> Summary:
     """Return a summary in any case: by rules if the summarizer fails, hangs or returns nonsense ``tries`` times."""
     source = "\n".join(f"{role}: {text}" for role, text in lines)
     for _ in range(0 if isinstance(summarizer, RuleSummarizer) else tries):
@@ -270,7 +276,7 @@ def topics_of(texts: Sequence[str]) -> list[str]:
         found = [title.strip() for title in _QUOTED.findall(text)]
         found += [name for name in _NAMES.findall(text) if name not in _NO_TOPIC]
         found += _KATAKANA.findall(_QUOTED.sub(" ", text))
-        counts.update(dict.fromkeys(found))
+        counts.update(list(dict.fromkeys(found)))
     if not counts:
         counts.update(word for text in texts for word in content_words(text) if len(word) > 3)
     return [topic for topic, _ in counts.most_common(MOST_TOPICS)]

@@ -1,4 +1,4 @@
-"""ProfileCache: what an agent is told about its user, kept in the hot tier, and preferences heard just now (mission A10, B3)."""
+"""ProfileCache: what an agent is told about its user, in the hot tier, and preferences heard just now (mission A10, B3)."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class CachedContext:
 class ProfileCache:
     """One user's context in the hot tier, shared by all devices and workers.
 
-    The context is loaded once, when a session starts, and stays as it is until it is invalidated, so that a prompt's prefix does
-    not change. A preference heard in between is an override: the other devices see it before their next model call, and it goes
-    to the sink. While the hot tier is down, this process goes on with what it has.
+    The context is loaded once, when a session starts, and stays as it is until it is invalidated, so that a prompt's prefix
+    does not change. A preference heard in between is an override: the other devices see it before their next model call, and
+    it goes to the sink. While the hot tier is down, this process goes on with what it has.
 
     Args:
         hot: The hot tier.
@@ -152,6 +152,15 @@ class ProfileCache:
             self._cached = CachedContext(self._cached.context, self._overrides_of(record))
             self._seen = record.epoch, record.version
             return self._cached.overrides != before
+
+    def peek(self) -> CachedContext:
+        """Return what the hot tier has, by inspection: no time to live is touched."""
+        record = self._read(touch=False)
+        overrides = self._overrides_of(record)
+        if record is None or _CONTEXT not in record.fields:
+            return CachedContext(AgentContext(), overrides)
+        with self._lock:
+            return self._take(record)
 
     def invalidate(self) -> None:
         """Let the next session start read the user's memories anew; overrides stay until the memories have them."""

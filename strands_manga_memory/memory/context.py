@@ -91,9 +91,7 @@ def _pair(record: MemoryRecord) -> tuple[str, str]:
     return key, str(record.metadata["value"]) if key and "value" in record.metadata else record.content
 
 
-def _history(
-    known: Sequence[MemoryRecord], *, now: float, left: int, whole: int, count: Callable[[str], int]
-) -> str:
+def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int, count: Callable[[str], int]) -> str:
     sessions = [record for record in known if record.type == MemoryType.SUMMARY]
     sessions.sort(key=lambda record: (ended_at(record), record.memory_id), reverse=True)
     recent = [record for record in sessions if now - ended_at(record) < RECENT_DAYS * DAY]

@@ -68,8 +68,8 @@ class MemoryKeeper:
         """Store what is kept of a conversation; return its summary, or None if the user was erased meanwhile.
 
         Every step can be done again without harm: one summary for each incarnation, whoever makes it; a later one of the same
-        incarnation, that covers more or has seen a redaction, replaces it with the next version. What was stored for a user who is
-        erased meanwhile is not stored again.
+        incarnation, that covers more or has seen a redaction, replaces it with the next version. What was stored for a user
+        who is erased meanwhile is not stored again.
         """
         owner = Owner(transcript.user_id, transcript.tenant)
         partition = self.partition(owner)
@@ -104,9 +104,7 @@ class MemoryKeeper:
         ).run(loaded, guard=erased)
         return stored
 
-    def _summary(
-        self, known: MemoryRecord | None, id_: str, transcript: Transcript, summary: Summary
-    ) -> MemoryRecord | None:
+    def _summary(self, known: MemoryRecord | None, id_: str, transcript: Transcript, summary: Summary) -> MemoryRecord | None:
         if known is not None and _covers(known, transcript):
             return known
         rule, now = self.retention[MemoryType.SUMMARY], self.clock()
@@ -175,7 +173,9 @@ class MemoryKeeper:
                 if known is not None and (known.updated_at >= transcript.ended_at or known.metadata.get("value") == value):
                     return known
                 extra = {"session_id": transcript.session_id}
-                return preference_record(key, value, now=transcript.ended_at, known=known, importance=importance, metadata=extra)
+                return preference_record(
+                    key, value, now=transcript.ended_at, known=known, importance=importance, metadata=extra
+                )
 
             partition.update(preference_id(str(key)[:200]), heard, guard=erased)
 
@@ -195,7 +195,12 @@ class MemoryKeeper:
                 if known is not None and sorted(known.metadata.get("sessions") or ()) == sorted(sessions):
                     return known
                 first = known or MemoryRecord(
-                    memory_id=id_, type=MemoryType.PATTERN, content="", importance=rule.importance, created_at=now, updated_at=now
+                    memory_id=id_,
+                    type=MemoryType.PATTERN,
+                    content="",
+                    importance=rule.importance,
+                    created_at=now,
+                    updated_at=now,
                 )
                 return first.changed(
                     content=f"Asked about {topic} in {len(sessions)} sessions of {PATTERN_DAYS} days.",

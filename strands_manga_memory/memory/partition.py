@@ -109,16 +109,16 @@ class UserPartition:
         self._table.put(self.item_of(record))
 
     def update(
-        self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | None | str = ""
+        self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
     ) -> MemoryRecord | None:
         """Change a memory by compare-and-set; return what is stored then.
 
         Args:
             memory_id: Its id.
-            change: From what is there (None: nothing, or something expired) to what shall be; the same object, or None: leave it.
-                Called again when someone else was faster. The version is set here.
-            guard: The erasure marker that was there when the work began, None if there was none: if another one is there now, the
-                work is from before an erasure and nothing is written. By default there is no guard.
+            change: From what is there (None: nothing, or something expired) to what shall be; the same object, or None:
+                leave it. Called again when someone else was faster. The version is set here.
+            guard: The erasure marker that was there when the work began, None if there was none: if another one is there
+                now, the work is from before an erasure and nothing is written. By default there is no guard.
 
         Raises:
             ConflictError: Others keep changing it.
@@ -141,11 +141,15 @@ class UserPartition:
             time.sleep(_random.uniform(0.0, min(0.2, 0.002 * 2**attempt)))
         raise ConflictError(f"record={place_of(self.owner, memory_id)!r} keeps changing; try again")
 
-    def _written(self, item: Item, when: Condition, guard: Item | None | str) -> bool:
+    def _written(self, item: Item, when: Condition, guard: Item | str | None) -> bool:
         if isinstance(guard, str):
             return self._table.put(item, when=when)
         place = (self.owner.partition, ERASED)
-        unchanged = Write(key=place, when=ABSENT) if guard is None else Write(item=guard, when=Condition(equals={"mark": guard["mark"]}))
+        unchanged = (
+            Write(key=place, when=ABSENT)
+            if guard is None
+            else Write(item=guard, when=Condition(equals={"mark": guard["mark"]}))
+        )
         return self._table.transact([Write(item=item, when=when), unchanged])
 
     def erased(self) -> Item | None:

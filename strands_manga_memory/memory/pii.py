@@ -89,7 +89,7 @@ def _is_japanese_phone(text: str) -> bool:
     return len(digits) in (10, 11) and digits[0] == "0" and digits[1] != "0" and (len(digits) == 10 or digits[1:3] in _ELEVEN)
 
 
-_ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "80", "12"})
+_ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
@@ -107,7 +107,9 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "phone",
-        re.compile(r"(?<![\w.-])(?:\+81[ .-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()-]{0,2}\d{1,4}){1,2}[ .()-]{0,2}\d{3,4}(?!\d|-\d)"),
+        re.compile(
+            r"(?<![\w.-])(?:\+81[ .-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()-]{0,2}\d{1,4}){1,2}[ .()-]{0,2}\d{3,4}(?!\d|-\d)"
+        ),
         _is_japanese_phone,
     ),
     PiiRule(
@@ -120,7 +122,8 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "phone",
         re.compile(
-            r"\b(?:phone|tel|telephone|mobile|cell|call|text|reach|fax)\b[^\d\n]{0,24}(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}(?!\d)",
+            r"\b(?:phone|tel|telephone|mobile|cell|call|text|reach|fax)\b[^\d\n]{0,24}"
+            r"(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}(?!\d)",
             re.IGNORECASE,
         ),
     ),
@@ -147,7 +150,10 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
             r"(?:,\s*[A-Z][\w .'-]{1,30}(?:,?\s+[A-Z]{2})?(?:\s+\d{5}(?:-\d{4})?)?)?"
         ),
     ),
-    PiiRule("address", re.compile(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", re.IGNORECASE)),
+    PiiRule(
+        "address",
+        re.compile(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", re.IGNORECASE),
+    ),
     PiiRule(
         "address",
         re.compile(

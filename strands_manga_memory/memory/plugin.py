@@ -30,8 +30,8 @@ class UserContext(Plugin):
     """Tells an agent about its user at every model call.
 
     Preferences, as they were when the session started, are a system block behind the agent's own, which never changes within
-    the session. The history of earlier sessions and preferences heard since are a trailing block of the last user message, for one call,
-    never in the stored history; there, what was said last wins.
+    the session. The history of earlier sessions and preferences heard since are a trailing block of the last user message,
+    for one call, never in the stored history; there, what was said last wins.
 
     Args:
         store: The user's memories.
@@ -44,7 +44,13 @@ class UserContext(Plugin):
     name = "strands-manga-memory-user-context"
 
     def __init__(
-        self, store: UserMemoryStore, cache: ProfileCache, *, session_id: str | None = None, listen: bool = True, max_tokens: int = 800
+        self,
+        store: UserMemoryStore,
+        cache: ProfileCache,
+        *,
+        session_id: str | None = None,
+        listen: bool = True,
+        max_tokens: int = 800,
     ) -> None:
         super().__init__()
         self._store = store
@@ -60,7 +66,9 @@ class UserContext(Plugin):
         try:
             self._at_start = self._cache.load(lambda: self._store.agent_context(self._max_tokens)).context
         except StoreError as error:
-            logger.warning("error=<%s> | the user's context could not be read, the agent starts without it", type(error).__name__)
+            logger.warning(
+                "error=<%s> | the user's context could not be read, the agent starts without it", type(error).__name__
+            )
         if self._listen:
             agent.add_hook(self._heard, MessageAddedEvent)
         agent.add_middleware(InvokeModelStage.Input, self._told)

@@ -136,7 +136,14 @@ class KinesisPreferenceSink:
             self._client.put_record(StreamName=self._stream, Data=data, PartitionKey=signal.owner.partition[-256:])
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            refused = code in ("ResourceNotFoundException", "InvalidArgumentException", "AccessDeniedException", "ValidationException")
-            raise (StoreError if refused else StoreUnavailableError)(f"stream=<{self._stream}> | {code or 'unknown error'}") from error
+            refused = code in (
+                "ResourceNotFoundException",
+                "InvalidArgumentException",
+                "AccessDeniedException",
+                "ValidationException",
+            )
+            raise (StoreError if refused else StoreUnavailableError)(
+                f"stream=<{self._stream}> | {code or 'unknown error'}"
+            ) from error
         except BotoCoreError as error:
             raise StoreUnavailableError(f"stream=<{self._stream}> | {type(error).__name__}") from error

@@ -61,5 +61,10 @@ def score(
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
     use = 1.0 + math.log1p(record.access_count + uses)
     similar = 1.0 if similarity is None else max(weights.floor, similarity)
-    factors = ((record.importance, weights.importance), (recency, weights.recency), (use, weights.use), (similar, weights.similarity))
-    return math.prod(factor**weight for factor, weight in factors)
+    factors = (
+        (record.importance, weights.importance),
+        (recency, weights.recency),
+        (use, weights.use),
+        (similar, weights.similarity),
+    )
+    return float(math.prod(factor**weight for factor, weight in factors))

@@ -168,7 +168,9 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     place = place_of(owner, str(item.get("memory_id")))
     schema = item.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
-        raise CorruptRecordError(f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it", record=place)
+        raise CorruptRecordError(
+            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it", record=place
+        )
     if item.get("owner", owner.ids) != owner.ids:
         raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
     body: Mapping[str, Any] = item
@@ -182,14 +184,21 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
             importance=item["importance_score"],
             metadata=body.get("metadata") or {},
             created_at=item.get("created_at", 0.0),
-            updated_at=item.get("updated_at", item.get("created_at", 0.0)),
+            updated_at=item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0),
             last_accessed=item.get("last_accessed", 0.0),
             access_count=item.get("access_count", 0),
             expires_at=item.get("expires_at"),
             version=item.get("version", 1),
             unknown={name: value for name, value in item.items() if name not in _KNOWN},
         )
-        numbers = (record.importance, record.created_at, record.updated_at, record.last_accessed, record.access_count, record.version)
+        numbers = (
+            record.importance,
+            record.created_at,
+            record.updated_at,
+            record.last_accessed,
+            record.access_count,
+            record.version,
+        )
         if not isinstance(record.content, str) or not all(isinstance(number, int | float) for number in numbers):
             raise TypeError("an attribute has the wrong type")
         if not (record.expires_at is None or isinstance(record.expires_at, int | float)):

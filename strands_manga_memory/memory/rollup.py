@@ -34,9 +34,9 @@ _MOST_COVERED = 400
 class MemoryRollup:
     """Makes a user's weekly and monthly roll-ups.
 
-    A week has the sessions of it that are more than 7 days old, a month those that are more than 30 days old, both from the summaries
-    of the sessions themselves. Doing it again changes nothing, unless a summary came or changed. Each keeps pointers to what it was
-    made from (``UserMemoryStore.sources``), also when that has expired.
+    A week has the sessions of it that are more than 7 days old, a month those that are more than 30 days old, both from the
+    summaries of the sessions themselves. Doing it again changes nothing, unless a summary came or changed. Each keeps
+    pointers to what it was made from (``UserMemoryStore.sources``), also when that has expired.
 
     Args:
         table: A table of the schema ``USER_MEMORY``.
@@ -71,7 +71,7 @@ class MemoryRollup:
         self._pii = pii or PiiPolicy()
         self._timeout = timeout
 
-    def run(self, loaded: Loaded | None = None, *, guard: Item | None | str = "") -> int:
+    def run(self, loaded: Loaded | None = None, *, guard: Item | str | None = "") -> int:
         """Make the roll-ups that are missing or behind; return how many were written.
 
         Args:
@@ -100,7 +100,7 @@ class MemoryRollup:
         period: str,
         sessions: Sequence[MemoryRecord],
         records: Mapping[str, MemoryRecord],
-        guard: Item | None | str,
+        guard: Item | str | None,
     ) -> bool:
         id_ = f"{type_}#{period}"
         versions = {record.memory_id: record.version for record in sessions}

@@ -160,7 +160,9 @@ def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
         return {record.memory_id: _Text(record.content, topics, record)}
     passages = [str(passage) for passage in record.metadata.get("passages") or ()]
     return {
-        f"{record.memory_id}{_PASSAGE}{at}": _Text(own, "\n".join(passages[max(0, at - 1) : at] + passages[at + 1 : at + 2]), record)
+        f"{record.memory_id}{_PASSAGE}{at}": _Text(
+            own, "\n".join(passages[max(0, at - 1) : at] + passages[at + 1 : at + 2]), record
+        )
         for at, own in enumerate(passages)
     }
 

@@ -31,9 +31,9 @@ _LONGEST_WAIT = 60.0
 class PreferenceSpool:
     """Keeps each user's signals in the memory table, numbered, until the sink has taken them in that order.
 
-    A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink refuses,
-    it waits. Numbers come from the table, not from clocks, so two workers of one user agree on the order. One worker at a time
-    drains a user: it holds a lease.
+    A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink
+    refuses, it waits. Numbers come from the table, not from clocks, so two workers of one user agree on the order. One
+    worker at a time drains a user: it holds a lease.
 
     Args:
         table: A table of the schema ``USER_MEMORY``.

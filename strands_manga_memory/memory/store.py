@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from strands.memory import ExtractionConfig, MemoryEntry, SearchOptions
+from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.acts import DialogueAct, dialogue_act
@@ -34,14 +34,14 @@ _MOST_METADATA_BYTES = 16_384
 _SEARCHED = frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH}
 
 
-class UserMemoryStore:
+class UserMemoryStore(MemoryStore):
     """One user's long-term memories in a table of the schema ``USER_MEMORY``.
 
     Give it to Strands' ``MemoryManager(stores=[...])``, which searches it, adds to it, offers it as tools and injects what it
     finds. The user is bound here, because ``search`` has no argument for it; another user needs another store.
 
-    ``initialize`` (the manager calls it when the agent is built) reads the memories once; ``search`` looks only at what was read
-    then and what was added since, so that no model call waits for the table. ``recall`` reads the table.
+    ``initialize`` (the manager calls it when the agent is built) reads the memories once; ``search`` looks only at what was
+    read then and what was added since, so that no model call waits for the table. ``recall`` reads the table.
 
     Args:
         table: The table; ``open_table(url, USER_MEMORY)``.
@@ -89,7 +89,9 @@ class UserMemoryStore:
     ) -> None:
         names = (USER_MEMORY.partition, USER_MEMORY.sort)
         if (table.schema.partition, table.schema.sort) != names:
-            raise ValueError(f"table must have the schema USER_MEMORY, got {table.schema.name!r}; use open_table(url, USER_MEMORY)")
+            raise ValueError(
+                f"table must have the schema USER_MEMORY, got {table.schema.name!r}; use open_table(url, USER_MEMORY)"
+            )
         if max_characters < 1:
             raise ValueError(f"max_characters must be at least 1, got {max_characters!r}")
         if max_search_results is not None and max_search_results < 1:
@@ -124,7 +126,9 @@ class UserMemoryStore:
         try:
             await asyncio.to_thread(self.refresh)
         except StoreError as error:
-            logger.warning("error=<%s> | the user's memories could not be read, the agent starts without them", type(error).__name__)
+            logger.warning(
+                "error=<%s> | the user's memories could not be read, the agent starts without them", type(error).__name__
+            )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
         """Return the memories and passages that have most to do with ``query``; the ledger is written off this path."""
@@ -184,7 +188,9 @@ class UserMemoryStore:
         assert record is not None  # noqa: S101 - an update without a guard always stores
         return self._noted(record)
 
-    def prefer(self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None) -> MemoryRecord:
+    def prefer(
+        self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> MemoryRecord:
         """Store what the user prefers: one record for each key, whatever its case; the last write wins.
 
         Args:
@@ -223,7 +229,9 @@ class UserMemoryStore:
         self.partition.put(record)
         return self._noted(record)
 
-    def record_feedback(self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None) -> MemoryRecord:
+    def record_feedback(
+        self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> MemoryRecord:
         """Store what the user thought of an answer or a purchase; ``rating`` is any number. Raises as ``remember`` does."""
         extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
         return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
@@ -238,8 +246,8 @@ class UserMemoryStore:
     ) -> list[MemoryRecord]:
         """Return memories, the ones worth most first, read from the table now: one query for each MB.
 
-        What has expired is left out. A filter never makes the result shorter than what exists. That they were recalled is noted by
-        one write, in the background.
+        What has expired is left out. A filter never makes the result shorter than what exists. That they were recalled is
+        noted by one write, in the background.
 
         Args:
             type: Only memories of this type; by default all but episodes and roll-ups.
@@ -282,11 +290,15 @@ class UserMemoryStore:
             episode = episode_id(memory_id, 0).rsplit("#", 1)[0]
             gone += [id_ for id_ in self.partition.ids(MemoryType.EPISODE) if id_.rsplit("#", 1)[0] == episode]
             for type_ in (MemoryType.WEEK, MemoryType.MONTH):
-                gone += [id_ for id_, record in self.partition.load(type_).records.items() if memory_id in record.metadata["covers"]]
+                gone += [
+                    id_ for id_, record in self.partition.load(type_).records.items() if memory_id in record.metadata["covers"]
+                ]
             self.partition.delete_many(gone[1:])
         with self._lock:
-            for id_ in gone if self._snapshot is not None else ():
-                self._snapshot.remove(id_)
+            snapshot = self._snapshot
+        if snapshot is not None:
+            for id_ in gone:
+                snapshot.remove(id_)
         return there
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
@@ -296,7 +308,7 @@ class UserMemoryStore:
         return {id_: self.get(id_) or "expired" for id_ in covers}
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
-        """Return what an agent should know of its user, short and escaped, or ``No prior interaction history.``
+        """Return what an agent should know of its user, short and escaped, or ``No prior interaction history.``.
 
         Reads the table only if nothing was read yet.
 
@@ -326,7 +338,11 @@ class UserMemoryStore:
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages that have most to do with ``query``, from what was read at session start."""
-        hits = self._current().ranked(self._clock(), query=query, types=_SEARCHED, limit=limit, matching=True) if query.strip() else []
+        hits = (
+            self._current().ranked(self._clock(), query=query, types=_SEARCHED, limit=limit, matching=True)
+            if query.strip()
+            else []
+        )
         self._note_uses(hit.record.memory_id for hit in hits)
         return [Hit(hit.record, self._pii.opened(hit.content, place=self.owner.partition), hit.score) for hit in hits]
 
@@ -401,7 +417,9 @@ class UserMemoryStore:
         metadata = {**record.metadata}
         if isinstance(metadata.get("value"), str):
             metadata["value"] = self._pii.opened(metadata["value"], place=self.owner.partition)
-        return MemoryRecord(**{**{name: getattr(record, name) for name in record.__dataclass_fields__}, "content": clear, "metadata": metadata})
+        return MemoryRecord(
+            **{**{name: getattr(record, name) for name in record.__dataclass_fields__}, "content": clear, "metadata": metadata}
+        )
 
 
 def preference_record(

@@ -1,9 +1,9 @@
 """ExpiryIndex: when to look at which conversation of the durable tier, so that ended ones are found without a scan.
 
-An entry is written once, with a conversation's first flush, and moved by whoever looks: it says when to look next, the head says
-what is true. So a flush costs nothing for it, and a conversation is found even if its hot copy is gone, its head has been deleted
-by the table's own TTL, and nobody swept for days. The user's directory could not do that: it is found by the user, and most
-users do not come back.
+An entry is written once, with a conversation's first flush, and moved by whoever looks: it says when to look next, the head
+says what is true. So a flush costs nothing for it, and a conversation is found even if its hot copy is gone, its head has
+been deleted by the table's own TTL, and nobody swept for days. The user's directory could not do that: it is found by the
+user, and most users do not come back.
 """
 
 from __future__ import annotations
@@ -47,15 +47,21 @@ class ExpiryIndex:
         self._table = table
 
     def put(self, place: Place, ids: Mapping[str, Any], *, due: float) -> None:
-        """Enter a conversation."""
-        self._table.put(self._item(Entry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})))
+        """Enter a conversation, and note beside it where, so that an erasure finds the entry."""
+        self._enter(Entry(place, math.ceil(due), {name: ids.get(name) for name in _IDS}))
+
+    def _enter(self, entry: Entry) -> None:
+        self._table.put(self._item(entry))
+        self._table.put({"session_id": entry.place.session, "sk": due_key(entry.place), "due": entry.due})
 
     def due(self, now: float, *, start: int = 0) -> Iterator[Entry]:
         """Yield the entries whose time has come, from bucket ``start`` on."""
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
                 due, _, name = str(item["sk"]).partition("#")
-                yield Entry(Place.named(name), int(due), {id_: item.get(id_) for id_ in _IDS}, float(item.get("claimed") or 0.0))
+                yield Entry(
+                    Place.named(name), int(due), {id_: item.get(id_) for id_ in _IDS}, float(item.get("claimed") or 0.0)
+                )
 
     def claim(self, entry: Entry, *, now: float, lease: float) -> bool:
         """Take an entry for ``lease`` seconds; False if someone else has it."""
@@ -66,13 +72,17 @@ class ExpiryIndex:
 
     def move(self, entry: Entry, *, due: float) -> None:
         """Look again at ``due``, at the earliest a second after its present time."""
-        moved = Entry(entry.place, max(entry.due + 1, math.ceil(due)), entry.ids)
-        self._table.put(self._item(moved))
+        self._enter(Entry(entry.place, max(entry.due + 1, math.ceil(due)), entry.ids))
         self.remove(entry)
 
     def remove(self, entry: Entry) -> None:
         """Forget a conversation that is there no more."""
         self._table.delete(*self._key(entry))
+
+    def entry_of(self, place: Place) -> Entry | None:
+        """Return the entry of a conversation, or None if it has none."""
+        item = self._table.get(place.session, due_key(place))
+        return None if item is None else Entry(place, int(item["due"]), {})
 
     def _item(self, entry: Entry) -> dict[str, Any]:
         partition, sort = self._key(entry)
@@ -82,3 +92,8 @@ class ExpiryIndex:
     def _key(entry: Entry) -> tuple[str, str]:
         name = entry.place.conversation
         return f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}", f"{entry.due:013d}#{name}"
+
+
+def due_key(place: Place) -> str:
+    """Return the sort value of the record that says where the index has a conversation."""
+    return f"{place.member}#DUE"

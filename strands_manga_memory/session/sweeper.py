@@ -12,7 +12,7 @@ from typing import Protocol
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.ended import durable_tier_of, segment_number
-from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex
+from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex, due_key
 from strands_manga_memory.session.records import Draft, Head, Place, Stored, directory_key, with_save
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
@@ -48,8 +48,8 @@ class SessionSweeper:
     Args:
         hot: The hot tier; None, or one that does not survive its process beside a durable tier, is not used.
         durable: The durable tier; None drops what expired.
-        finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and is tried
-            again after 60 s.
+        finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and
+            is tried again after 60 s.
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
         clock: Seconds since 1970.
@@ -123,8 +123,9 @@ class SessionSweeper:
             if self._finalizer is not None:
                 self._finalizer(conversation)
             self._mark(conversation.place)
-        except Exception as error:  # noqa: BLE001 - a finalizer may raise anything; the others must be swept all the same
+        except Exception as error:
             logger.warning("error=<%s> | an expired conversation was not finished, it is tried again", type(error).__name__)
+            logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
             return False
         return self._hot.drop(name, expect=(claimed.epoch, claimed.version))
 
@@ -143,8 +144,9 @@ class SessionSweeper:
             looked += 1
             try:
                 finished += self._look(entry, self._index)
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:
                 logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", type(error).__name__)
+                logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
         return finished
 
     def _look(self, entry: Entry, index: ExpiryIndex) -> bool:
@@ -179,7 +181,9 @@ class SessionSweeper:
             return False
         if stored is not None and not stored.head.messages:
             return False
-        self._finalizer(Conversation(entry.place, self._tiers, base={name: id_ for name, id_ in entry.ids.items() if id_ is not None}))
+        self._finalizer(
+            Conversation(entry.place, self._tiers, base={name: id_ for name, id_ in entry.ids.items() if id_ is not None})
+        )
         self._mark(entry.place)
         return True
 
@@ -200,13 +204,15 @@ class SessionSweeper:
     def _fenced(self, place: Place, entry: Entry, stored: Stored | None) -> bool:
         """Put the head of a next, empty incarnation, which is over already; False if someone was faster.
 
-        Whoever still has the old one in memory finds that a later life has begun, and takes only what it had not saved. Only then can
-        the log be deleted: every head that refers to it is gone.
+        Whoever still has the old one in memory finds that a later life has begun, and takes only what it had not saved. Only
+        then can the log be deleted: every head that refers to it is gone.
         """
         durable = durable_tier_of(place, self._tiers, session_ttl=0.0)
         assert durable is not None  # noqa: S101 - for the type checker
         there = durable.load(window=False)
-        if (there is None) != (stored is None) or (there is not None and stored is not None and there.version != stored.version):
+        if (there is None) != (stored is None) or (
+            there is not None and stored is not None and there.version != stored.version
+        ):
             return False
         beyond = durable.log.beyond(1)[-1]
         now, epoch = self._tiers.clock(), 1 if stored is None else stored.epoch + 1
@@ -220,7 +226,12 @@ class SessionSweeper:
             number=1,
             base=dict(entry.ids) if stored is None else stored.base,
             head=Head(
-                created=now, active=now, next=first, first=first, since=epoch, buried=0 if stored is None else stored.head.buried
+                created=now,
+                active=now,
+                next=first,
+                first=first,
+                since=epoch,
+                buried=0 if stored is None else stored.head.buried,
             ),
             slots=(),
             fields={},
@@ -255,6 +266,7 @@ class SessionSweeper:
             index.move(entry, due=self._tiers.clock() + _LEASE)
             return False
         index.remove(entry)
+        table.batch_write(deletes=[(entry.place.session, sort) for sort in (due_key(entry.place), _mark_key(entry.place))])
         others = table.query(entry.place.session, attributes=[], limit=1)
         if stored.base and next(others, None) is None:
             self._unlist(entry.place.session, stored)
