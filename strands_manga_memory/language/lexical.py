@@ -18,12 +18,12 @@ _HIRAGANA = re.compile(r"[぀-ゟ]+\Z")
 _NEAR_WEIGHT = 0.3
 
 STOP_WORDS = frozenset(
-    (
+    (  # noqa: SIM905 - a list of a hundred strings is no easier to read
         "a about all also am an and any are as at be been being but by can could did do does for from get go "
         "had has have he her him his how i if in into is it its just like may me might more my no not of on "
         "or our she should so some than that the their them then there these they this those to us very was "
         "we were what when where which who whom whose why will with would you your"
-    ).split()  # noqa: SIM905 - a list of a hundred strings is no easier to read
+    ).split()
 )
 """English words that say nothing about what a text is about."""
 

@@ -113,7 +113,7 @@ class DynamoDBTable:
         """
         status = self._status()
         if not status:
-            self._call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self._name))
+            self._call("create_table", expected="ResourceInUseException", **self._definition())
             status = self._status()
         end = self._clock() + self._create_deadline
         for tries in count():
@@ -302,6 +302,9 @@ class DynamoDBTable:
     def _status(self) -> str:
         answer = self._call("describe_table", TableName=self._name, expected=_MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
+
+    def _definition(self) -> dict[str, Any]:
+        return table_definition(self.schema, self._name)
 
     def _switch_ttl_on(self) -> None:
         if self._has_ttl():
