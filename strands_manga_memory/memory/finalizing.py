@@ -32,6 +32,7 @@ PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
 """A topic that comes up in so many sessions of so many days is a pattern."""
 
 _PASSAGE_CHARACTERS = 2_000
+_UTTERANCE_CHARACTERS = 20_000
 _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
 
@@ -264,7 +265,7 @@ def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -
     cleaned = []
     for said in transcript.utterances:
         try:
-            text = pii.applied(said.text, place=place)
+            text = pii.applied(said.text[:_UTTERANCE_CHARACTERS], place=place)
         except PersonalDataError:
             continue
         cleaned.append(Utterance(said.role, text, said.turn, said.at))

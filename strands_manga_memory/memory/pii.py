@@ -91,59 +91,66 @@ def _is_japanese_phone(text: str) -> bool:
 
 _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
+
+def _compiled(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
+    # ASCII: a Japanese letter beside a number is no part of it, so it must not count as a letter of the same word.
+    return re.compile(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
+
+
 DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "email",
-        re.compile(
-            r"[A-Za-z0-9._%+'-]+(?:@|\s?[(\[]\s?at\s?[)\]]\s?)(?:[A-Za-z0-9-]+(?:\.|\s?[(\[]\s?dot\s?[)\]]\s?))+[A-Za-z]{2,}",
-            re.IGNORECASE,
+        _compiled(
+            r"(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}(?:@|\s?[(\[]\s?at\s?[)\]]\s?)"
+            r"(?:[A-Za-z0-9-]{1,63}(?:\.|\s?[(\[]\s?dot\s?[)\]]\s?)){1,8}[A-Za-z]{2,24}",
+            ignore_case=True,
         ),
     ),
-    PiiRule("card", re.compile(r"(?<![\w-])\d(?:[ .-]{0,2}\d){12,18}(?![\w]|-\d)"), is_card_number),
-    PiiRule("my_number", re.compile(r"(?<![\w-])\d{4}[ -]?\d{4}[ -]?\d{4}(?![\w]|-\d)"), is_my_number),
+    PiiRule("card", _compiled(r"(?<![\w-])\d(?:[ .-]{0,2}\d){12,18}(?![\w]|-\d)"), is_card_number),
+    PiiRule("my_number", _compiled(r"(?<![\w-])\d{4}[ -]?\d{4}[ -]?\d{4}(?![\w]|-\d)"), is_my_number),
     PiiRule(
         "my_number",
-        re.compile(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ -]?\d{4}[ -]?\d{4}(?!\d)", re.IGNORECASE),
+        _compiled(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ -]?\d{4}[ -]?\d{4}(?!\d)", ignore_case=True),
     ),
     PiiRule(
         "phone",
-        re.compile(
+        _compiled(
             r"(?<![\w.-])(?:\+81[ .-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()-]{0,2}\d{1,4}){1,2}[ .()-]{0,2}\d{3,4}(?!\d|-\d)"
         ),
         _is_japanese_phone,
     ),
     PiiRule(
         "phone",
-        re.compile(
+        _compiled(
             r"(?<![\w.-])(?:(?:\+?1[ .-]?)?\([2-9]\d{2}\)[ .-]?\d{3}[ .-]?\d{4}|(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]\d{3}[ .-]\d{4}"
             r"|\+1[ ]?[2-9]\d{9})(?![\w]|-\d)"
         ),
     ),
     PiiRule(
         "phone",
-        re.compile(
+        _compiled(
             r"\b(?:phone|tel|telephone|mobile|cell|call|text|reach|fax)\b[^\d\n]{0,24}"
             r"(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}(?!\d)",
-            re.IGNORECASE,
+            ignore_case=True,
         ),
     ),
-    PiiRule("address", re.compile(r"〒\s?\d{3}-?\d{4}")),
+    PiiRule("address", _compiled(r"〒\s?\d{3}-?\d{4}")),
     PiiRule(
         "address",
-        re.compile(
+        _compiled(
             rf"(?:〒?\s?\d{{3}}-?\d{{4}}\s*)?(?:{_PREFECTURES})[^\d\n、。,]{{1,24}}?(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?|号棟)?"
             r"(?:[ ]?[^\s、。,]{1,16}?(?:[0-9]{1,4}号室?|[0-9]{3,4}(?!\d)))?"
         ),
     ),
     PiiRule(
         "address",
-        re.compile(
+        _compiled(
             rf"[一-龥ァ-ヶぁ-んー]{{1,8}}[市区町村郡](?!長|民|場)[一-龥ァ-ヶぁ-んー]{{0,12}}(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?)?"
         ),
     ),
     PiiRule(
         "address",
-        re.compile(
+        _compiled(
             rf"\b\d{{1,6}}[A-Za-z]?\s+(?:(?:[NSEW]|North|South|East|West|NE|NW|SE|SW)\.?\s+)?(?:[A-Z0-9][\w'.-]*\s+){{1,4}}?{_STREET}\b\.?"
             r"(?:\s+(?:[NSEW]{1,2}|North|South|East|West))?"
             r"(?:,?\s*(?:#|(?:Apt|Apartment|Suite|Ste|Unit|Floor|Fl)\b\.?)\s*[\w-]+)?"
@@ -152,16 +159,16 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "address",
-        re.compile(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", re.IGNORECASE),
+        _compiled(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", ignore_case=True),
     ),
     PiiRule(
         "address",
-        re.compile(
-            r"\b(?:[A-Z][\w' -]{1,30} \d{2,4}, )?\d{1,4}-\d{1,4}(?:-\d{1,4})? [A-Z][\w'-]+(?:[ ,]+[A-Z][\w'-]*)*"
-            r"(?:-ku|-shi|-cho|-machi|-ken|-to|-fu|, Tokyo|, Osaka|, Kyoto)\b(?:[ ,]+[A-Z][\w'-]*)*(?:[ ,]+\d{3}-\d{4})?"
+        _compiled(
+            r"\b(?:[A-Z][\w' -]{1,30} \d{2,4}, )?\d{1,4}-\d{1,4}(?:-\d{1,4})? [A-Z][\w'-]{1,30}(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}?"
+            r"(?:-ku|-shi|-cho|-machi|-ken|-to|-fu|, Tokyo|, Osaka|, Kyoto)\b(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}(?:[ ,]{1,3}\d{3}-\d{4})?"
         ),
     ),
-    PiiRule("address", re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),
+    PiiRule("address", _compiled(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),
 )
 """E-mail, payment card, My Number, Japanese and US phone, Japanese and US postal address."""
 

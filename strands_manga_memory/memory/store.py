@@ -398,7 +398,8 @@ class UserMemoryStore(MemoryStore):
             logger.debug("error=<%s> | a recall was not noted", type(error).__name__)
 
     def _clean(self, text: str) -> str:
-        text = self._pii.applied(text, place=self.owner.partition).strip()
+        # Cut before as well as after: what is not stored anyway need not be looked at.
+        text = self._pii.applied(text[: 2 * self._most_characters], place=self.owner.partition).strip()
         if len(text) > self._most_characters:
             text = f"{text[: self._most_characters]}…"
         return text.encode("utf-8", "replace").decode()
