@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from strands.memory import MemoryManager
 from strands.models import Model
@@ -308,5 +308,7 @@ def _memories(memories: str | Table | bool | None, durable: str | Table | None) 
         return memories
     if durable is not None and not isinstance(durable, str):
         raise ValueError("memories must be a URL or a table where durable is a table, got True")
-    url = urlsplit(durable or DEFAULT_DURABLE_URL)
-    return open_table(urlunsplit(url._replace(netloc="")) if url.scheme == "dynamodb" else urlunsplit(url), USER_MEMORY)
+    url = durable or DEFAULT_DURABLE_URL
+    parts = urlsplit(url)
+    # In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
+    return open_table(f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else url, USER_MEMORY)

@@ -28,7 +28,7 @@ def cut_to_tokens(text: str, most: int) -> str:
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if estimated_tokens(text[:middle]) < most else (low, middle - 1)
+        low, high = (middle, high) if estimated_tokens(f"{text[:middle]}…") <= most else (low, middle - 1)
     kept = text[:low]
     ends = [found.start() for found in _SENTENCE_END.finditer(kept)]
     if ends and ends[-1] >= low // 2:

@@ -164,8 +164,10 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "address",
         _compiled(
-            r"\b(?:[A-Z][\w' -]{1,30} \d{2,4}, )?\d{1,4}-\d{1,4}(?:-\d{1,4})? [A-Z][\w'-]{1,30}(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}?"
-            r"(?:-ku|-shi|-cho|-machi|-ken|-to|-fu|, Tokyo|, Osaka|, Kyoto)\b(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}(?:[ ,]{1,3}\d{3}-\d{4})?"
+            r"\b(?:[A-Z][\w' -]{1,30} \d{2,4}, )?\d{1,4}-\d{1,4}(?:-\d{1,4})? [A-Z][\w'-]{1,30}"
+            r"(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}?"
+            r"(?:-ku|-shi|-cho|-machi|-ken|-to|-fu|, Tokyo|, Osaka|, Kyoto)\b"
+            r"(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}(?:[ ,]{1,3}\d{3}-\d{4})?"
         ),
     ),
     PiiRule("address", _compiled(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),

@@ -167,7 +167,8 @@ class SessionSweeper:
         finished = self._finalized(entry, stored)
         over_at = now if stored is None else stored.head.active + ttl.session + ttl.grace
         if stored is not None and not (stored.expired and over_at <= now):
-            index.move(entry, due=max(over_at, now + _LEASE))
+            # A user may come back within the session: the longer he is away, the less often somebody looks.
+            index.move(entry, due=min(max(over_at, now + _LEASE), now + 2 * max(_LEASE, now - stored.head.active)))
         elif stored is not None and stored.head.first == stored.head.next and not stored.head.messages:
             self._end(entry, index, stored)
         else:
