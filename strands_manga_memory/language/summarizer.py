@@ -28,6 +28,7 @@ Sentiment = Literal["positive", "neutral", "negative"]
 MOST_TOPICS = 5
 _MOST_OPEN = 5
 _LEAST_OVERLAP = 0.15
+_ANSWERED_OVERLAP = 0.4
 _REFUSAL = re.compile(
     r"\A\W*(?:i(?:'m| am) sorry|sorry|i (?:cannot|can't|am unable|won't)|as an ai|unfortunately,? i|申し訳|すみません)",
     re.IGNORECASE,
@@ -295,9 +296,10 @@ def open_questions_of(lines: Sequence[Line]) -> list[str]:
     for at, (role, text) in enumerate(lines):
         if role != "user" or not _is_question(text):
             continue
-        answer = next((other for who, other in lines[at + 1 :] if who == "assistant"), "")
-        later = any(who == "user" for who, _ in lines[at + 1 :])
-        if not answer.strip() or (_UNANSWERED.search(answer) and not later):
+        answers = [other for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
+        # An answer that puts it off leaves it open, unless a later one comes back to it.
+        settled = any(overlap(text, answer) >= _ANSWERED_OVERLAP for answer in answers[1:] if not _UNANSWERED.search(answer))
+        if not answers or (_UNANSWERED.search(answers[0]) and not settled):
             found.append(shortened(text, 120))
     return found[-_MOST_OPEN:]
 

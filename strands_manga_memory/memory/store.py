@@ -117,12 +117,16 @@ class UserMemoryStore(MemoryStore):
         self._writer = shared_writer(None, table)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
+        self._is_fresh = False
         self._profile: Mapping[str, str] = {}
 
     # Strands' memory store interface
 
     async def initialize(self) -> None:
         """Read the user's memories once. A table that does not answer costs the agent its memories, not its start."""
+        if self._is_fresh:  # whoever told the agent about its user has read them for this very start
+            self._is_fresh = False
+            return
         try:
             await asyncio.to_thread(self.refresh)
         except StoreError as error:
@@ -364,6 +368,7 @@ class UserMemoryStore(MemoryStore):
             snapshot = self._snapshot
         if snapshot is None:
             self.refresh()
+            self._is_fresh = True
             return self._current()
         return snapshot
 

@@ -23,7 +23,6 @@ from strands_manga_memory.stores.writer import Writer, shared_writer
 
 logger = logging.getLogger(__name__)
 
-_LEASE = 60.0
 _random = random.Random()  # noqa: S311 - where to start; of its own, so that nobody's seeded numbers change
 
 
@@ -49,14 +48,16 @@ class SessionSweeper:
         hot: The hot tier; None, or one that does not survive its process beside a durable tier, is not used.
         durable: The durable tier; None drops what expired.
         finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and
-            is tried again after 60 s.
+            is tried again after ``lease``.
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
         clock: Seconds since 1970.
         is_cache: Tells names in the hot tier that are no conversations: they are dropped when they have expired.
+        lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; more than a finalizer
+            takes.
 
     Raises:
-        ValueError: There is neither a hot nor a durable tier.
+        ValueError: There is neither a hot nor a durable tier, or ``lease`` is not above 0.
     """
 
     def __init__(
@@ -69,7 +70,10 @@ class SessionSweeper:
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
         is_cache: Callable[[str], bool] = lambda name: name.count("/") > 1,
+        lease: float = 60.0,
     ) -> None:
+        if not lease > 0:
+            raise ValueError(f"lease must be a positive number of seconds, got {lease!r}")
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
         if hot is not None and durable is not None and not hot.survives_process:
@@ -77,6 +81,7 @@ class SessionSweeper:
         self._hot = hot
         self._finalizer = finalizer
         self._is_cache = is_cache
+        self._lease = lease
         self._index = None if durable is None else ExpiryIndex(durable)
         self._writer: Writer = shared_writer(hot, durable)
         self._tiers = Tiers(
@@ -111,7 +116,7 @@ class SessionSweeper:
 
     def _sweep(self, name: str) -> bool:
         assert self._hot is not None  # noqa: S101 - for the type checker
-        claimed = self._hot.claim(name)
+        claimed = self._hot.claim(name, lease=self._lease)
         if claimed is None:
             return False
         if self._is_cache(name):
@@ -139,7 +144,7 @@ class SessionSweeper:
         for entry in self._index.due(now, start=_random.randrange(BUCKETS)):
             if looked >= limit:
                 break
-            if not self._index.claim(entry, now=now, lease=_LEASE):
+            if not self._index.claim(entry, now=now, lease=self._lease):
                 continue
             looked += 1
             try:
@@ -154,7 +159,9 @@ class SessionSweeper:
         place, now, ttl = entry.place, self._tiers.clock(), self._tiers.ttl
         hot = None if self._hot is None else self._hot.load(place.conversation, [], touch=False)
         if hot is not None and hot.state != DELETED:
-            index.move(entry, due=now + (_LEASE if hot.state == CLOSING else max(_LEASE, hot.expires_in + _LEASE)))
+            index.move(
+                entry, due=now + (self._lease if hot.state == CLOSING else max(self._lease, hot.expires_in + self._lease))
+            )
             return False
         durable = durable_tier_of(place, self._tiers)
         assert durable is not None  # noqa: S101 - for the type checker
@@ -168,13 +175,14 @@ class SessionSweeper:
         over_at = now if stored is None else stored.head.active + ttl.session + ttl.grace
         if stored is not None and not (stored.expired and over_at <= now):
             # A user may come back within the session: the longer he is away, the less often somebody looks.
-            index.move(entry, due=min(max(over_at, now + _LEASE), now + 2 * max(_LEASE, now - stored.head.active)))
+            away = max(self._lease, now - stored.head.active)
+            index.move(entry, due=min(max(over_at, now + self._lease), now + 2 * away))
         elif stored is not None and stored.head.first == stored.head.next and not stored.head.messages:
             self._end(entry, index, stored)
         else:
             if self._fenced(place, entry, stored):
                 self._delete_log(place)
-            index.move(entry, due=now + ttl.grace + _LEASE)
+            index.move(entry, due=now + ttl.grace + self._lease)
         return finished
 
     def _finalized(self, entry: Entry, stored: Stored | None) -> bool:
@@ -264,7 +272,7 @@ class SessionSweeper:
         if item is not None and not table.delete(
             *entry.place.head_key, when=Condition(equals={"epoch": item["epoch"], "version": item["version"]})
         ):
-            index.move(entry, due=self._tiers.clock() + _LEASE)
+            index.move(entry, due=self._tiers.clock() + self._lease)
             return False
         index.remove(entry)
         table.batch_write(deletes=[(entry.place.session, sort) for sort in (due_key(entry.place), _mark_key(entry.place))])

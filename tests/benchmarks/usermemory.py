@@ -94,17 +94,22 @@ class Watched:
                 total += math.ceil(self._put(body["Item"]) / 1024)
             elif request.operation == "TransactWriteItems":
                 items = [action["Put"]["Item"] for action in body["TransactItems"] if "Put" in action]
-                total += 2 * sum(math.ceil(self._put(item) / 1024) for item in items) + 2 * (len(body["TransactItems"]) - len(items))
+                total += 2 * sum(math.ceil(self._put(item) / 1024) for item in items) + 2 * (
+                    len(body["TransactItems"]) - len(items)
+                )
             elif request.operation in ("DeleteItem", "GetItem"):
-                total += max(1, math.ceil(self.sizes.get(body["Key"]["memory_id"]["S"], 0) / (4096 if "Get" in request.operation else 1024)))
+                total += max(
+                    1,
+                    math.ceil(
+                        self.sizes.get(body["Key"]["memory_id"]["S"], 0) / (4096 if "Get" in request.operation else 1024)
+                    ),
+                )
             elif request.operation == "Query":
                 total += max(1, math.ceil(sum(self.sizes.values()) / 4096))
         return total
 
     def _put(self, item: dict[str, Any]) -> int:
-        size = self.sizes[item["memory_id"]["S"]] = item_bytes({name: value for name, value in item.items() if "M" not in value}) + len(
-            json.dumps([value for value in item.values() if "M" in value]).encode()
-        )
+        size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
         # An index that lists the record is written with it.
         return size * (3 if "memory_type" in item else 1)
 
@@ -114,7 +119,10 @@ def _watched(server: servers.DynamoDB, name: str) -> Iterator[Watched]:
     log: list[Any] = []
     with Wire(server, log) as wire:
         table = DynamoDBTable(
-            server.client(f"http://{servers.HOST}:{wire.port}", proxies={}, read_timeout=30), USER_MEMORY, name=name, deadline=10
+            server.client(f"http://{servers.HOST}:{wire.port}", proxies={}, read_timeout=30),
+            USER_MEMORY,
+            name=name,
+            deadline=10,
         )
         table.create_if_missing()
         log.clear()
@@ -214,7 +222,9 @@ def _swept(folder: Path) -> dict[str, float]:
         table.create_if_missing()
     for number in progress(range(_SWEPT), "sessions to sweep"):
         manager = TieredSessionManager(ConversationScope(f"u{number}", "s"), hot=hot, durable=durable, clock=clock)
-        agent = Agent(model=ScriptedModel(lambda messages: text(200)), session_manager=manager, agent_id="default", callback_handler=None)
+        agent = Agent(
+            model=ScriptedModel(lambda messages: text(200)), session_manager=manager, agent_id="default", callback_handler=None
+        )
         for _ in range(3):
             agent(text(100))
         manager.close()
@@ -270,11 +280,9 @@ def _searches(stream: dict[str, Any]) -> dict[str, Callable[[str], set[int]]]:
         hits = [hit for hit in store.found(query, limit=10)]
         return {n for n, said in enumerate(texts) if any(" ".join(said.split())[:1900] in hit.content for hit in hits)}
 
-    tokens = [tokenize(said) for said in texts]
-
     def keyword(query: str) -> set[int]:
         wanted = tokenize(query) - STOP_WORDS
-        scored = [(token_overlap_score(wanted, found), -number) for number, found in enumerate(tokens)]
+        scored = [(token_overlap_score(wanted, said), -number) for number, said in enumerate(texts)]
         return {-number for value, number in sorted(scored, reverse=True)[:10] if value > 0}
 
     def bm25(units: list[list[int]]) -> Callable[[str], set[int]]:
@@ -305,7 +313,9 @@ def _finalized(folder: Path, stream: dict[str, Any], texts: list[str], turns: li
     for number, session in enumerate(sessions):
         ended = now - DAY * (len(sessions) - number)
         said = [
-            Utterance(stream["messages"][n]["role"], texts[n], turn, ended) for turn, unit in enumerate(session, start=1) for n in unit
+            Utterance(stream["messages"][n]["role"], texts[n], turn, ended)
+            for turn, unit in enumerate(session, start=1)
+            for n in unit
         ]
         keeper.finalize(_transcript("u1", f"s{number:03d}", said, ended))
     return UserMemoryStore(table, user_id="u1", clock=lambda: now)

@@ -29,9 +29,7 @@ USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
 
 @pytest.fixture(params=["sqlite", "dynamodb"])
-def memory(
-    request: pytest.FixtureRequest, tmp_path: Path, valkey_server: servers.Valkey, unique: str
-) -> Iterator[MangaMemory]:
+def memory(request: pytest.FixtureRequest, tmp_path: Path, valkey_server: servers.Valkey, unique: str) -> Iterator[MangaMemory]:
     durable: Any
     known: Any
     if request.param == "sqlite":

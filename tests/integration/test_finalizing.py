@@ -40,11 +40,17 @@ class World:
         for table in (self.durable, self.memories):
             table.create_if_missing()
 
-    def talk(self, session: str, *texts: str, user: str = "u1", reply: str = "Noted.", close: bool = True, tools: Any = ()) -> Agent:
+    def talk(
+        self, session: str, *texts: str, user: str = "u1", reply: str = "Noted.", close: bool = True, tools: Any = ()
+    ) -> Agent:
         manager = TieredSessionManager(ConversationScope(user, session), hot=self.hot, durable=self.durable, clock=self.clock)
         model = ScriptedModel(lambda messages: reply) if not tools else ScriptedModel(tools[1])
         agent = Agent(
-            model=model, session_manager=manager, agent_id="default", callback_handler=None, tools=list(tools[:1]) if tools else []
+            model=model,
+            session_manager=manager,
+            agent_id="default",
+            callback_handler=None,
+            tools=list(tools[:1]) if tools else [],
         )
         for text in texts:
             agent(text)
@@ -75,7 +81,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 def test_what_is_kept_of_a_session(world: World) -> None:
-    world.talk("s1", "My favorite genre is horror.", "Thank you, do you have volume 3 of 『Uzumaki』?", reply="Let me check that.")
+    world.talk(
+        "s1", "My favorite genre is horror.", "Thank you, do you have volume 3 of 『Uzumaki』?", reply="Let me check that."
+    )
     world.clock.advance(1801)
     assert world.sweeper().run_once() == 1
     [summary] = world.summaries()
@@ -348,7 +356,11 @@ def test_disconnect_starts_a_grace_and_a_return_resumes(tmp_path: Path) -> None:
 def test_weeks_and_months_within_their_caps_with_pointers(tmp_path: Path) -> None:
     world = World(tmp_path)
     for number in range(60):
-        world.talk(f"s{number}", f"Do you have 『Series {number % 7}』 volume {number}?", f"My favorite author {number % 20} is A{number}.")
+        world.talk(
+            f"s{number}",
+            f"Do you have 『Series {number % 7}』 volume {number}?",
+            f"My favorite author {number % 20} is A{number}.",
+        )
         world.finalizer().run(ConversationScope("u1", f"s{number}"))
         world.clock.advance(1.4 * DAY)
     store = world.store()
@@ -368,7 +380,9 @@ def test_weeks_and_months_within_their_caps_with_pointers(tmp_path: Path) -> Non
     sources = store.sources(months[0].memory_id)
     assert sources
     world.clock.advance(88 * DAY)
-    later = [set(map(str, store.sources(record.memory_id).values())) for record in store.recall(type="monthly_rollup", limit=None)]
+    later = [
+        set(map(str, store.sources(record.memory_id).values())) for record in store.recall(type="monthly_rollup", limit=None)
+    ]
     assert {"expired"} in later
 
 
