@@ -64,9 +64,10 @@ def forget_user(
 ) -> ErasureReport:
     """Delete every session, log, hot copy, memory, waiting signal and cache of a user, and look whether all is gone.
 
-    It may be called again at any time: what an earlier call had not reached is deleted then. An agent that is alive learns of it
-    with its next save, which is dropped, and begins with an empty history at the turn after; what others are finalizing is not
-    stored. Sessions are found in the user's directory, so ``durable`` is needed; one that it has never seen is not found.
+    It may be called again at any time: what an earlier call had not reached is deleted then. An agent that is alive learns
+    of it with its next save, which is dropped, and begins with an empty history at the turn after; what others are
+    finalizing is not stored. Sessions are found in the user's directory, so ``durable`` is needed; one that it has never
+    seen is not found.
 
     Args:
         user_id: The user.

@@ -17,7 +17,7 @@ from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.ended import ended_transcript
+from strands_manga_memory.session.ended import earlier_transcript, ended_transcript
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
@@ -103,10 +103,12 @@ class SessionFinalizer:
 
     def __call__(self, conversation: Conversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
-        transcript = ended_transcript(conversation.place, self._tiers, ids=conversation.model.as_stored().base)
-        if transcript is None:
-            return
-        self._finalized(transcript)
+        for transcript in (
+            earlier_transcript(conversation.place, self._tiers),
+            ended_transcript(conversation.place, self._tiers, ids=conversation.model.as_stored().base),
+        ):
+            if transcript is not None:
+                self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
         """Finalize a conversation that was closed; return its summary, or None if there is nothing to summarize.

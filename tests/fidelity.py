@@ -1,8 +1,8 @@
 """The fidelity run: tests of stores and memories against Amazon's DynamoDB Local, which pages at 1 MB and counts units exactly.
 
-``python -m tests.fidelity`` needs Java and npm; the jar comes with the npm package ``amplify-dynamodb-simulator`` and is kept in the cache
-folder of the user. It listens on all interfaces, so where ``unshare`` may make a network of its own (as root), everything runs in one that
-has nothing but loopback.
+``python -m tests.fidelity`` needs Java and npm; the jar comes with the npm package ``amplify-dynamodb-simulator`` and is
+kept in the cache folder of the user. It listens on all interfaces, so where ``unshare`` may make a network of its own (as
+root), everything runs in one that has nothing but loopback.
 """
 
 from __future__ import annotations

@@ -50,11 +50,24 @@ def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | Non
     return _transcript(stored.base, hot.read_log(range(stored.head.first, stored.head.next)), stored)
 
 
-def _headless(durable: DurableTier, place: Place, tiers: Tiers) -> Iterator[Logged]:
+def earlier_transcript(place: Place, tiers: Tiers) -> Transcript | None:
+    """Return what was said in an incarnation before the present one whose log is still there; None if there is none.
+
+    A user who comes back before anybody swept begins a new one, and the old one would go without a summary.
+    """
+    durable = durable_tier_of(place, tiers)
+    stored = None if durable is None else durable.load(window=False)
+    if durable is None or stored is None or stored.state == DELETED or stored.head.first == 1 or stored.head.buried:
+        return None
+    first = stored.head.first
+    return _transcript(stored.base, (slot for slot in _headless(durable, place, tiers, below=first) if slot.seq < first), None)
+
+
+def _headless(durable: DurableTier, place: Place, tiers: Tiers, *, below: int = 10**12 - 1) -> Iterator[Logged]:
     """Yield the log without a head: what any segment has, each number once."""
     assert tiers.durable is not None  # noqa: S101 - for the type checker
     segments, done = [], 0
-    low, high = place.log_key(1)[1], place.everything[1]
+    low, high = place.log_key(1)[1], place.log_key(below)[1]
     for row in tiers.durable.query(place.session, first=low, last=high, attributes=["last"]):
         first, is_part = segment_number(str(row["sk"]))
         last = row.get("last")

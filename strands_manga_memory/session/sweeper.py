@@ -178,6 +178,7 @@ class SessionSweeper:
             away = max(self._lease, now - stored.head.active)
             index.move(entry, due=min(max(over_at, now + self._lease), now + 2 * away))
         elif stored is not None and stored.head.first == stored.head.next and not stored.head.messages:
+            self._delete_log(place)  # of a sweeper that died behind its fence
             self._end(entry, index, stored)
         else:
             if self._fenced(place, entry, stored):

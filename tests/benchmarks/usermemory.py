@@ -1,7 +1,7 @@
 """usermemory: requests, request units and tokens of what is known about a user; throughput of the sweeper; recall.
 
-``RETENTION_DATA`` names a folder with ``locomo.jsonl.gz`` (streams of messages with questions and the numbers of the messages that
-answer them). The data cannot be redistributed; without them the rows of recall are left out.
+``RETENTION_DATA`` names a folder with ``locomo.jsonl.gz`` (streams of messages with questions and the numbers of the
+messages that answer them). The data cannot be redistributed; without them the rows of recall are left out.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _searches(stream: dict[str, Any]) -> dict[str, Callable[[str], set[int]]]:
     store = _finalized(Path(folder), stream, texts, turns)
 
     def ours(query: str) -> set[int]:
-        hits = [hit for hit in store.found(query, limit=10)]
+        hits = store.found(query, limit=10)
         return {n for n, said in enumerate(texts) if any(" ".join(said.split())[:1900] in hit.content for hit in hits)}
 
     def keyword(query: str) -> set[int]:
