@@ -291,11 +291,12 @@ class MangaMemory:
         for manager in list(self._managers):
             manager.close()
         self._prefetched.clear()
-        self.hot.close()
-        self.durable.close()
-        if self.memories is not None:
+        if self.memories is not None:  # what was heard goes into the cache first, then on to the sink
+            shared_writer(self.hot, None).drain(_DRAIN_SECONDS)
             shared_writer(None, self.memories).drain(_DRAIN_SECONDS)
             self.memories.close()
+        self.hot.close()
+        self.durable.close()
 
 
 def _memories(memories: str | Table | bool | None, durable: str | Table | None) -> Table | None:  # noqa: FBT001 - as open's

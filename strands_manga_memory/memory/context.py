@@ -51,7 +51,7 @@ def agent_context(
     """Return what is worth telling, within ``max_tokens``.
 
     All current preferences and all open questions of the last 7 days come first: up to 10 preferences in full, the others as
-    short ``key=value``. Then up to 5 sessions of the last 7 days of importance 0.5 or more, roll-ups of weeks and of months.
+    short ``key=value``. Then up to 5 of the latest sessions of importance 0.5 or more, roll-ups of weeks and of months.
 
     Args:
         records: The user's memories that have not expired.
@@ -107,11 +107,14 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
         lines = _fitting(lines, left, count).split("\n")
     left -= count("\n".join(lines)) if lines else 0
     share = max(0.0, min(1.0, left / whole))
-    told = [record for record in recent if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
     months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
+    # An older session that no roll-up covers yet, because nothing was finalized since, is told one by one too.
+    rolled_up = {id_ for record in (*weeks, *months) for id_ in record.metadata.get("covers") or ()}
+    latest = [record for record in sessions if record in recent or record.memory_id not in rolled_up]
+    told = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     for title, records, most in (
-        ("Sessions of the last 7 days:", told, MOST_RECENT),
+        ("Latest sessions:", told, MOST_RECENT),
         ("Earlier, by week:", weeks, MOST_WEEKS),
         ("Earlier, by month:", months, MOST_MONTHS),
     ):

@@ -39,6 +39,10 @@ class UserContext(Plugin):
         session_id: Goes with the signals.
         listen: Whether preferences are picked up from what the user says, by rules. Default True.
         max_tokens: Tokens of the long-term context. Default 800.
+        deadline: Seconds a model call waits for news from the hot tier. Default 0.25.
+
+    Raises:
+        ValueError: ``deadline`` is not above 0.
     """
 
     name = "strands-manga-memory-user-context"
@@ -51,13 +55,17 @@ class UserContext(Plugin):
         session_id: str | None = None,
         listen: bool = True,
         max_tokens: int = 800,
+        deadline: float = 0.25,
     ) -> None:
+        if not deadline > 0:
+            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r}")
         super().__init__()
         self._store = store
         self._cache = cache
         self._session_id = session_id
         self._listen = listen
         self._max_tokens = max_tokens
+        self._deadline = deadline
         self._at_start = AgentContext()
         self._writer = cache.writer
 
@@ -88,13 +96,15 @@ class UserContext(Plugin):
         except (MangaMemoryError, ValueError) as error:
             logger.debug("error=<%s> | a preference was not kept", type(error).__name__)
 
-    async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
-        # Behind what was heard in this very turn, so that the turn's own model calls know of it.
-        changed = asyncio.wrap_future(self._writer.submit(self._cache, self._cache.refresh))
+    def _refreshed(self) -> None:
         try:
-            await changed
+            self._cache.refresh()
         except MangaMemoryError as error:
             logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
+
+    async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
+        # Behind what was heard in this very turn, so that the turn's own model calls know of it.
+        await asyncio.wait([asyncio.wrap_future(self._writer.submit(self._cache, self._refreshed))], timeout=self._deadline)
         cached = self._cache.cached
         return self._with_history(self._with_preferences(context), cached)
 

@@ -9,7 +9,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    ConflictError,
+    CorruptRecordError,
+    PersonalDataError,
+    StoreError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.preferences import PreferenceSignal, PreferenceSink
 from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
@@ -68,7 +74,10 @@ class PreferenceSpool:
     def _emitted(self, owner: Owner, key: str, value: str, at: float, id_: str, session_id: str | None) -> None:
         try:
             self.store(owner, key, value, at=at, id_=id_, session_id=session_id)
-        except StoreUnavailableError as error:
+        except PersonalDataError as error:
+            logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+            return
+        except StoreError as error:
             logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
             # Under a key of its own: signals that came later are stored later, since they wait for the same table.
             self._writer.later(

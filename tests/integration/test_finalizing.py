@@ -414,6 +414,14 @@ def test_weeks_and_months_within_their_caps_with_pointers(tmp_path: Path) -> Non
     assert any("expired" in found and len(found) > 1 for found in later)
 
 
+def test_a_session_that_no_roll_up_covers_yet_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "Do you have 『Uzumaki』?")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    world.clock.advance(12 * DAY)
+    assert "Uzumaki" in world.store().build_agent_context()
+
+
 def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.talk("s1", "Do you have 『Uzumaki』?")
