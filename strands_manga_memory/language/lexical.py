@@ -12,8 +12,9 @@ import threading
 import unicodedata
 from collections.abc import Iterable
 
-_RUNS = re.compile(r"[぀-ヿ㐀-鿿豈-﫿ー々]+|[^\W_]+(?:'[^\W_]+)*")
-_WIDE = re.compile(r"[぀-ヿ㐀-鿿豈-﫿ー々]")
+_JAPANESE = "぀-ヿ㐀-鿿豈-﫿ー々"
+_RUNS = re.compile(rf"[{_JAPANESE}]+|[^\W_{_JAPANESE}]+(?:'[^\W_{_JAPANESE}]+)*")
+_WIDE = re.compile(rf"[{_JAPANESE}]")
 _HIRAGANA = re.compile(r"[぀-ゟ]+\Z")
 _NEAR_WEIGHT = 0.3
 
