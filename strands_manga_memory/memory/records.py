@@ -10,7 +10,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.retention import MemoryType
-from strands_manga_memory.scope import checked_id, encoded_id
+from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import Item
 
@@ -87,9 +87,8 @@ class Owner:
 
     @property
     def partition(self) -> str:
-        """The ``user_id`` of the table: the escaped id, behind ``tenant:`` if there is one. No escaped id holds a colon."""
-        user = encoded_id(self.user_id)
-        return user if self.tenant is None else f"{encoded_id(self.tenant)}:{user}"
+        """The ``user_id`` of the table."""
+        return encoded_user(self.user_id, self.tenant)
 
     @property
     def ids(self) -> dict[str, str | None]:
