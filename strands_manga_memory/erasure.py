@@ -15,7 +15,7 @@ from strands_manga_memory.memory.cache import ProfileCache, cache_name
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, record_of
 from strands_manga_memory.memory.spool import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.expiry import ExpiryIndex
+from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
 from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.records import Place, directory_key
 from strands_manga_memory.session.ttl import TtlPolicy
@@ -200,10 +200,12 @@ def _forget_session(
         counts["hot_conversations"] += record is not None and record.state != DELETED
     index = ExpiryIndex(durable)
     for kind, agent_id in members:
-        entry = index.entry_of(Place.of(session, "M" if kind == "M" else "A", agent_id))
+        place = Place.of(session, "M" if kind == "M" else "A", agent_id)
+        entry = index.entry_of(place)
         if entry is not None:
             index.remove(entry)
             counts["expiry_index"] += 1
+        durable.batch_write(deletes=[due_key(place), finalized_key(place)])
     TieredSessionManager(scope, hot=hot, durable=durable, ttl=ttl, codec=codec, clock=clock).delete_session()
     counts["directory"] += 1
     heads = {

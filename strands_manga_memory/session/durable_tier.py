@@ -171,10 +171,11 @@ class DurableTier:
     def enlist(self, ids: Mapping[str, Any]) -> None:
         """Enter the session into its user's directory and into the expiry index, so that both are found without a scan."""
         self._is_listed = True
-        ExpiryIndex(self._table).put(self._place, ids, due=self._clock() + FIRST_LOOK)
+        items = ExpiryIndex.items(self._place, ids, due=self._clock() + FIRST_LOOK)
         key = directory_key(self._place.session, ids)
         if key is not None:
-            self._table.put({"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}})
+            items.append({"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}})
+        self._table.batch_write(puts=items)
 
     def write(self, draft: Draft, *, ahead: bool) -> tuple[WriteStatus, Head]:
         """Put the log segments that are missing, then commit the head if its epoch and version are as expected.

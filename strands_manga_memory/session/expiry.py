@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.session.records import Place
-from strands_manga_memory.stores.table import Condition, Table
+from strands_manga_memory.stores.table import Condition, Item, Key, Table
 
 BUCKETS = 16
 """Partitions the entries are spread over. No session id holds a slash, so none is a session's."""
@@ -46,13 +46,12 @@ class ExpiryIndex:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def put(self, place: Place, ids: Mapping[str, Any], *, due: float) -> None:
-        """Enter a conversation, and note beside it where, so that an erasure finds the entry."""
-        self._enter(Entry(place, math.ceil(due), {name: ids.get(name) for name in _IDS}))
-
-    def _enter(self, entry: Entry) -> None:
-        self._table.put(self._item(entry))
-        self._table.put({"session_id": entry.place.session, "sk": due_key(entry.place), "due": entry.due})
+    @classmethod
+    def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
+        """Return the records that enter a conversation: its entry, and a note where that is, so that an erasure finds it."""
+        entry = Entry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
+        partition, sort = due_key(place)
+        return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[Entry]:
         """Yield the entries whose time has come, from bucket ``start`` on."""
@@ -72,7 +71,7 @@ class ExpiryIndex:
 
     def move(self, entry: Entry, *, due: float) -> None:
         """Look again at ``due``, at the earliest a second after its present time."""
-        self._enter(Entry(entry.place, max(entry.due + 1, math.ceil(due)), entry.ids))
+        self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
         self.remove(entry)
 
     def remove(self, entry: Entry) -> None:
@@ -81,11 +80,12 @@ class ExpiryIndex:
 
     def entry_of(self, place: Place) -> Entry | None:
         """Return the entry of a conversation, or None if it has none."""
-        item = self._table.get(place.session, due_key(place))
+        item = self._table.get(*due_key(place))
         return None if item is None else Entry(place, int(item["due"]), {})
 
-    def _item(self, entry: Entry) -> dict[str, Any]:
-        partition, sort = self._key(entry)
+    @classmethod
+    def _item(cls, entry: Entry) -> Item:
+        partition, sort = cls._key(entry)
         return {"session_id": partition, "sk": sort, **entry.ids, "claimed": entry.claimed}
 
     @staticmethod
@@ -94,6 +94,11 @@ class ExpiryIndex:
         return f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}", f"{entry.due:013d}#{name}"
 
 
-def due_key(place: Place) -> str:
-    """Return the sort value of the record that says where the index has a conversation."""
-    return f"{place.member}#DUE"
+def due_key(place: Place) -> Key:
+    """Return the key of the record that says where the index has a conversation."""
+    return f"ended/{place.conversation}", "due"
+
+
+def finalized_key(place: Place) -> Key:
+    """Return the key of the record that says which version of a conversation was finalized."""
+    return f"ended/{place.conversation}", "finalized"

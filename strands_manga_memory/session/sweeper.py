@@ -12,7 +12,7 @@ from typing import Protocol
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.ended import durable_tier_of, segment_number
-from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex, due_key
+from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex, due_key, finalized_key
 from strands_manga_memory.session.records import Draft, Head, Place, Stored, directory_key, with_save
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
@@ -203,12 +203,13 @@ class SessionSweeper:
         stored = None if durable is None else durable.load(window=False)
         if stored is None or stored.state == DELETED or self._tiers.durable is None:
             return
-        item = {"session_id": place.session, "sk": _mark_key(place), "of": [stored.epoch, stored.version]}
+        partition, sort = finalized_key(place)
+        item = {"session_id": partition, "sk": sort, "of": [stored.epoch, stored.version]}
         self._tiers.durable.put(item | {self._tiers.durable.schema.ttl: int(self._tiers.clock() + 2 * self._tiers.ttl.session)})
 
     def _marked(self, place: Place) -> list[int] | None:
         assert self._tiers.durable is not None  # noqa: S101 - for the type checker
-        item = self._tiers.durable.get(place.session, _mark_key(place))
+        item = self._tiers.durable.get(*finalized_key(place))
         return None if item is None else item.get("of")
 
     def _fenced(self, place: Place, entry: Entry, stored: Stored | None) -> bool:
@@ -259,7 +260,7 @@ class SessionSweeper:
         low, high = place.log_key(1)[1], place.log_key(stored.head.first)[1]
         rows = [str(row["sk"]) for row in table.query(place.session, first=low, last=high, attributes=[])]
         keys = [(place.session, sort) for sort in rows if segment_number(sort)[0] < stored.head.first]
-        table.batch_write(deletes=[*keys, (place.session, _mark_key(place))])
+        table.batch_write(deletes=[*keys, finalized_key(place)])
 
     def _end(self, entry: Entry, index: ExpiryIndex, stored: Stored) -> bool:
         """Delete a head that says nothing, once its time is over, and what lists the conversation."""
@@ -276,7 +277,7 @@ class SessionSweeper:
             index.move(entry, due=self._tiers.clock() + self._lease)
             return False
         index.remove(entry)
-        table.batch_write(deletes=[(entry.place.session, sort) for sort in (due_key(entry.place), _mark_key(entry.place))])
+        table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
         others = table.query(entry.place.session, attributes=[], limit=1)
         if stored.base and next(others, None) is None:
             self._unlist(entry.place.session, stored)
@@ -286,7 +287,3 @@ class SessionSweeper:
         key = directory_key(session, stored.base)
         if key is not None and self._tiers.durable is not None:
             self._tiers.durable.delete(*key)
-
-
-def _mark_key(place: Place) -> str:
-    return f"{place.member}#DONE"
