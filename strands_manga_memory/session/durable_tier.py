@@ -169,13 +169,19 @@ class DurableTier:
         return CorruptRecordError(f"record={self._name!r} is damaged: {what}", record=self._name)
 
     def enlist(self, ids: Mapping[str, Any]) -> None:
-        """Enter the session into its user's directory and into the expiry index, so that both are found without a scan."""
-        self._is_listed = True
-        items = ExpiryIndex.items(self._place, ids, due=self._clock() + FIRST_LOOK)
+        """Enter a user's session into his directory and into the expiry index, so that both are found without a scan.
+
+        Done before the head is committed, or a crash in between would leave a session that nobody finds. One without a user has
+        nothing but its log to be found for; that is done afterwards, off the way to the first commit.
+        """
         key = directory_key(self._place.session, ids)
         if key is not None:
-            items.append({"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}})
-        self._table.batch_write(puts=items)
+            entry = {"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}}
+            self._list(ids, entry)
+
+    def _list(self, ids: Mapping[str, Any], *others: Item) -> None:
+        self._table.batch_write(puts=[*ExpiryIndex.items(self._place, ids, due=self._clock() + FIRST_LOOK), *others])
+        self._is_listed = True
 
     def write(self, draft: Draft, *, ahead: bool) -> tuple[WriteStatus, Head]:
         """Put the log segments that are missing, then commit the head if its epoch and version are as expected.
@@ -228,6 +234,8 @@ class DurableTier:
             return WriteStatus.CONFLICT, draft.head
         self.segments, self.committed, self.added = Segment.parse(head.segments, record=self._name), committed, []
         self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
+        if not self._is_listed:
+            self._list(draft.base)
         return WriteStatus.OK, head
 
     def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:
