@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.language.summarizer import Summary
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.testing import FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
@@ -125,7 +126,6 @@ def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory
         talk(memory, "u1", None, session, "I want horror")
     settle(memory)
     for calls in (3, 9, 15):
-        faulty: Any = FaultyTable(memory.durable)
         real, count = memory.durable, iter(range(10_000))
 
         class Dying:
@@ -141,7 +141,6 @@ def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory
 
                 return call
 
-        del faulty
         with pytest.raises(StoreUnavailableError):
             forget_user("u1", hot=memory.hot, durable=Dying(), memories=memory.memories)  # type: ignore[arg-type]
     report = memory.forget_user("u1")
@@ -150,8 +149,6 @@ def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory
 
 
 def test_an_export_is_json_with_everything(memory: MangaMemory) -> None:
-    import json
-
     talk(memory, "u1", "t", "s1", "My favorite genre is horror.")
     memory.finalize(ConversationScope("u1", "s1", tenant="t"))
     settle(memory)

@@ -259,7 +259,6 @@ def test_a_crash_at_any_step_is_completed_later(tmp_path: Path, step: int) -> No
     world.talk("s1", "My favorite genre is horror.", "Is Uzumaki there?")
     world.clock.advance(1801)
     healthy = world.memories
-    world.memories = FaultyTable(healthy)
     real = FaultyTable.__getattr__
     calls = iter(range(1000))
 
