@@ -91,12 +91,10 @@ class Watched:
         for request in found:
             body = request.body
             if request.operation == "PutItem":
-                total += math.ceil(self._put(body["Item"]) / 1024)
+                total += self._put(body["Item"])
             elif request.operation == "TransactWriteItems":
                 items = [action["Put"]["Item"] for action in body["TransactItems"] if "Put" in action]
-                total += 2 * sum(math.ceil(self._put(item) / 1024) for item in items) + 2 * (
-                    len(body["TransactItems"]) - len(items)
-                )
+                total += 2 * sum(map(self._put, items)) + 2 * (len(body["TransactItems"]) - len(items))
             elif request.operation in ("DeleteItem", "GetItem"):
                 total += max(
                     1,
@@ -109,9 +107,9 @@ class Watched:
         return total
 
     def _put(self, item: dict[str, Any]) -> int:
+        """Return the write units of a put: the table's, and as many for each index that lists the record."""
         size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
-        # An index that lists the record is written with it.
-        return size * (3 if "memory_type" in item else 1)
+        return math.ceil(size / 1024) * (3 if "memory_type" in item else 1)
 
 
 @contextmanager
