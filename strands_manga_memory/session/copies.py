@@ -51,32 +51,35 @@ class Copies:
         self.place = place
         self.tiers = tiers
         self.base = dict(base)
-        self._renew_locks()
         self.model = Model(base=base, now=tiers.clock(), keeps_window=keeps_window)
-        self.hot = None
-        if tiers.hot is not None:
-            self.hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=tiers.durable is None)
-        self.durable = None
-        if tiers.durable is not None:
-            ttl = tiers.ttl
-            self.durable = DurableTier(
-                tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
-            )
+        self.hot: HotTier | None = None
+        self.durable: DurableTier | None = None
+        self._know_nothing()
         self.confirmed: Draft | None = None
         self.last_flush = LastFlush()
         self.saved_at = 0.0
         self.asked_at: float | None = None
         self.carries = False
 
-    def _renew_locks(self) -> None:
+    def _know_nothing(self) -> None:
+        """Begin with locks that nobody holds, and with tiers of which nothing is known."""
         self.lock, self.durable_lock = threading.RLock(), threading.RLock()
+        place, tiers, ttl = self.place, self.tiers, self.tiers.ttl
+        if tiers.hot is not None:
+            self.hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=tiers.durable is None)
+        if tiers.durable is not None:
+            self.durable = DurableTier(
+                tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
+            )
 
     def renew_after_fork(self) -> None:
-        """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
-        self._renew_locks()
+        """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save.
+
+        What is known of the tiers is the parent's too: its writer may have been in the middle of a write.
+        """
+        self._know_nothing()
         with self.lock:
-            self.model.new_writer()
-            self.model.forget_unsaved()
+            self.model.become_another_writer()
 
     # What is known
 

@@ -48,11 +48,11 @@ class Model:
         self.deleted, self.dropped = False, 0
         # The owner is done with it for now: what is flushed next is everything.
         self.closing = False
-        self.new_writer()
+        self._new_writer()
         self.restart(epoch=1, next_seq=1, now=now)
 
-    def new_writer(self) -> None:
-        """Save under an id of one's own from now on: at the start, and in the child after a fork."""
+    def _new_writer(self) -> None:
+        """Save under an id of one's own from now on."""
         self.writer, self.number = uuid.uuid4().hex[:12], 0
         self._orders, self._foreign_orders = itertools.count(1), itertools.count(-(10**12))
 
@@ -65,7 +65,7 @@ class Model:
         self.fields: dict[str, bytes] = {}
         self._stored_fields: dict[str, bytes] = {}
         self.recent: list[Logged] = []
-        self._of_turn: list[Logged] = []
+        self._of_turns: list[Logged] = []
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
         self.confirmed_number = self._flushed_number = self.number
@@ -99,7 +99,7 @@ class Model:
         identity = message.get("tracking_id") or ""
         slot = Logged(identity, fingerprint(message), dump(record), self.turn, at, order=next(self._orders))
         self.recent.append(slot)
-        self._of_turn.append(slot)
+        self._of_turns.append(slot)
         if self.keeps_window:
             self.slots.append(slot)
         self.head.messages += 1
@@ -107,11 +107,12 @@ class Model:
 
     def begin_turn(self) -> None:
         """Take note that a turn begins: what is appended until the next one belongs to it."""
-        self.in_turn, self._of_turn = True, []
+        self.in_turn = True
 
     def knows(self, tracking_id: str) -> int:
         """Return how many messages of this id the window has; the turn, if there is no window."""
-        return sum(slot.tracking_id == tracking_id for slot in (self.slots if self.keeps_window else self._of_turn))
+        of_turn = [slot for slot in self._of_turns if slot.turn == self.turn]
+        return sum(slot.tracking_id == tracking_id for slot in (self.slots if self.keeps_window else of_turn))
 
     def revise(self, message: Message, *, at: float, every: bool = False) -> Logged | None:
         """Put ``message`` in place of the latest one with its id, or of every one; return its slot, or None if there is none.
@@ -124,7 +125,7 @@ class Model:
             self._swap(body, Body(same, mark, dump({"message": message})))
         logged = {
             id(slot): slot
-            for slot in (*self.slots, *self.recent, *self._of_turn)
+            for slot in (*self.slots, *self.recent, *self._of_turns)
             if isinstance(slot, Logged) and slot.tracking_id == same
         }
         revised: Logged | None = None
@@ -140,7 +141,7 @@ class Model:
         self.slots = [new if slot is old else slot for slot in self.slots]
         if isinstance(new, Logged):
             self.recent = [new if slot is old else slot for slot in self.recent]
-            self._of_turn = [new if slot is old else slot for slot in self._of_turn]
+            self._of_turns = [new if slot is old else slot for slot in self._of_turns]
         self.touched = True
 
     def capture(self, messages: Sequence[Message], fields: Mapping[str, bytes], *, in_turn: bool) -> None:
@@ -260,6 +261,7 @@ class Model:
             window = {id(slot) for slot in self.slots}
             self.revised = [slot for slot in self.revised if slot not in draft.pending]
             self.recent = [slot for slot in self.recent if slot.number > self.confirmed_number or id(slot) in window]
+            self._keep_turns({self.turn, *(slot.turn for slot in self.recent)})
 
     def flushed(self, draft: Draft, head: Head) -> None:
         """Take note that the durable tier has stored ``draft``, with ``head``."""
@@ -270,10 +272,15 @@ class Model:
         self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
         self.pending -= stored.keys()
         self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
-        self._blocks.keep({self.turn, *(slot.turn for slot in self.recent)})
+        self._keep_turns({self.turn, *(slot.turn for slot in self.recent)})
         self._flushed_number = max(self._flushed_number, draft.writers.get(self.writer, 0))
         if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
             self.version = max(self.version, draft.version)
+
+    def _keep_turns(self, turns: Collection[int]) -> None:
+        """Forget other turns than these: all of them is stored, so nothing of them can ever be stored anew."""
+        self._blocks.keep(turns)
+        self._of_turns = [slot for slot in self._of_turns if slot.turn in turns]
 
     def show(self, messages: Sequence[Message]) -> None:
         """Take note of the window that the live agent gets, so that a save before its next capture has it too."""
@@ -322,7 +329,7 @@ class Model:
 
     def _appended(self) -> list[Logged]:
         """Return the messages at hand that this process has to store, each once."""
-        return list({id(slot): slot for slot in (*self._logged(), *self._of_turn) if slot.order}.values())
+        return list({id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.order}.values())
 
     def saved_identities(self) -> set[Identity]:
         """Return what a tier has confirmed of the messages that this process appended."""
@@ -374,8 +381,10 @@ class Model:
         self.resequence(garbage=(), beyond=beyond)
         self.head.first = self.head.next
 
-    def forget_unsaved(self) -> None:
+    def become_another_writer(self) -> None:
         """Leave what is not saved to the process that appended it; in this one's window it is a message of its own."""
+        if self.writer in self.writers:  # a save that nobody has confirmed is none that the next one is made on top of
+            self.writers[self.writer] = self.confirmed_number
         unsaved = {id(slot) for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number}
         self.pending -= {slot.seq for slot in self.recent if id(slot) in unsaved}
         self.slots = [
@@ -387,8 +396,9 @@ class Model:
         for kept in self.slots:
             if isinstance(kept, Logged):
                 kept.order = 0
-        self.recent, self._of_turn = [], []
-        self.confirmed_number = self.number
+        self.recent, self._of_turns = [], []
+        self._new_writer()
+        self.confirmed_number = self._flushed_number = self.number
 
     def messages(self, live: Sequence[Message] = ()) -> list[Message]:
         """Return the window as messages; the live objects where they are unchanged."""
