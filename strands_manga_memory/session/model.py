@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from strands.types.content import Message
@@ -30,6 +31,7 @@ from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.hot import CLOSING
 
 _NOTHING = Carried()
+_NO_LOG: Mapping[Identity, Logged] = MappingProxyType({})
 
 
 class Model:
@@ -212,8 +214,9 @@ class Model:
             self.head.open[self.writer] = runs_text(sorted(turn))
 
     def as_stored(self) -> Draft:
-        """Return what a tier has, just as it is: nobody's save."""
-        return self._draft(version=self.version, ttl=0.0, durable=True)
+        """Return what a tier has, just as it is: nobody's save, without what is only shown here."""
+        draft = self._draft(version=self.version, ttl=0.0, durable=True)
+        return dataclasses.replace(draft, slots=tuple(s for s in draft.slots if isinstance(s, Logged) or s.number))
 
     def _draft(self, *, version: int, ttl: float, durable: bool) -> Draft:
         by_seq = {slot.seq: slot for slot in [*self.recent, *self.slots] if isinstance(slot, Logged)}
@@ -287,7 +290,7 @@ class Model:
         if self.keeps_window:
             self.slots = matched(messages, self.slots)
 
-    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Collection[Identity] = ()) -> None:
+    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Mapping[Identity, Logged] = _NO_LOG) -> None:
         """Put what this process appended onto what someone else has stored: their window, then our whole turns.
 
         Their evictions and manager state stand; ``state.agent`` and ``meta`` are merged by top-level key, ours last.
@@ -295,7 +298,7 @@ class Model:
         Args:
             stored: What is stored.
             carried: What others have saved that it lacks; it comes before our own.
-            logged: Messages that are in its log for certain.
+            logged: Messages that are in its log for certain, as they are there.
 
         Raises:
             ConflictError: An interrupt is active on either side; it cannot be merged.
@@ -331,9 +334,10 @@ class Model:
         """Return the messages at hand that this process has to store, each once."""
         return list({id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.order}.values())
 
-    def saved_identities(self) -> set[Identity]:
-        """Return what a tier has confirmed of the messages that this process appended."""
-        return {slot.identity for slot in self._appended() if 0 < slot.number <= self.confirmed_number}
+    def leave_saved(self) -> None:
+        """Leave what a tier has confirmed to the incarnation that ended."""
+        self.slots, self.recent = [], self.unsaved_slots()
+        self._of_turns = [slot for slot in self._of_turns if slot in self.recent]
 
     def is_known_to(self, stored: Stored) -> bool:
         """Tell whether ``stored`` includes a save of ours."""

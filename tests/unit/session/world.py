@@ -14,6 +14,7 @@ from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, same
 
@@ -96,6 +97,7 @@ class World:
         self.saved: set[str] = set()
         self.may_be_lost: set[str] = set()
         self.gone: set[str] = set()
+        self.buried = 0
         self.copies: list[dict[str, Any]] = []
         self.lossy = False
 
@@ -197,6 +199,8 @@ class World:
             if process.conversation.model.deleted:
                 return
             process.said_since.append(id_)
+            if process.conversation.model.epoch <= self.buried:  # a tombstone that the process does not know of takes it along
+                self.may_be_lost.add(id_)
             process.conversation.model.append(message, at=self.clock())
 
     def begin_turn(self, process: Process) -> None:
@@ -283,15 +287,26 @@ class World:
             raise future.exception()
 
     def delete(self, process: Process) -> None:
-        """A process deletes the conversation: what was said until then may be gone, and must be if no tier failed."""
+        """A process deletes the conversation: what was said until then may be gone, and must be if no tier failed.
+
+        If one did, the tombstone is in the other one, and what is still said to the deleted conversation may go with it.
+        """
         conversation = process.conversation
         error = conversation.tiers.writer.submit(PLACE, conversation.bury).exception()
         if error is not None and not isinstance(error, StoreUnavailableError):
             raise error
         self.may_be_lost |= self.said.keys()
+        self._look_for_a_tombstone()
         if error is None:
             self.gone |= self.said.keys()
             process.said_since.clear()
+
+    def _look_for_a_tombstone(self) -> None:
+        held, item = self.store._conversations.get(PLACE.conversation), self.table.get(*PLACE.head_key)
+        if held is not None and held.state == DELETED:
+            self.buried = max(self.buried, held.epoch)
+        if item is not None and item["state"] == DELETED:
+            self.buried = max(self.buried, item["epoch"])
 
     def a_tier_goes_down_or_comes_back(self, tier: str) -> None:
         """A tier does not answer until this happens again."""
