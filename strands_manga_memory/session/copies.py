@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.session.durable_tier import DurableTier
@@ -26,11 +26,13 @@ class LastFlush:
         frontier: What is in the durable log below this number was there then; tiers can have gone apart only beyond it.
         says_ahead: Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed
             at once, or the loss of the hot tier would go unnoticed.
+        writers: The saves that the copy includes.
     """
 
     made: tuple[int, int] | None = None
     frontier: int = 1
     says_ahead: bool = False
+    writers: Mapping[str, int] = field(default_factory=dict)
 
 
 class Copies:
@@ -148,7 +150,7 @@ class Copies:
             self.model.adopt(stored, pending=self.durable is not None)
         self.last_flush = LastFlush()
         if durable is not None:
-            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead)
+            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead, durable.writers)
 
     def saved(self, draft: Draft) -> None:
         """Take note that the hot tier has stored ``draft``."""
@@ -162,7 +164,7 @@ class Copies:
         with self.lock:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
-            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead)
+            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead, draft.writers)
             if self.hot is None:
                 self.model.saved(draft, keep=True)
                 self.confirmed, self.saved_at = draft, draft.head.active

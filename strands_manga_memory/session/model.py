@@ -379,6 +379,19 @@ class Model:
         self.head.garbage = ",".join(map(str, garbage))
         self.touched = True
 
+    def let_go(self, *, held: Collection[int], writers: Mapping[str, int]) -> None:
+        """Give up messages for the durable tier that neither we nor the hot tier have, and the claim to include their saves.
+
+        Args:
+            held: Numbers that the hot tier holds.
+            writers: Saves that are included all the same.
+        """
+        missing = self.pending - {slot.seq for slot in self._logged()} - set(held)
+        if missing:
+            self.pending -= missing
+            ours = {writer: number for writer, number in self.writers.items() if writer == self.writer}
+            self.writers = {**writers, **ours}
+
     def log_anew(self, *, beyond: int) -> None:
         """Log once more what the window holds of the log, as that of a new life: the durable tier has let go of the old one."""
         self.pending |= {slot.seq for slot in self.slots if isinstance(slot, Logged) and slot.seq}

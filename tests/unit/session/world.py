@@ -14,7 +14,7 @@ from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.codec import Codec, dump, load
-from strands_manga_memory.stores.hot import DELETED
+from strands_manga_memory.stores.hot import DELETED, message_field
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, same
 
@@ -336,7 +336,9 @@ class World:
         held = self.store._conversations.get(PLACE.conversation)
         fields = held.fields if held else {}
         records = [
-            load(Codec().unseal(data, f"{PLACE.conversation}#{name}")) for name, data in fields.items() if name[1:].isdigit()
+            load(Codec().unseal(data, f"{PLACE.conversation}#{name}"))
+            for name, data in fields.items()
+            if name[1:].isdigit() and name == message_field(int(name[1:]))  # a body is no message of the log
         ]
         return {record["message"]["tracking_id"] for record in records}
 
@@ -347,7 +349,13 @@ class World:
         return {slot.tracking_id for slot in conversation.history()}
 
     def _known_to_the_living(self) -> set[str]:
-        return {slot.tracking_id for process in self.processes for slot in process.conversation.model.recent}
+        """Return what those who said it have yet; that others happen to have read it is nothing to rely on."""
+        return {
+            slot.tracking_id
+            for process in self.processes
+            for slot in process.conversation.model.recent
+            if self.said[slot.tracking_id][0] == process.name
+        }
 
     # The end
 
