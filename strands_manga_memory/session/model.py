@@ -68,6 +68,7 @@ class Model:
         self._stored_fields: dict[str, bytes] = {}
         self.recent: list[Logged] = []
         self._of_turns: list[Logged] = []
+        self._begun_after = 0
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
         self.confirmed_number = self._flushed_number = self.number
@@ -109,11 +110,11 @@ class Model:
 
     def begin_turn(self) -> None:
         """Take note that a turn begins: what is appended until the next one belongs to it."""
-        self.in_turn = True
+        self.in_turn, self._begun_after = True, max((slot.order for slot in self._of_turns), default=0)
 
     def knows(self, tracking_id: str) -> int:
         """Return how many messages of this id the window has; the turn, if there is no window."""
-        of_turn = [slot for slot in self._of_turns if slot.turn == self.turn]
+        of_turn = [slot for slot in self._of_turns if slot.order > self._begun_after]
         return sum(slot.tracking_id == tracking_id for slot in (self.slots if self.keeps_window else of_turn))
 
     def revise(self, message: Message, *, at: float, every: bool = False) -> Logged | None:

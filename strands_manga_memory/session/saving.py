@@ -51,7 +51,7 @@ class Saver:
                 return
 
     def _let_go(self, stored: Stored | None) -> None:
-        """If the hot tier lost what others left there for the durable one, do not claim that it is kept: they may have it yet."""
+        """Do not claim to include what the hot tier lost of others, who may have it yet."""
         with self._copies.lock:
             model = self._copies.model
             if stored is None:

@@ -45,7 +45,7 @@ def played(world: World, steps: Sequence[Step]) -> Exception | None:
         for step in steps:
             world.take(step)
         world.end()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
+    except Exception as error:  # whatever it is, the campaign goes on
         return error
     return None
 
@@ -60,7 +60,7 @@ def drawn(world: World, seed: int) -> tuple[list[Step], Exception | None]:
             steps.append(world.drawn(choose))
             world.take(steps[-1])
         world.end()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the campaign goes on
+    except Exception as error:  # whatever it is, the campaign goes on
         return steps, error
     return steps, None
 

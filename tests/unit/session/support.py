@@ -323,7 +323,7 @@ class InlineWriter:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.hot_health, self.durable_health = TierHealth(clock=clock), TierHealth(clock=clock)
         for health in (self.hot_health, self.durable_health):
-            health._random = random.Random(0)  # noqa: S311 - the same steps have the same outcome
+            health._random = random.Random(0)  # the same steps have the same outcome
         self._queue: list[tuple[Hashable, Callable[[], Any], Future[Any]]] = []
         self._later: dict[Hashable, Callable[[], Any]] = {}
         self._working = False
