@@ -167,10 +167,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         try:
             messages, added = without_added(context)
             history = mended(messages)
-            candidates = self._candidates(history)
-            tokens = sum(candidate.tokens for candidate in candidates)
-            if self._is_over(candidates):
-                choice = self._choose(candidates, self._budget)
+            tokens = self._notes.total(history)
+            if self._is_over(history, tokens):
+                choice = self._choose(self._candidates(history), self._budget)
                 history, tokens = list(choice.kept.values()), choice.tokens
             self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=with_added(history, added))
@@ -279,10 +278,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
         """Return what of a history stays within a budget, by importance, shortened where it must; nothing is changed."""
-        candidates = self._candidates(messages)
         if self.tokens(messages) <= max_tokens:
             return list(messages)
-        return list(self._choose(candidates, self._calibration.budget(max_tokens)).kept.values())
+        return list(self._choose(self._candidates(messages), self._calibration.budget(max_tokens)).kept.values())
 
     # --- Keeping the budget -------------------------------------------------------------------------------------------------
 
@@ -308,9 +306,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
             with self._lock:
                 history = agent.messages[:]
                 _ensure_ids(history)
-                candidates = self._candidates([*history, *coming])
-                if self._is_over(candidates):
-                    self._commit(agent, history, self._choose(candidates, self._budget))
+                messages = [*history, *coming]
+                if self._is_over(messages, self._notes.total(messages)):
+                    self._commit(agent, history, self._choose(self._candidates(messages), self._budget))
                 if len(self._notes) > 2 * len(agent.messages) + 128:
                     for memory in (self._notes, self._log, self._fates):
                         memory.forget_all_but(agent.messages)
@@ -321,10 +319,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         notes = [self._notes(message) for message in messages]
         return [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)]
 
-    def _is_over(self, candidates: Sequence[Candidate]) -> bool:
-        if sum(candidate.tokens for candidate in candidates) > self._calibration.budget(max(self.max_tokens, self.grow_to)):
+    def _is_over(self, messages: Sequence[Message], tokens: int) -> bool:
+        if tokens > self._calibration.budget(max(self.max_tokens, self.grow_to)):
             return True
-        return self.max_turns is not None and sum(is_turn_start(candidate.message) for candidate in candidates) > self.max_turns
+        return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
 
     def _choose(self, candidates: Sequence[Candidate], budget: int, *, may_shorten: bool = True) -> Choice:
         self._fix_first_turn([candidate.message for candidate in candidates])
