@@ -56,9 +56,12 @@ def wait_until(ready: Callable[[], object], what: str, *, within: float = _READY
 class Server:
     """A child process that listens on a port."""
 
-    def __init__(self, command: Callable[[int], list[str]], *, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Callable[[int], list[str]], *, env: dict[str, str] | None = None, cwd: str | None = None
+    ) -> None:
         self._command = command
         self._env = env
+        self._cwd = cwd
         self.host = HOST
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,6 +77,7 @@ class Server:
             process = subprocess.Popen(
                 self._command(self.port),
                 env={**os.environ, **(self._env or {})},
+                cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -203,7 +207,9 @@ class DynamoDBLocal(DynamoDB):
     def __init__(self, folder: str) -> None:
         options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", f"-Djava.library.path={folder}/DynamoDBLocal_lib"]
         arguments = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port"]
-        Server.__init__(self, lambda port: ["java", *options, "-jar", f"{folder}/DynamoDBLocal.jar", *arguments, str(port)])
+        command = ["java", *options, "-jar", f"{folder}/DynamoDBLocal.jar", *arguments]
+        # It leaves a file in its working directory.
+        Server.__init__(self, lambda port: [*command, str(port)], cwd=folder)
 
 
 def valkey_command(port: int) -> list[str]:
