@@ -162,7 +162,15 @@ class Merger:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
             lacking = sorted((loose[key] for key in loose.keys() - there.keys() - ours), key=lambda slot: (slot.seq, slot.at))
-            carried = Carried.onto(durable, lacking, window=window, hot=hot, writer=model.writer)
+            carried = Carried.onto(
+                durable,
+                lacking,
+                log=there.values(),
+                window=window,
+                hot=hot,
+                writer=model.writer,
+                writers=hot.writers if hot else model.writers,
+            )
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
             model.rebase(base, carried=carried, logged=there)
             model.epoch, model.touched = max(model.epoch, epoch), True

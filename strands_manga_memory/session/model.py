@@ -214,6 +214,11 @@ class Model:
         if turn:
             self.head.open[self.writer] = runs_text(sorted(turn))
 
+    def close_open_turns(self) -> None:
+        """Take unfinished turns of others for ended, but for those that may still be given other numbers."""
+        pending = self.pending
+        self.head.open = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
+
     def as_stored(self) -> Draft:
         """Return what a tier has, just as it is: nobody's save, without what is only shown here."""
         draft = self._draft(version=self.version, ttl=0.0, durable=True)

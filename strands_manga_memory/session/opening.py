@@ -143,7 +143,7 @@ class Opening:
     def _shown(self, cut: set[str]) -> list[Message]:
         with self._copies.lock:
             model = self._copies.model
-            model.head.open = {}
+            model.close_open_turns()
             messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=is_interrupted(model.fields))
             model.show(messages)
             return messages

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from strands_manga_memory.session.numbering import TURN_NUMBERS, Blocks
 from strands_manga_memory.session.records import Stored
-from strands_manga_memory.session.window import Identity, Logged, Slot, parse_runs, shown_of
+from strands_manga_memory.session.window import Identity, Logged, Slot, closes_a_turn, parse_runs, shown_of
 from strands_manga_memory.stores.codec import dump, load
 
 
@@ -35,18 +35,29 @@ class Carried:
 
     @classmethod
     def onto(
-        cls, durable: Stored, messages: Sequence[Logged], *, window: Sequence[Slot], hot: Stored | None, writer: str
+        cls,
+        durable: Stored,
+        messages: Sequence[Logged],
+        *,
+        log: Collection[Logged],
+        window: Sequence[Slot],
+        hot: Stored | None,
+        writer: str,
+        writers: Mapping[str, int],
     ) -> Carried:
         """Return what comes along onto the durable tier's copy.
 
         Args:
             durable: That copy.
             messages: What it lacks, in order.
+            log: Its latest messages; its window may show them in another form, or not at all.
             window: A window that shows them.
             hot: The hot tier's copy, if that is where they were found.
             writer: Who is going to save the result.
+            writers: The saves that include the messages.
         """
-        turns = {slot.identity: slot.turn for slot in durable.slots if isinstance(slot, Logged)}
+        turns = {slot.identity: slot.turn for slot in (*durable.slots, *log) if isinstance(slot, Logged)}
+        continued = {slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns}
         open_turns: dict[str, Collection[Identity]] = {}
         for other, text in (hot.head.open if hot else {}).items():
             seqs = set(parse_runs(text, record="head"))
@@ -55,13 +66,28 @@ class Carried:
         return cls(
             messages=messages,
             shown=shown_of(window, messages),
-            continued={
-                slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns
-            },
+            continued=continued | _unfinished_turns(durable, messages, log, writers=writers),
             granted=durable.head.next,
             seen=hot.writers if hot else {},
             open_turns=open_turns,
         )
+
+
+def _unfinished_turns(
+    durable: Stored, messages: Collection[Logged], log: Collection[Logged], *, writers: Mapping[str, int]
+) -> dict[int, int]:
+    """Return the turns that the durable copy has the first part of, where ``messages`` are the rest, by their numbers.
+
+    Whoever made such a save on top of that first part goes on within the numbers that were set aside for it.
+    """
+    found: dict[int, int] = {}
+    for writer, text in durable.head.open.items():
+        first = min(parse_runs(text, record="head"), default=0)
+        turn = next((slot.turn for slot in log if slot.seq == first), 0)
+        is_known = writers.get(writer, 0) >= durable.writers.get(writer, 0) > 0
+        if is_known and any(slot.turn == turn and first < slot.seq < first + TURN_NUMBERS for slot in messages):
+            found[turn] = turn
+    return found
 
 
 class Rebase:
@@ -92,6 +118,7 @@ class Rebase:
         # Messages that the durable tier lacks, and those of our turn that was stored before its end.
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
         self._unfinished = set(parse_runs(stored.head.open.get(writer, ""), record="head"))
+        self._there: list[Logged] = []
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
@@ -109,6 +136,7 @@ class Rebase:
         self.head.messages += len(self.mine) + len(self._carried.messages)
         moved = self._meet({**logged, **{slot.identity: slot for slot in self._logged}}.values(), split)
         self._blocks.keep_granted(self._known)
+        self._there = [*logged.values(), *self._logged]
         self._place_carried()
         self._place_mine()
         if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
@@ -138,7 +166,7 @@ class Rebase:
         turns = self._continued | self._new_turns({slot.turn for slot in messages} - self._continued.keys())
         for slot in messages:
             slot.turn = turns[slot.turn]
-            first = min((there.seq for there in self._logged if there.turn == slot.turn), default=0)
+            first = min((there.seq for there in self._there if there.turn == slot.turn), default=0)
             is_set_aside = slot.seq in self._awaited or (first and first < slot.seq < first + TURN_NUMBERS <= granted)
             slot.seq, slot.number = (slot.seq if is_set_aside else 0), 0
             slot.record = dump({**load(slot.record), "turn": slot.turn})
@@ -188,12 +216,16 @@ class Rebase:
         """
         by_seq = {slot.seq: slot for slot in held}
         parts = {slot.turn for slot in self._carried.shown if isinstance(slot, Logged)} & set(self._continued.values())
+        ids = {slot.tracking_id for slot in self._there if slot.turn in parts}
         kept: list[Slot] = []
-        earlier: list[Slot] = []  # parts of turns that are carried on
+        earlier: list[Slot] = []  # parts of turns that are carried on, in whatever form, with what closed them
+        part = kept
         for slot in self._stored.slots:
             if not isinstance(slot, Logged):
-                kept.append(slot)
+                part = earlier if slot.tracking_id in ids or (part is earlier and closes_a_turn(slot)) else kept
+                part.append(slot)
             elif slot.identity not in self.begun:
-                (earlier if slot.turn in parts else kept).append(by_seq.get(slot.seq, slot))
+                part = earlier if slot.turn in parts else kept
+                part.append(by_seq.get(slot.seq, slot))
         begun = sorted(self.begun.values(), key=lambda slot: slot.seq)
         return [*kept, *earlier, *self._carried.shown, *begun, *self.mine]

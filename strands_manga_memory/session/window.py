@@ -218,9 +218,14 @@ def shown_of(window: Iterable[Slot], carried: Sequence[Logged]) -> list[Slot]:
         if isinstance(slot, Logged):
             if slot.identity in by_identity:
                 shown.append(by_identity[slot.identity])
-        elif slot.tracking_id in ids or (shown and {_CUT_MARK, _CUT_RESULTS} & _marks(slot.message).keys()):
+        elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
             shown.append(Body(slot.tracking_id, slot.fingerprint, slot.record))
     return shown
+
+
+def closes_a_turn(slot: Body) -> bool:
+    """Tell whether a slot only says that the turn before it was cut."""
+    return bool({_CUT_MARK, _CUT_RESULTS} & _marks(slot.message).keys())
 
 
 def _is_note(message: Message) -> bool:
