@@ -166,6 +166,7 @@ class Merger:
                 durable,
                 lacking,
                 log=there.values(),
+                known=[*loose.values(), *(slot for slot in window if isinstance(slot, Logged))],
                 window=window,
                 hot=hot,
                 writer=model.writer,

@@ -22,6 +22,7 @@ class Carried:
         shown: What a window shows of them.
         continued: Turns among them that the copy has in part, with their numbers there.
         granted: Numbers below this one are taken or set aside in the copy.
+        common: Numbers below this one mean the same message there as here.
         seen: Saves that the result includes beside those of the copy.
         open_turns: Messages of turns that others have not finished, by writer.
     """
@@ -30,6 +31,7 @@ class Carried:
     shown: Sequence[Slot] = ()
     continued: Mapping[int, int] = field(default_factory=dict)
     granted: int = 0
+    common: int = 0
     seen: Mapping[str, int] = field(default_factory=dict)
     open_turns: Mapping[str, Collection[Identity]] = field(default_factory=dict)
 
@@ -40,6 +42,7 @@ class Carried:
         messages: Sequence[Logged],
         *,
         log: Collection[Logged],
+        known: Collection[Logged],
         window: Sequence[Slot],
         hot: Stored | None,
         writer: str,
@@ -51,12 +54,14 @@ class Carried:
             durable: That copy.
             messages: What it lacks, in order.
             log: Its latest messages; its window may show them in another form, or not at all.
+            known: Messages that were found where they were, stored in the log or not.
             window: A window that shows them.
             hot: The hot tier's copy, if that is where they were found.
             writer: Who is going to save the result.
             writers: The saves that include the messages.
         """
-        turns = {slot.identity: slot.turn for slot in (*durable.slots, *log) if isinstance(slot, Logged)}
+        there = [slot for slot in (*durable.slots, *log) if isinstance(slot, Logged)]
+        turns = {slot.identity: slot.turn for slot in there}
         continued = {slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns}
         open_turns: dict[str, Collection[Identity]] = {}
         for other, text in (hot.head.open if hot else {}).items():
@@ -68,9 +73,19 @@ class Carried:
             shown=shown_of(window, messages),
             continued=continued | _unfinished_turns(durable, messages, log, writers=writers),
             granted=durable.head.next,
+            common=common_of(known, there),
             seen=hot.writers if hot else {},
             open_turns=open_turns,
         )
+
+
+def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:
+    """Return the number below which two logs mean the same message by the same number.
+
+    Numbers only rise, and a message that gets another one gets a later one: so they agree on all before one they agree on.
+    """
+    places = {(slot.identity, slot.seq, slot.turn) for slot in there}
+    return max((slot.seq for slot in ours if (slot.identity, slot.seq, slot.turn) in places), default=0)
 
 
 def _unfinished_turns(
@@ -119,6 +134,7 @@ class Rebase:
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
         self._unfinished = set(parse_runs(stored.head.open.get(writer, ""), record="head"))
         self._there: list[Logged] = []
+        self._taken: set[int] = set()
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
@@ -127,6 +143,9 @@ class Rebase:
     def sort_out(self, ours: Iterable[Logged], *, logged: Mapping[Identity, Logged], open_turn: int | None) -> None:
         """Tell what is stored of ours from what is not; ``logged`` is in the log there for certain, as it is there."""
         own = [slot for slot in ours if slot.identity not in self._again]
+        self._there = [*logged.values(), *self._logged]
+        self._taken = {slot.seq for slot in self._there}
+        common = common_of(own, logged.values())
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
@@ -136,9 +155,8 @@ class Rebase:
         self.head.messages += len(self.mine) + len(self._carried.messages)
         moved = self._meet({**logged, **{slot.identity: slot for slot in self._logged}}.values(), split)
         self._blocks.keep_granted(self._known)
-        self._there = [*logged.values(), *self._logged]
         self._place_carried()
-        self._place_mine()
+        self._place_mine(common)
         if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
             self._blocks.resume(moved[0].turn, [slot.seq for slot in moved], save=self._known)
 
@@ -160,23 +178,28 @@ class Rebase:
 
     def _place_carried(self) -> None:
         messages, granted = self._carried.messages, self._carried.granted
-        self._continued = {slot.turn: slot.turn for slot in messages if slot.seq in self._awaited} | dict(
-            self._carried.continued
-        )
+        kept = {slot.seq for slot in messages if slot.seq in self._awaited or self._is_left_out(slot, self._carried.common)}
+        self._continued = {slot.turn: slot.turn for slot in messages if slot.seq in kept} | dict(self._carried.continued)
         turns = self._continued | self._new_turns({slot.turn for slot in messages} - self._continued.keys())
         for slot in messages:
             slot.turn = turns[slot.turn]
             first = min((there.seq for there in self._there if there.turn == slot.turn), default=0)
-            is_set_aside = slot.seq in self._awaited or (first and first < slot.seq < first + TURN_NUMBERS <= granted)
+            is_set_aside = slot.seq in kept or (first and first < slot.seq < first + TURN_NUMBERS <= granted)
             slot.seq, slot.number = (slot.seq if is_set_aside else 0), 0
             slot.record = dump({**load(slot.record), "turn": slot.turn})
 
-    def _place_mine(self) -> None:
-        anew = self._new_turns({slot.turn for slot in self.mine} - {slot.turn for slot in self.begun.values()})
+    def _is_left_out(self, slot: Logged, common: int) -> bool:
+        """Tell whether the log there has what came after a message, but not the message: then it still has its number."""
+        return 0 < slot.seq < common and slot.seq not in self._taken
+
+    def _place_mine(self, common: int) -> None:
+        kept = {slot.seq for slot in self.mine if self._is_left_out(slot, common)}
+        begun = {slot.turn for slot in (*self.begun.values(), *(slot for slot in self.mine if slot.seq in kept))}
+        anew = self._new_turns({slot.turn for slot in self.mine} - begun)
         self.turns |= anew
         for slot in self.mine:
             if slot.turn not in self._blocks:
-                slot.seq, slot.number = 0, 0
+                slot.seq, slot.number = (slot.seq if slot.seq in kept else 0), 0
             if self.turns.get(slot.turn, slot.turn) != slot.turn:
                 slot.record = dump({**load(slot.record), "turn": self.turns[slot.turn]})
         for slot in (*self.begun.values(), *self.mine):
