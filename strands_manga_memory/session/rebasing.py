@@ -240,15 +240,20 @@ class Rebase:
         by_seq = {slot.seq: slot for slot in held}
         parts = {slot.turn for slot in self._carried.shown if isinstance(slot, Logged)} & set(self._continued.values())
         ids = {slot.tracking_id for slot in self._there if slot.turn in parts}
+        ours = sorted((*self.begun.values(), *self.mine), key=lambda slot: (slot.seq == 0, slot.seq, slot.order))
+        last = {slot.tracking_id for slot in (*self._carried.shown, *ours)}
+        edited: dict[str, Slot] = {}
         kept: list[Slot] = []
         earlier: list[Slot] = []  # parts of turns that are carried on, in whatever form, with what closed them
         part = kept
         for slot in self._stored.slots:
             if not isinstance(slot, Logged):
+                if slot.tracking_id in last:
+                    edited[slot.tracking_id] = slot
+                    continue
                 part = earlier if slot.tracking_id in ids or (part is earlier and closes_a_turn(slot)) else kept
                 part.append(slot)
             elif slot.identity not in self.begun:
                 part = earlier if slot.turn in parts else kept
                 part.append(by_seq.get(slot.seq, slot))
-        begun = sorted(self.begun.values(), key=lambda slot: slot.seq)
-        return [*kept, *earlier, *self._carried.shown, *begun, *self.mine]
+        return [*kept, *earlier, *(edited.pop(slot.tracking_id, slot) for slot in (*self._carried.shown, *ours))]
