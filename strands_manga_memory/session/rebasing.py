@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from strands_manga_memory.session.numbering import TURN_NUMBERS, Blocks
 from strands_manga_memory.session.records import Stored
-from strands_manga_memory.session.window import Identity, Logged, Slot, closes_a_turn, parse_runs, shown_of
+from strands_manga_memory.session.window import Body, Identity, Logged, Slot, closes_a_turn, parse_runs, shown_of
 from strands_manga_memory.stores.codec import dump, load
 
 
@@ -238,22 +238,42 @@ class Rebase:
             held: Messages of which we keep objects: one object for one message, or it could get two numbers.
         """
         by_seq = {slot.seq: slot for slot in held}
-        parts = {slot.turn for slot in self._carried.shown if isinstance(slot, Logged)} & set(self._continued.values())
-        ids = {slot.tracking_id for slot in self._there if slot.turn in parts}
-        ours = sorted((*self.begun.values(), *self.mine), key=lambda slot: (slot.seq == 0, slot.seq, slot.order))
+        ours = sorted((*self.begun.values(), *self.mine), key=lambda slot: slot.order)
+        messages = {slot.tracking_id: slot for slot in (*self._there, *self._carried.messages, *ours)}
+        going_on = [message for slot in self._carried.shown if (message := _message_of(slot, messages))]
+        parts = {message.turn for message in going_on} & set(self._continued.values())
         last = {slot.tracking_id for slot in (*self._carried.shown, *ours)}
         edited: dict[str, Slot] = {}
         kept: list[Slot] = []
         earlier: list[Slot] = []  # parts of turns that are carried on, in whatever form, with what closed them
         part = kept
         for slot in self._stored.slots:
-            if not isinstance(slot, Logged):
-                if slot.tracking_id in last:
-                    edited[slot.tracking_id] = slot
-                    continue
-                part = earlier if slot.tracking_id in ids or (part is earlier and closes_a_turn(slot)) else kept
-                part.append(slot)
-            elif slot.identity not in self.begun:
-                part = earlier if slot.turn in parts else kept
-                part.append(by_seq.get(slot.seq, slot))
-        return [*kept, *earlier, *(edited.pop(slot.tracking_id, slot) for slot in (*self._carried.shown, *ours))]
+            message = _message_of(slot, messages)
+            if not isinstance(slot, Logged) and slot.tracking_id in last:
+                edited[slot.tracking_id] = slot
+            elif message is None or message.identity not in self.begun:
+                is_part = (
+                    message.turn in parts if message else part is earlier and isinstance(slot, Body) and closes_a_turn(slot)
+                )
+                part = earlier if is_part else kept
+                part.append(by_seq.get(slot.seq, slot) if isinstance(slot, Logged) else slot)
+        moved = _by_turn([*earlier, *self._carried.shown, *ours], messages, turns=[slot.turn for slot in (*going_on, *ours)])
+        return [*kept, *(edited.pop(slot.tracking_id, slot) for slot in moved)]
+
+
+def _message_of(slot: Slot, messages: Mapping[str, Logged]) -> Logged | None:
+    """Return the message of the log that a slot shows, perhaps in another form; None if it is one of the window alone."""
+    return slot if isinstance(slot, Logged) else messages.get(slot.tracking_id)
+
+
+def _by_turn(slots: Iterable[Slot], messages: Mapping[str, Logged], *, turns: Iterable[int]) -> list[Slot]:
+    """Return slots with the messages of each of ``turns`` together and in order; what follows one stays behind it."""
+    ranks = {turn: rank for rank, turn in enumerate(dict.fromkeys(turns))}
+    key: tuple[int, bool, int, int] = (0, False, 0, 0)
+    keyed = []
+    for slot in slots:
+        message = _message_of(slot, messages)
+        if message is not None:
+            key = (ranks.get(message.turn, 0), message.seq == 0, message.seq, message.order)
+        keyed.append((key, slot))
+    return [slot for _, slot in sorted(keyed, key=lambda pair: pair[0])]
