@@ -70,7 +70,7 @@ class Carried:
                 open_turns[other] = {slot.identity for slot in messages if slot.seq in seqs}
         return cls(
             messages=messages,
-            shown=shown_of(window, messages),
+            shown=shown_of(window, messages, there={slot.tracking_id for slot in there}),
             continued=continued | _unfinished_turns(durable, messages, log, writers=writers),
             granted=durable.head.next,
             common=common_of(known, there),

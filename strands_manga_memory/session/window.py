@@ -6,7 +6,7 @@ import marshal
 import re
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -209,18 +209,38 @@ def _is_plain_user(message: Message) -> bool:
     return message["role"] == "user" and not tool_result_ids(message)
 
 
-def shown_of(window: Iterable[Slot], carried: Sequence[Logged]) -> list[Slot]:
-    """Return what a window shows of some of its messages: themselves, edited forms of them, and what closes their turns."""
+def shown_of(window: Iterable[Slot], carried: Sequence[Logged], *, there: Collection[str]) -> list[Slot]:
+    """Return what a window shows of some of its messages: themselves, edited forms of them, and what closes their turns.
+
+    Args:
+        window: The window.
+        carried: The messages.
+        there: ``tracking_id`` of messages that are known elsewhere. The question of an answer may be known to this window
+            alone, in an edited form; it comes along then.
+    """
     by_identity = {slot.identity: slot for slot in carried}
     ids = {slot.tracking_id for slot in carried}
     shown: list[Slot] = []
+    before: Slot | None = None
     for slot in window:
         if isinstance(slot, Logged):
             if slot.identity in by_identity:
+                if isinstance(before, Body) and before.tracking_id not in {*ids, *there} and _asks(before, slot):
+                    shown.append(_copy(before))
                 shown.append(by_identity[slot.identity])
         elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
-            shown.append(Body(slot.tracking_id, slot.fingerprint, slot.record))
+            shown.append(_copy(slot))
+        before = slot
     return shown
+
+
+def _asks(before: Slot, after: Slot) -> bool:
+    return before.message["role"] == "user" and after.message["role"] == "assistant"
+
+
+def _copy(body: Body) -> Body:
+    """Return the same body, to be stored anew."""
+    return Body(body.tracking_id, body.fingerprint, body.record)
 
 
 def closes_a_turn(slot: Body) -> bool:
