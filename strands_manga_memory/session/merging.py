@@ -168,9 +168,10 @@ class Merger:
                 log=there.values(),
                 known=[*loose.values(), *(slot for slot in window if isinstance(slot, Logged))],
                 window=window,
-                hot=hot,
+                head=(hot or model).head,
+                writers=(hot or model).writers,
                 writer=model.writer,
-                writers=hot.writers if hot else model.writers,
+                seen=hot.writers if hot else {},
             )
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
             model.rebase(base, carried=carried, logged=there)

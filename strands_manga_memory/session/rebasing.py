@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from strands_manga_memory.session.numbering import TURN_NUMBERS, Blocks
-from strands_manga_memory.session.records import Stored
+from strands_manga_memory.session.records import Head, Stored
 from strands_manga_memory.session.window import Body, Identity, Logged, Slot, closes_a_turn, parse_runs, shown_of
 from strands_manga_memory.stores.codec import dump, load
 
@@ -44,9 +44,10 @@ class Carried:
         log: Collection[Logged],
         known: Collection[Logged],
         window: Sequence[Slot],
-        hot: Stored | None,
-        writer: str,
+        head: Head,
         writers: Mapping[str, int],
+        writer: str,
+        seen: Mapping[str, int],
     ) -> Carried:
         """Return what comes along onto the durable tier's copy.
 
@@ -56,25 +57,28 @@ class Carried:
             log: Its latest messages; its window may show them in another form, or not at all.
             known: Messages that were found where they were, stored in the log or not.
             window: A window that shows them.
-            hot: The hot tier's copy, if that is where they were found.
+            head: The head of the copy that they were found in.
+            writers: The saves that are in it.
             writer: Who is going to save the result.
-            writers: The saves that include the messages.
+            seen: The saves that the result is going to include beside those of the durable tier's copy.
         """
         there = [slot for slot in (*durable.slots, *log) if isinstance(slot, Logged)]
         turns = {slot.identity: slot.turn for slot in there}
         continued = {slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns}
         open_turns: dict[str, Collection[Identity]] = {}
-        for other, text in (hot.head.open if hot else {}).items():
+        for other, text in head.open.items():
             seqs = set(parse_runs(text, record="head"))
             if other != writer and any(slot.seq in seqs for slot in messages):
                 open_turns[other] = {slot.identity for slot in messages if slot.seq in seqs}
         return cls(
             messages=messages,
-            shown=shown_of(window, messages, there={slot.tracking_id for slot in there}),
+            shown=shown_of(
+                window, messages, log={s.identity: s for s in there}, visible={slot.tracking_id for slot in durable.slots}
+            ),
             continued=continued | _unfinished_turns(durable, messages, log, writers=writers),
             granted=durable.head.next,
             common=common_of(known, there),
-            seen=hot.writers if hot else {},
+            seen=seen,
             open_turns=open_turns,
         )
 

@@ -209,33 +209,36 @@ def _is_plain_user(message: Message) -> bool:
     return message["role"] == "user" and not tool_result_ids(message)
 
 
-def shown_of(window: Iterable[Slot], carried: Sequence[Logged], *, there: Collection[str]) -> list[Slot]:
+def shown_of(
+    window: Iterable[Slot], carried: Sequence[Logged], *, log: Mapping[Identity, Logged], visible: Collection[str]
+) -> list[Slot]:
     """Return what a window shows of some of its messages: themselves, edited forms of them, and what closes their turns.
 
     Args:
         window: The window.
         carried: The messages.
-        there: ``tracking_id`` of messages that are known elsewhere. The question of an answer may be known to this window
-            alone, in an edited form; it comes along then.
+        log: Messages that are known elsewhere too. What begins a turn of theirs that another window does not show comes along.
+        visible: ``tracking_id`` of the messages that the other window shows.
     """
     by_identity = {slot.identity: slot for slot in carried}
-    ids = {slot.tracking_id for slot in carried}
+    ids, turns = {slot.tracking_id for slot in carried}, {slot.turn for slot in carried}
+    begun = {identity: slot for identity, slot in log.items() if slot.tracking_id not in visible}
     shown: list[Slot] = []
-    before: Slot | None = None
+    question: Body | None = None  # it may be known to this window alone
     for slot in window:
+        found: Slot | None = None
         if isinstance(slot, Logged):
-            if slot.identity in by_identity:
-                if isinstance(before, Body) and before.tracking_id not in {*ids, *there} and _asks(before, slot):
-                    shown.append(_copy(before))
-                shown.append(by_identity[slot.identity])
+            found = by_identity.get(slot.identity) or (begun.get(slot.identity) if slot.turn in turns else None)
+            if found is not None and question is not None and slot.message["role"] == "assistant":
+                shown.append(question)
         elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
-            shown.append(_copy(slot))
-        before = slot
+            found = _copy(slot)
+        if found is not None:
+            shown.append(found)
+        question = None
+        if isinstance(slot, Body) and found is None and slot.tracking_id not in visible and slot.message["role"] == "user":
+            question = _copy(slot)
     return shown
-
-
-def _asks(before: Slot, after: Slot) -> bool:
-    return before.message["role"] == "user" and after.message["role"] == "assistant"
 
 
 def _copy(body: Body) -> Body:
