@@ -166,6 +166,7 @@ class Merger:
                 durable,
                 lacking,
                 log=there.values(),
+                first=first,
                 known=[*loose.values(), *(slot for slot in window if isinstance(slot, Logged))],
                 window=window,
                 head=(hot or model).head,

@@ -42,6 +42,7 @@ class Carried:
         messages: Sequence[Logged],
         *,
         log: Collection[Logged],
+        first: int,
         known: Collection[Logged],
         window: Sequence[Slot],
         head: Head,
@@ -54,7 +55,8 @@ class Carried:
         Args:
             durable: That copy.
             messages: What it lacks, in order.
-            log: Its latest messages; its window may show them in another form, or not at all.
+            log: Its messages from ``first`` on; its window may show them in another form, or not at all.
+            first: Number below which the copies have not gone apart.
             known: Messages that were found where they were, stored in the log or not.
             window: A window that shows them.
             head: The head of the copy that they were found in.
@@ -73,7 +75,11 @@ class Carried:
         return cls(
             messages=messages,
             shown=shown_of(
-                window, messages, log={s.identity: s for s in there}, visible={slot.tracking_id for slot in durable.slots}
+                window,
+                messages,
+                log={slot.identity: slot for slot in there},
+                first=first,
+                visible={slot.tracking_id for slot in durable.slots},
             ),
             continued=continued | _unfinished_turns(durable, messages, log, writers=writers),
             granted=durable.head.next,

@@ -210,25 +210,27 @@ def _is_plain_user(message: Message) -> bool:
 
 
 def shown_of(
-    window: Iterable[Slot], carried: Sequence[Logged], *, log: Mapping[Identity, Logged], visible: Collection[str]
+    window: Iterable[Slot], carried: Sequence[Logged], *, log: Mapping[Identity, Logged], first: int, visible: Collection[str]
 ) -> list[Slot]:
     """Return what a window shows of some of its messages: themselves, edited forms of them, and what closes their turns.
 
     Args:
         window: The window.
         carried: The messages.
-        log: Messages that are known elsewhere too. What begins a turn of theirs that another window does not show comes along.
-        visible: ``tracking_id`` of the messages that the other window shows.
+        log: Messages of the log from ``first`` on. What begins the turn of a carried one comes along if it is not visible.
+        first: Number below which the log has what the window has.
+        visible: ``tracking_id`` of the messages that the window of the log shows.
     """
     by_identity = {slot.identity: slot for slot in carried}
     ids, turns = {slot.tracking_id for slot in carried}, {slot.turn for slot in carried}
-    begun = {identity: slot for identity, slot in log.items() if slot.tracking_id not in visible}
     shown: list[Slot] = []
     question: Body | None = None  # it may be known to this window alone
     for slot in window:
         found: Slot | None = None
         if isinstance(slot, Logged):
-            found = by_identity.get(slot.identity) or (begun.get(slot.identity) if slot.turn in turns else None)
+            found = by_identity.get(slot.identity)
+            if found is None and slot.turn in turns and slot.tracking_id not in visible:
+                found = slot if slot.seq < first else log.get(slot.identity)
             if found is not None and question is not None and slot.message["role"] == "assistant":
                 shown.append(question)
         elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
