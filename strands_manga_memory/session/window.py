@@ -240,7 +240,9 @@ def shown_of(
         question = None
         if isinstance(slot, Body) and found is None and slot.tracking_id not in visible and slot.message["role"] == "user":
             question = _copy(slot)
-    return shown
+    # A window that went back in time ends before a turn does of which it shows the beginning.
+    latest = {slot.turn: slot.seq for slot in shown if isinstance(slot, Logged)}
+    return [*shown, *(slot for slot in carried if slot.turn in latest and slot.seq > latest[slot.turn])]
 
 
 def _copy(body: Body) -> Body:
