@@ -52,9 +52,22 @@ class Blocks:
         """Forget what was set aside for other turns than these."""
         self._of_turn = {turn: block for turn, block in self._of_turn.items() if turn in turns}
 
-    def keep_granted(self, save: int) -> None:
-        """Forget what was set aside by saves after this one: they were refused."""
-        self._of_turn = {turn: block for turn, block in self._of_turn.items() if block.save <= save}
+    def keep_granted(self, save: int, *, in_place: Collection[int], head: Head, taken: Collection[int]) -> None:
+        """Forget what was set aside by saves after this one: they were refused.
+
+        Args:
+            save: The last save that is included.
+            in_place: Turns that are stored where they began all the same, because others knew of the save.
+            head: The head of what is stored.
+            taken: Numbers that are taken there.
+        """
+
+        def is_free(block: _Block) -> bool:
+            return block.end <= head.next and not any(block.next <= seq < block.end for seq in taken)
+
+        self._of_turn = {
+            turn: block for turn, block in self._of_turn.items() if block.save <= save or (turn in in_place and is_free(block))
+        }
 
     def drop(self, turn: int) -> None:
         """Forget what was set aside for a turn."""

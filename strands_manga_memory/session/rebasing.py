@@ -163,8 +163,10 @@ class Rebase:
         split = {slot.turn for slot in self.mine} | ({open_turn} if open_turn is not None else set())
         self.begun = {slot.identity: slot for slot in own if slot.turn in split and slot not in self.mine}
         self.head.messages += len(self.mine) + len(self._carried.messages)
+        identities = {slot.identity for slot in self._there}
+        in_place = {slot.turn for slot in self.begun.values() if slot.identity in identities}
         moved = self._meet({**logged, **{slot.identity: slot for slot in self._logged}}.values(), split)
-        self._blocks.keep_granted(self._known)
+        self._blocks.keep_granted(self._known, in_place=in_place, head=self.head, taken=self._taken)
         self._place_carried()
         self._place_mine(common)
         if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
