@@ -44,7 +44,7 @@ class Copies:
     Attributes:
         confirmed: The draft that the hot tier (without one, the durable one) confirmed last; None once the model is another.
         last_flush: What is known of the durable tier's copy.
-        saved_at: When the last confirmed draft was made, in seconds since 1970.
+        saved_at: When the last draft was made that a tier has stored, in seconds since 1970.
         asked_at: When the tier that a turn waits for was asked, in monotonic seconds; None while it has not been.
         carries: Whether the model holds messages of others that were merged and not confirmed since.
     """
@@ -165,9 +165,10 @@ class Copies:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
             self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead, draft.writers)
+            self.saved_at = max(self.saved_at, draft.head.active)
             if self.hot is None:
                 self.model.saved(draft, keep=True)
-                self.confirmed, self.saved_at = draft, draft.head.active
+                self.confirmed = draft
 
     def restart(self, *, epoch: int, next_seq: int, buried: int) -> None:
         """Begin a new incarnation."""
