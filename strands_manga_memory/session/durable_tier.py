@@ -220,7 +220,8 @@ class DurableTier:
             segments=segments_text(needed_segments(draft.slots, segments)),
         )
         now, writers = self._clock(), writers_text(draft.writers)
-        version = tagged(draft.version, writers)
+        # Two processes may store one save, the one with messages that the other has not.
+        version = tagged(draft.version, f"{writers} {segments_text(committed)}")
         clear = {
             "place": [draft.epoch, version, ACTIVE],
             "writers": writers,

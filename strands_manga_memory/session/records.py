@@ -250,13 +250,13 @@ def parse_writers(text: str, *, record: str) -> dict[str, int]:
         raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
 
 
-def tagged(version: int, writers: str) -> int:
-    """Return the version as a tier stores it: it ends with six digits that depend on who made it.
+def tagged(version: int, content: str) -> int:
+    """Return the version as a tier stores it: it ends with six digits that depend on who made it, and of what.
 
     Where a tier lost its copy, or writers were cut off from it, a version may be made twice. A write that expects the one must
     not be taken for one that expects the other.
     """
-    return version * _TAGS + zlib.crc32(writers.encode()) % _TAGS
+    return version * _TAGS + zlib.crc32(content.encode()) % _TAGS
 
 
 def untagged(version: int) -> int:
