@@ -26,7 +26,7 @@ class LastFlush:
         frontier: What is in the durable log below this number was there then; tiers can have gone apart only beyond it.
         says_ahead: Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed
             at once, or the loss of the hot tier would go unnoticed.
-        writers: The saves that the copy includes.
+        writers: The saves whose messages the durable log has, all of them; the copy may include more, and lack their messages.
     """
 
     made: tuple[int, int] | None = None
@@ -150,7 +150,8 @@ class Copies:
             self.model.adopt(stored, pending=self.durable is not None)
         self.last_flush = LastFlush()
         if durable is not None:
-            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead, durable.writers)
+            writers = {} if durable.head.pending else durable.writers
+            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead, writers)
 
     def saved(self, draft: Draft) -> None:
         """Take note that the hot tier has stored ``draft``."""
@@ -164,7 +165,8 @@ class Copies:
         with self.lock:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
-            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead, draft.writers)
+            writers = self.last_flush.writers if head.pending else draft.writers
+            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead, writers)
             self.saved_at = max(self.saved_at, draft.head.active)
             if self.hot is None:
                 self.model.saved(draft, keep=True)
