@@ -176,6 +176,7 @@ class Merger:
             )
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
             model.rebase(base, carried=carried, logged=there)
+            model.let_go(held=(), writers=copies.last_flush.writers)  # what its head awaits may be lost, or with its author
             model.epoch, model.touched = max(model.epoch, epoch), True
             copies.confirmed = None
         logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(lacking))
