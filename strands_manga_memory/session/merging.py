@@ -145,6 +145,8 @@ class Merger:
         """
         copies, model = self._copies, self._copies.model
         assert copies.durable is not None  # noqa: S101
+        if hot is not None and hot.head.since != durable.head.since:  # a rollback brought back what had ended or was deleted
+            hot = None
         with copies.lock:
             known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
             ours = {slot.identity for slot in known if slot.order > 0}
