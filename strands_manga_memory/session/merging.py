@@ -7,7 +7,7 @@ import logging
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.copies import Copies
-from strands_manga_memory.session.rebasing import Carried
+from strands_manga_memory.session.rebasing import Carried, common_of, estranged
 from strands_manga_memory.session.records import Stored
 from strands_manga_memory.session.window import Identity, Logged, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED
@@ -153,9 +153,14 @@ class Merger:
             window = list(hot.slots if hot else model.slots)
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
         if hot is not None and copies.hot is not None:
-            loose |= {slot.identity: slot for slot in copies.hot.read_log(parse_runs(hot.head.pending, record="head"))}
+            found = copies.hot.read_log(parse_runs(hot.head.pending, record="head"))
+            found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
+            common = common_of(known, found_or_shown)
+            loose = {key: slot if slot.seq < common else estranged(slot) for key, slot in loose.items()}
+            loose |= {slot.identity: slot for slot in found}
+            known = [*(estranged(slot) for slot in known if slot.seq >= common), *found_or_shown]
         copies.carries = True
-        first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values())])
+        first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values() if slot.seq)])
         log = copies.durable.log.history(first=first, committed=copies.durable.committed)
         there = {slot.identity: slot for slot in log}
         with copies.lock:
@@ -163,13 +168,15 @@ class Merger:
             if hot is not None:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
-            lacking = sorted((loose[key] for key in loose.keys() - there.keys() - ours), key=lambda slot: (slot.seq, slot.at))
+            lacking = sorted(
+                (loose[key] for key in loose.keys() - there.keys() - ours), key=lambda slot: (slot.seq or slot.turn, slot.at)
+            )
             carried = Carried.onto(
                 durable,
                 lacking,
                 log=there.values(),
                 first=first,
-                known=[*loose.values(), *(slot for slot in window if isinstance(slot, Logged))],
+                known=known,
                 window=window,
                 head=(hot or model).head,
                 writers=(hot or model).writers,

@@ -11,6 +11,9 @@ from strands_manga_memory.session.records import Head, Stored
 from strands_manga_memory.session.window import Body, Identity, Logged, Slot, closes_a_turn, parse_runs, shown_of
 from strands_manga_memory.stores.codec import dump, load
 
+_ELSEWHERE = 10**12
+"""What is added to the numbers of turns that others may have by the same number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
@@ -57,7 +60,7 @@ class Carried:
             messages: What it lacks, in order.
             log: Its messages from ``first`` on; its window may show them in another form, or not at all.
             first: Number below which the copies have not gone apart.
-            known: Messages that were found where they were, stored in the log or not.
+            known: Messages of the copy that they were found in, whether the durable one has them or not.
             window: A window that shows them.
             head: The head of the copy that they were found in.
             writers: The saves that are in it.
@@ -66,7 +69,7 @@ class Carried:
         """
         there = [slot for slot in (*durable.slots, *log) if isinstance(slot, Logged)]
         turns = {slot.identity: slot.turn for slot in there}
-        continued = {slot.turn: turns[slot.identity] for slot in window if isinstance(slot, Logged) and slot.identity in turns}
+        continued = {slot.turn: turns[slot.identity] for slot in known if slot.identity in turns}
         open_turns: dict[str, Collection[Identity]] = {}
         for other, text in head.open.items():
             seqs = set(parse_runs(text, record="head"))
@@ -96,6 +99,11 @@ def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:
     """
     places = {(slot.identity, slot.seq, slot.turn) for slot in there}
     return max((slot.seq for slot in ours if (slot.identity, slot.seq, slot.turn) in places), default=0)
+
+
+def estranged(slot: Logged) -> Logged:
+    """Return a message of a copy whose numbers mean something else where it is merged: it has none, and a turn of its own."""
+    return dataclasses.replace(slot, seq=0, turn=slot.turn + _ELSEWHERE)
 
 
 def _unfinished_turns(
