@@ -7,7 +7,7 @@ import logging
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.copies import Copies
-from strands_manga_memory.session.rebasing import Carried, common_of, estranged
+from strands_manga_memory.session.rebasing import Carried, common_of, estranged, in_turns
 from strands_manga_memory.session.records import Stored
 from strands_manga_memory.session.window import Identity, Logged, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED
@@ -155,10 +155,10 @@ class Merger:
         if hot is not None and copies.hot is not None:
             found = copies.hot.read_log(parse_runs(hot.head.pending, record="head"))
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
-            common = common_of(known, found_or_shown)
-            loose = {key: slot if slot.seq < common else estranged(slot) for key, slot in loose.items()}
-            loose |= {slot.identity: slot for slot in found}
-            known = [*(estranged(slot) for slot in known if slot.seq >= common), *found_or_shown]
+            strange = {id(slot): slot for slot in (*known, *loose.values()) if slot.seq >= common_of(known, found_or_shown)}
+            moved = estranged(strange.values(), found_or_shown)
+            loose = {key: moved.get(id(slot), slot) for key, slot in loose.items()} | {slot.identity: slot for slot in found}
+            known = [*moved.values(), *found_or_shown]
         copies.carries = True
         first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values() if slot.seq)])
         log = copies.durable.log.history(first=first, committed=copies.durable.committed)
@@ -168,9 +168,7 @@ class Merger:
             if hot is not None:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
-            lacking = sorted(
-                (loose[key] for key in loose.keys() - there.keys() - ours), key=lambda slot: (slot.seq or slot.turn, slot.at)
-            )
+            lacking = in_turns([loose[key] for key in loose.keys() - there.keys() - ours])
             carried = Carried.onto(
                 durable,
                 lacking,

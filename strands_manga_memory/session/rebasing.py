@@ -101,9 +101,25 @@ def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:
     return max((slot.seq for slot in ours if (slot.identity, slot.seq, slot.turn) in places), default=0)
 
 
-def estranged(slot: Logged) -> Logged:
-    """Return a message of a copy whose numbers mean something else where it is merged: it has none, and a turn of its own."""
-    return dataclasses.replace(slot, seq=0, turn=slot.turn + _ELSEWHERE)
+def estranged(ours: Iterable[Logged], theirs: Iterable[Logged]) -> dict[int, Logged]:
+    """Return messages whose numbers mean something else in another copy, without them, by the ``id`` of what they replace.
+
+    Args:
+        ours: The messages.
+        theirs: Messages of that copy. Where both have a message of a turn, the turn is called as it is there, else anew.
+    """
+    ours, turns = list(ours), {slot.identity: slot.turn for slot in theirs}
+    called = {slot.turn: turns[slot.identity] for slot in ours if slot.identity in turns}
+    return {id(slot): dataclasses.replace(slot, seq=0, turn=called.get(slot.turn, slot.turn + _ELSEWHERE)) for slot in ours}
+
+
+def in_turns(messages: Sequence[Logged]) -> list[Logged]:
+    """Return messages turn by turn, in order; turns without numbers last."""
+    first: dict[int, int] = {}
+    for slot in messages:
+        if slot.seq:
+            first[slot.turn] = min(slot.seq, first.get(slot.turn, slot.seq))
+    return sorted(messages, key=lambda slot: (first.get(slot.turn, slot.turn + _ELSEWHERE), slot.turn, slot.at))
 
 
 def _unfinished_turns(
