@@ -5,6 +5,8 @@ from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, Entity
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.slots import RuleSlotExtractor, Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 
 __all__ = [
     "GENERAL",
