@@ -34,6 +34,8 @@ from strands_manga_memory.conversation.requests import Requests, with_added, wit
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
 from strands_manga_memory.conversation.shortening import is_shortened
+from strands_manga_memory.conversation.signals import SignalWeights
+from strands_manga_memory.conversation.stubs import is_stub, joined
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, mended, tool_use_ids, turns
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -81,6 +83,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         *,
         scorer: ImportanceScorer | None = None,
         bands: Bands | None = None,
+        signals: SignalWeights | None = None,
         counter: TokenCounter | None = None,
         max_turns: int | None = None,
         on_evict: Callable[[list[Message]], None] | None = None,
@@ -91,6 +94,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.max_turns = None if max_turns is None else _positive("max_turns", max_turns)
         self.scorer = _with_method("scorer", scorer if scorer is not None else RuleScorer(), "score")
         self.bands = bands or Bands()
+        self.signals = signals or SignalWeights()
         self.counter = _with_method("counter", counter if counter is not None else default_counter(), "count")
         if on_evict is not None and not callable(on_evict):
             raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
@@ -167,11 +171,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
         try:
             messages, added = without_added(context)
             history = mended(messages)
-            candidates = self._candidates(history)
-            tokens = sum(candidate.tokens for candidate in candidates)
-            if self._is_over(candidates):
-                choice = self._choose(candidates, self._budget)
+            tokens = self._notes.total(history)
+            if self._is_over(history, tokens):
+                choice = self._choose(self._candidates(history), self._budget)
                 history, tokens = list(choice.kept.values()), choice.tokens
+            history = joined(history)
             self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=with_added(history, added))
         except Exception:
@@ -308,9 +312,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
             with self._lock:
                 history = agent.messages[:]
                 _ensure_ids(history)
-                candidates = self._candidates([*history, *coming])
-                if self._is_over(candidates):
-                    self._commit(agent, history, self._choose(candidates, self._budget))
+                messages = [*history, *coming]
+                if self._is_over(messages, self._notes.total(messages)):
+                    self._commit(agent, history, self._choose(self._candidates(messages), self._budget))
                 if len(self._notes) > 2 * len(agent.messages) + 128:
                     for memory in (self._notes, self._log, self._fates):
                         memory.forget_all_but(agent.messages)
@@ -318,17 +322,20 @@ class ImportanceWeightedConversationManager(ConversationManager):
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
 
     def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
-        notes = [self._notes(message) for message in messages]
-        return [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)]
+        notes = self._notes.read(messages)
+        return [Candidate(message, note.tokens, note.score, note) for message, note in zip(messages, notes, strict=True)]
 
     def _is_over(self, candidates: Sequence[Candidate]) -> bool:
         if sum(candidate.tokens for candidate in candidates) > self._calibration.budget(max(self.max_tokens, self.grow_to)):
+    def _is_over(self, messages: Sequence[Message], tokens: int) -> bool:
+        if tokens > self._budget:
             return True
-        return self.max_turns is not None and sum(is_turn_start(candidate.message) for candidate in candidates) > self.max_turns
+        return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
 
     def _choose(self, candidates: Sequence[Candidate], budget: int, *, may_shorten: bool = True) -> Choice:
         self._fix_first_turn([candidate.message for candidate in candidates])
-        limits = Limits(budget, self.max_turns, self.bands, may_shorten=may_shorten)
+        service = self._notes.vocabulary.service
+        limits = Limits(budget, self.max_turns, self.bands, may_shorten=may_shorten, weights=self.signals, service=service)
         return choose(candidates, limits, first_turn=self._first_turn, count=self.counter.count)
 
     def _commit(self, agent: Agent, history: list[Message], choice: Choice) -> None:
@@ -343,6 +350,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         gone = [at for at in range(len(history)) if at not in choice.kept]
         if not gone and not choice.shortened:
             return
+        left = [message for at, message in enumerate(history) if choice.kept.get(at) is not message and not is_stub(message)]
         if [id(message) for message in agent.messages[: len(history)]] != [id(message) for message in history]:
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
@@ -350,9 +358,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._fates.see(history)
         for at in gone[-REMEMBERED_DROPS:]:
             self._fates.drop(history[at], self._notes(history[at]), choice.why[at])
-        if gone and self.on_evict is not None:
+        if left and self.on_evict is not None:
             try:
-                self.on_evict([history[at] for at in gone])
+                self.on_evict(left)
             except Exception:
                 logger.warning("on_evict failed | the messages have left the history", exc_info=True)
 

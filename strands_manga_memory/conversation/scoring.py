@@ -64,6 +64,8 @@ class ImportanceWeights:
 
     preference: float = 0.9
     correction: float = 0.85
+    constraint: float = 0.75
+    decision: float = 0.6
     recommendation: float = 0.6
     unmatched: float = 0.5
     tool_use: float = 0.4
@@ -91,7 +93,11 @@ class RuleScorer:
 
     def score(self, message: Message, context: Sequence[Message] = ()) -> float:
         """Return the score of ``message``'s act."""
-        return float(getattr(self.weights, message_act(message)))
+        return self.score_of_act(message_act(message))
+
+    def score_of_act(self, act: str) -> float:
+        """Return the score of an act: a dialogue act, ``"tool_use"`` or ``"tool_result"``."""
+        return float(getattr(self.weights, act))
 
 
 def message_act(message: Message) -> str:

@@ -1,26 +1,34 @@
 """The choice: which messages of a history stay under a budget, and which of those are shortened.
 
 What must stay: the first turn (the original intent: what the user asked, and the final answer), the current turn, and what is
-pinned. What else there is stays by band, from the newest to the oldest, as whole exchanges, so that the history stays valid.
-If what must stay leaves no room, it is shortened in the order of :func:`_make_room`.
+pinned. What else there is stays by band, then by worth per token, then the newest. A question may stay without its answer and
+an answer without its question: a mark of one token keeps the place of the other, so that roles alternate. A tool call stays
+with its result or not at all, the result perhaps as its gist. If what must stay leaves no room, it is shortened in the order
+of :func:`_make_room`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strands.types.content import Message
 
+from strands_manga_memory.conversation.gist import gist_of
+from strands_manga_memory.conversation.notes import Note
 from strands_manga_memory.conversation.scoring import Band, Bands
 from strands_manga_memory.conversation.shortening import Shortener
-from strands_manga_memory.conversation.turns import Exchange, exchanges, tool_use_ids
+from strands_manga_memory.conversation.signals import SignalWeights, fixed_signals, priority
+from strands_manga_memory.conversation.stubs import STUB, is_stub, is_text, stub_of
+from strands_manga_memory.conversation.turns import Exchange, exchanges, is_turn_start, tool_use_ids
 
 FIRST_TURN = "first turn"
 CURRENT_TURN = "current turn"
 PINNED = "pinned, or in the exchange of a pinned message"
 NO_ROOM = "no room in the budget"
 TOO_MANY_TURNS = "over the cap in turns"
+PLACE_KEPT = "left out, a mark keeps its place"
 
 _HARD_FLOOR = 24
 
@@ -32,6 +40,7 @@ class Candidate:
     message: Message
     tokens: int
     score: float
+    note: Note | None = None
 
 
 @dataclass(frozen=True)
@@ -43,12 +52,16 @@ class Limits:
         turns: Most exchanges to keep; None: as many as fit. What must stay is not bound by it.
         bands: Where the bands begin.
         may_shorten: Whether what must stay may be shortened if it is too large.
+        weights: What the signals count.
+        service: How far the assistant is one that serves, 0 to 1.
     """
 
     tokens: int
     turns: int | None = None
     bands: Bands = field(default_factory=Bands)
     may_shorten: bool = True
+    weights: SignalWeights = field(default_factory=SignalWeights)
+    service: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,8 +111,10 @@ def choose(
     for at in required.keys() - shortener.messages.keys():
         why[at] = NO_ROOM
     kept = shortener.messages
-    tokens = shortener.tokens + _fill(kept, groups, candidates, limits, limits.tokens - shortener.tokens, why)
-    return Choice({at: kept[at] for at in sorted(kept)}, frozenset(shortener.changed), why, tokens)
+    filling = _Filling(kept, candidates, limits, limits.tokens - shortener.tokens, why, count)
+    filling.fill(groups)
+    changed = frozenset(shortener.changed | filling.changed)
+    return Choice({at: kept[at] for at in sorted(kept)}, changed, why, limits.tokens - filling.room)
 
 
 def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
@@ -127,6 +142,7 @@ class _Group:
     parent: _Group | None
     required: str = ""
     is_cycle: bool = False
+    spoken: int = 0
 
 
 def _groups(candidates: Sequence[Candidate], bands: Bands, first_turn: Collection[str]) -> list[_Group]:
@@ -172,11 +188,13 @@ def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Ban
     """
 
     def group(positions: tuple[int, ...], parent: _Group | None, *, is_cycle: bool = False) -> _Group:
-        tokens, score = 0, 0.0
+        tokens, score, spoken = 0, 0.0, 0
         for at in positions:
             tokens += candidates[at].tokens
             score = max(score, candidates[at].score)
-        return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle)
+            if is_turn_start(candidates[at].message):
+                spoken += candidates[at].tokens
+        return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle, spoken)
 
     core = group(exchange.core, None)
     cycles = [group(positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
@@ -190,36 +208,202 @@ def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Ban
         yield each
 
 
-def _fill(
-    kept: dict[int, Message],
-    groups: Sequence[_Group],
-    candidates: Sequence[Candidate],
-    limits: Limits,
-    room: int,
-    why: dict[int, str],
-) -> int:
-    """Add to ``kept`` what else fits, band by band, the newest first, and say ``why``; return the tokens added."""
-    staying = {group for group in groups if group.required}
-    exchanges_left = (limits.turns or len(groups)) - sum(group.parent is None for group in staying)
-    added = 0
-    for band in (Band.HIGH, Band.MIDDLE, Band.LOW):
+@dataclass(eq=False, slots=True)
+class _Place:
+    """An exchange that need not stay whole: what keeping any of it costs, and what of it can be kept.
+
+    Attributes:
+        texts: Positions of texts a mark can take the place of.
+        rigid: Positions of what stays whole if anything of the exchange stays.
+        is_open: Whether something of it stays.
+    """
+
+    texts: tuple[int, ...]
+    rigid: tuple[int, ...]
+    is_open: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Item:
+    """Something that stays or goes: a text, a tool call with its result, or an unanswered turn."""
+
+    band: Band
+    priority: float
+    positions: tuple[int, ...]
+    tokens: int
+    place: _Place
+    forms: dict[int, Message] | None = None
+    needs: _Item | None = None
+    taken: bool = False
+
+
+class _Filling:
+    """Adds to what must stay what else fits, and says why."""
+
+    def __init__(
+        self,
+        kept: dict[int, Message],
+        candidates: Sequence[Candidate],
+        limits: Limits,
+        room: int,
+        why: dict[int, str],
+        count: Callable[[Message], int],
+    ) -> None:
+        self.kept = kept
+        self.changed: set[int] = set()
+        self.room = room
+        self._candidates = candidates
+        self._limits = limits
+        self._why = why
+        self._count = count
+        self._stub_tokens = count({"role": "assistant", "content": [{"text": STUB}]})
+
+    def fill(self, groups: Sequence[_Group]) -> None:
+        """Add by band, then by worth per token, then the newest first."""
+        exchanges_left = (self._limits.turns or len(groups)) - sum(group.parent is None and bool(group.required) for group in groups)
+        items = self._items(groups)
+        items.sort(key=lambda item: (-item.band, -item.priority, -item.positions[0]))
+        for item in items:
+            if not item.taken:
+                opens = not item.place.is_open
+                if opens and exchanges_left <= 0:
+                    self._why.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
+                elif self._take(item) and opens:
+                    exchanges_left -= 1
+        for item in items:
+            if not item.taken:
+                self._leave(item)
+
+    def _items(self, groups: Sequence[_Group]) -> list[_Item]:
+        items: list[_Item] = []
+        place = _Place((), ())
+        by_group: dict[_Group, _Item] = {}
+        age = -1
         for group in groups:
-            if group.band is not band or group.required:
+            if group.parent is None:
+                age += 1
+                place = self._place(group)
+                if not group.required:
+                    items += [self._text(at, age, place) for at in place.texts if not is_stub(self._candidates[at].message)]
+                    if place.rigid and not any(not is_stub(self._candidates[at].message) for at in place.texts):
+                        items.append(self._whole(group, place, age, None))
+            elif group.required:
                 continue
-            if group.parent is not None and group.parent not in staying:
-                reason = why[group.parent.positions[0]]
-            elif group.parent is None and exchanges_left <= 0:
-                reason = TOO_MANY_TURNS
-            elif group.tokens > room - added:
-                reason = NO_ROOM
+            elif group.is_cycle:
+                items += self._cycle(group, age, place)
             else:
-                reason = f"{band.name.lower()} band"
-                staying.add(group)
-                added += group.tokens
-                exchanges_left -= group.parent is None
-                kept.update((at, candidates[at].message) for at in group.positions)
-            why.update(dict.fromkeys(group.positions, reason))
-    return added
+                by_group[group] = item = self._whole(group, place, age, by_group.get(group.parent))
+                items.append(item)
+        return items
+
+    def _place(self, core: _Group) -> _Place:
+        if core.required:
+            return _Place((), (), is_open=True)
+        texts = tuple(at for at in core.positions if is_text(self._candidates[at].message))
+        return _Place(texts, tuple(at for at in core.positions if at not in texts))
+
+    def _text(self, at: int, age: int, place: _Place) -> _Item:
+        candidate = self._candidates[at]
+        worth = self._worth(candidate, age)
+        return _Item(self._limits.bands.of(candidate.score), priority(worth, candidate.tokens), (at,), candidate.tokens, place)
+
+    def _worth(self, candidate: Candidate, age: int) -> float:
+        weights, note = self._limits.weights, candidate.note
+        if note is None:
+            return weights.act * (candidate.score - 0.5)
+        worth = note.worth
+        if worth is None or note.worth_by is not weights:
+            worth = note.worth = sum(fixed_signals(note, weights).values())
+            note.worth_by = weights
+        if note.referenced:
+            worth += weights.referenced * math.log1p(len(note.referenced))
+        fresh = 0.5 ** (age / weights.half_life)
+        worth += weights.recency * fresh
+        if candidate.message["role"] == "assistant":
+            worth += self._limits.service * (weights.service + weights.fresh_service * fresh)
+        return worth
+
+    def _cycle(self, group: _Group, age: int, place: _Place) -> Iterator[_Item]:
+        """A call with the gist of its result, and the rest of the result."""
+        weights = self._limits.weights
+        worth = weights.act * (group.score - 0.5) + weights.tool + weights.fresh_tool * 0.5 ** (age / weights.half_life)
+        band = max(Band.MIDDLE, group.band)
+        gist = self._gist(group.positions[1]) if self._limits.may_shorten else None
+        if gist is None:
+            yield _Item(band, priority(worth, group.tokens), group.positions, group.tokens, place)
+            return
+        saved = self._candidates[group.positions[1]].tokens - gist[1]
+        short = group.tokens - saved
+        item = _Item(band, priority(worth, short), group.positions, short, place, {group.positions[1]: gist[0]})
+        yield item
+        yield _Item(band, priority(worth + weights.whole_result, saved), group.positions, saved, place, None, item)
+
+    def _gist(self, at: int) -> tuple[Message, int] | None:
+        candidate = self._candidates[at]
+        if candidate.note is None:
+            return None
+        if candidate.note.gist is None:
+            gist = gist_of(candidate.message, ())
+            candidate.note.gist = (gist, self._count(gist)) if gist is not None else (candidate.message, candidate.tokens)
+        gist, tokens = candidate.note.gist
+        return (gist, tokens) if tokens < candidate.tokens else None
+
+    def _whole(self, group: _Group, place: _Place, age: int, needs: _Item | None) -> _Item:
+        worth = max(self._worth(self._candidates[at], age) for at in group.positions)
+        tokens = 0 if group.parent is None else group.tokens
+        positions = () if group.parent is None else group.positions
+        return _Item(group.band, priority(worth, group.tokens), positions or group.positions[:1], tokens, place, None, needs)
+
+    def _take(self, item: _Item) -> bool:
+        """Keep an item, with what it needs, if it fits."""
+        chain = [item]
+        while (needs := chain[-1].needs) is not None and not needs.taken:
+            chain.append(needs)
+        cost = sum(self._cost(link) for link in chain)
+        if not item.place.is_open:
+            cost += sum(self._mark_tokens(at) for at in item.place.texts)
+            cost += sum(self._candidates[at].tokens for at in item.place.rigid)
+        if cost > self.room:
+            return False
+        self.room -= cost
+        if not item.place.is_open:
+            self._open(item.place)
+        for link in chain:
+            link.taken = True
+            for at in link.positions:
+                message = self._candidates[at].message
+                self.kept[at] = message if link.forms is None else link.forms.get(at, message)
+                self._why[at] = f"{link.band.name.lower()} band"
+                self.changed.discard(at)
+            if link.forms:
+                self.changed.update(link.forms)
+        return True
+
+    def _cost(self, item: _Item) -> int:
+        at = item.positions[0]
+        return item.tokens - (self._mark_tokens(at) if at in item.place.texts else 0)
+
+    def _mark_tokens(self, at: int) -> int:
+        return min(self._stub_tokens, self._candidates[at].tokens)
+
+    def _open(self, place: _Place) -> None:
+        place.is_open = True
+        for at in place.texts:
+            candidate = self._candidates[at]
+            small = candidate.tokens <= self._stub_tokens
+            self.kept[at] = candidate.message if small else stub_of(candidate.message)
+            self._why[at] = PLACE_KEPT
+            if not small:
+                self.changed.add(at)
+        for at in place.rigid:
+            self.kept[at] = self._candidates[at].message
+            self._why[at] = "in an exchange of which something stays"
+
+    def _leave(self, item: _Item) -> None:
+        for at in item.positions:
+            self._why.setdefault(at, NO_ROOM)
+        for at in (*item.place.texts, *item.place.rigid) if not item.place.is_open else ():
+            self._why.setdefault(at, NO_ROOM)
 
 
 # --- When what must stay is too much ----------------------------------------------------------------------------------------
@@ -236,9 +420,12 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
     alone are over the budget, the rest keeps a readable size and the result is over it.
     """
     others = dict.fromkeys(Band, 0)
+    spoken = 0
     for group in groups:
         others[group.band] += 0 if group.required else group.tokens
-    wanted = others[Band.HIGH] + (min(others[Band.MIDDLE], budget // 4) if shortener.tokens > budget else 0)
+        spoken += 0 if group.required else group.spoken
+    middle = others[Band.MIDDLE] if shortener.tokens > budget else min(others[Band.MIDDLE], spoken)
+    wanted = others[Band.HIGH] + min(middle, budget // 4)
     aim = max(budget // 2, budget - wanted)
     everything = list(shortener.messages)
     if not everything or shortener.tokens <= aim:

@@ -26,7 +26,7 @@ ENGLISH: tuple[Rule, ...] = (
             "love like enjoy adore hate dislike avoid detest collect despise loathe appreciate value dread",
             rf"\b(?:i|we)(?:'d)?{_ADVERBS} "
             rf"(?:love|like|enjoy|adore|hate|dislike|detest|collect|despise|loathe|value|dread){_THIS}"
-            r"(?= (?!.{0,40}\?\Z)\w{3,}| \w+ \w+)(?<!would like)(?<!'d like)|\bavoid(?:ing)?\b",
+            r"(?= (?!.{0,40}\?\Z)\w{3,}| \w+ \w+)(?<!would like)(?<!'d like)|\b(?:i|must|need to|to|can't|cannot)(?: \w+ly)? avoid(?:ing)?\b",
         ),
         (
             "fan into fond tired sick vegan vegetarian passionate fascinated interested intolerant afraid scared terrified"
@@ -81,7 +81,8 @@ ENGLISH: tuple[Rule, ...] = (
         (
             "no nope nah wait sorry oops hold hmm",
             r"\A(?:no|nope|nah|wait|sorry|oops|hold on|hmm,? no)\b[,.! ]"
-            r"(?! ?(?:thank|problem|worries|not (?:right )?(?:now|yet|today|just|at)|later|one|way|i(?:'m| am) (?:all )?(?:good|fine|set|done)"
+            r"(?! ?(?:thank|problem|worries|not (?:right )?(?:now|yet|today|just|at)|later|one|way|prob|but|doubt|matter|need|can|could|please|just"
+            r"|i(?:'m| am) (?:all )?(?:good|fine|set|done)|i (?:have|did|do|was|am|could|can|would)(?:n't| not)|i(?:'ve| have) (?:never|not)|(?:to hear|'bout|about|for (?:the|your))\b|it (?:does|is|was)n't"
             r"|(?:i (?:think|believe) )?(?:that|this|it)(?:'s| is| will be|'ll be| should be| will do)(?: (?:all|it|everything|okay|ok|fine)|\Z)))",
         ),
         (
@@ -97,9 +98,9 @@ ENGLISH: tuple[Rule, ...] = (
         ),
         (
             "other others else another alternative alternatives different",
-            r"\b(?:any(?:thing|one|where|body)?|some(?:thing|one|where)?|what|who|which|where|are there|is there|have|find|show|see|try|get|give|suggest"
-            r"|recommend|for|about|look at|want|like|the)(?: me)?(?: (?:a|an|any|some|are|is))?(?: \w+)? (?:else|others?|another|alternatives?|different)\b"
-            r"|\Aother\b|\Aanother\b|\Adifferent\b",
+            r"\A(?!.*\blet me know\b)[^\n]{0,40}\b(?:any(?:thing|one|where|body)?|some(?:thing|one|where)?|what|who|which|where|are there|is there|have|find|show|see|try|get|give|suggest"
+            r"|recommend|for|about|look at|want|like|the)(?: me)?(?: (?:a|an|any|some|are|is))?(?: \w+)? (?:else|others?|another|alternatives?|different)\b[^\n]{0,60}\Z"
+            r"|\A(?:another|different|other)\b[^\n]{0,60}\Z",
         ),
         ("actually instead", r"\A(?:\w+[,.! ]+){0,2}actually\b|\bactually,? (?:i|make|it|can|could|let)\b|\binstead\b"),
         (
