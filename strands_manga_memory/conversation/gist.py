@@ -55,6 +55,8 @@ def result_texts(message: Message) -> Iterator[str]:
 
 def _gist(result: Any, elsewhere: Collection[str]) -> dict[str, Any]:
     text = "\n".join(item["text"] if "text" in item else as_json(item["json"]) for item in result["content"] if "text" in item or "json" in item)
+    if text.lstrip()[:1] not in ("{", "["):
+        return {"toolResult": {**result, "content": [{"text": _ends(text)}]}}
     kept, size = [], 0
     for value in values(text):
         if value not in elsewhere:
@@ -64,6 +66,14 @@ def _gist(result: Any, elsewhere: Collection[str]) -> dict[str, Any]:
             kept.append(value)
     short = ", ".join(kept) + cut_marker(max(0, len(text) - size))
     return {"toolResult": {**result, "content": [{"text": short if len(short) < len(text) else text}]}}
+
+
+def _ends(text: str) -> str:
+    """Return the beginning and the end of prose."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    head, tail = _MOST_CHARACTERS * 3 // 4, _MOST_CHARACTERS // 4
+    return text[:head] + cut_marker(len(text) - head - tail) + text[-tail:]
 
 
 def _identity(message: Message) -> Any:

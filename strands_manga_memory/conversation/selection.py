@@ -305,7 +305,10 @@ class _Filling:
     def _text(self, at: int, age: int, place: _Place) -> _Item:
         candidate = self._candidates[at]
         worth = self._worth(candidate, age)
-        return _Item(self._limits.bands.of(candidate.score), priority(worth, candidate.tokens), (at,), candidate.tokens, place)
+        band = self._limits.bands.of(candidate.score)
+        if candidate.note is not None and candidate.note.answers:
+            band = max(band, Band.MIDDLE)  # "yes" to a question is more than a courtesy
+        return _Item(band, priority(worth, candidate.tokens), (at,), candidate.tokens, place)
 
     def _worth(self, candidate: Candidate, age: int) -> float:
         weights, note = self._limits.weights, candidate.note
@@ -434,6 +437,8 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
     floor = max(64, budget // 32)
     shortener.shorten("toolResult", everything[:-1], aim, floor)
     shortener.shorten("toolResult", everything[-1:], aim, floor)
+    for deeper in (floor // 2, floor // 4):
+        shortener.shorten("toolResult", everything[:-1], budget - min(spoken, budget // 4), max(_HARD_FLOOR, deeper))
     if shortener.tokens <= budget:
         return
     shortener.shorten("text", first, aim, floor)
