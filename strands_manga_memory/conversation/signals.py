@@ -59,10 +59,10 @@ class SignalWeights:
     new: float = 0.6
     referenced: float = 0.3
     recency: float = 1.0
-    fresh_service: float = 6.0
-    tool: float = -3.0
-    fresh_tool: float = 6.0
-    whole_result: float = -2.0
+    fresh_service: float = 6.5
+    tool: float = -2.5
+    fresh_tool: float = 7.0
+    whole_result: float = -1.0
     size: float = -1.0
     half_life: float = 3.0
 
