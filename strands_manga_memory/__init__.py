@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from strands_manga_memory.conversation import (
         BudgetPlan,
+        HistoryRecall,
         ImportanceScorer,
         ImportanceWeightedConversationManager,
         Summary,
@@ -62,6 +63,7 @@ __version__ = "0.1.0"
 _HOME = {
     "conversation": (
         "BudgetPlan",
+        "HistoryRecall",
         "ImportanceScorer",
         "ImportanceWeightedConversationManager",
         "Summary",
@@ -126,6 +128,7 @@ __all__ = [
     "DynamoDBTable",
     "GuardedMCPTools",
     "GuardedTool",
+    "HistoryRecall",
     "HotStore",
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",

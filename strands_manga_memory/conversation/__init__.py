@@ -1,5 +1,6 @@
 """What the model sees now: conversation managers, budgets, scoring, token counting, summaries, compaction."""
 
+from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.budget import BudgetPlan, budget_plan
 from strands_manga_memory.conversation.compaction import TieredCompactionConversationManager
 from strands_manga_memory.conversation.fates import MessageFate
@@ -18,14 +19,21 @@ from strands_manga_memory.conversation.stages import (
 from strands_manga_memory.conversation.summary import Segment, Summary
 from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.thresholds import Thresholds, thresholds
+from strands_manga_memory.conversation.recall import HistoryRecall
+from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.signals import SignalWeights
 from strands_manga_memory.conversation.tokens import EstimateCounter, TiktokenCounter, TokenCounter, default_counter
 from strands_manga_memory.conversation.verified import VerifiedSummarizingConversationManager
 
 __all__ = [
+    "Archived",
     "Bands",
+    "Bm25Retriever",
     "BudgetPlan",
     "Compaction",
     "EstimateCounter",
+    "HistoryRecall",
+    "Hit",
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",
     "ImportanceWeights",
@@ -41,6 +49,9 @@ __all__ = [
     "SummaryCache",
     "Thresholds",
     "TieredCompactionConversationManager",
+    "Retriever",
+    "RuleScorer",
+    "SignalWeights",
     "TiktokenCounter",
     "TokenCounter",
     "ToolResultCap",
