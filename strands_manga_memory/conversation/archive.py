@@ -80,8 +80,10 @@ class Bm25Retriever:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.executescript(
-            "CREATE TABLE IF NOT EXISTS message(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, speaker TEXT, text TEXT, at REAL);"
-            "CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(terms, content='', detail='column', tokenize='unicode61 remove_diacritics 0');"
+            "CREATE TABLE IF NOT EXISTS message(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, speaker TEXT, "
+            "text TEXT, at REAL);"
+            "CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(terms, content='', detail='column', tokenize='unicode61 "
+            "remove_diacritics 0');"
             "CREATE VIRTUAL TABLE IF NOT EXISTS frequency USING fts5vocab('word', 'row');"
         )
 
@@ -111,7 +113,8 @@ class Bm25Retriever:
                 return []
             rows = self._db.execute(
                 "SELECT m.number, m.id, m.speaker, m.text, m.at, -w.rank FROM"
-                " (SELECT rowid, rank FROM word WHERE word MATCH ? ORDER BY rank LIMIT ?) w JOIN message m ON m.number = w.rowid",
+                " (SELECT rowid, rank FROM word WHERE word MATCH ? ORDER BY rank LIMIT ?) w JOIN message m ON m.number = "
+                "w.rowid",
                 (" OR ".join(f'"{term}"' for term in chosen), limit),
             ).fetchall()
         return [Hit(number, Archived(id_, speaker, text, at), score) for number, id_, speaker, text, at, score in rows]

@@ -40,7 +40,7 @@ def gist_of(result: Message, elsewhere: Collection[str]) -> Message | None:
     if is_shortened(result):
         return None
     content: list[Any] = [_gist(block["toolResult"], elsewhere) for block in cast("list[Any]", result["content"])]
-    return {"role": result["role"], "content": content, **_identity(result)} if content else None
+    return cast("Message", {**result, "content": content})
 
 
 def result_texts(message: Message) -> Iterator[str]:
@@ -54,7 +54,11 @@ def result_texts(message: Message) -> Iterator[str]:
 
 
 def _gist(result: Any, elsewhere: Collection[str]) -> dict[str, Any]:
-    text = "\n".join(item["text"] if "text" in item else as_json(item["json"]) for item in result["content"] if "text" in item or "json" in item)
+    text = "\n".join(
+        item["text"] if "text" in item else as_json(item["json"])
+        for item in result["content"]
+        if "text" in item or "json" in item
+    )
     if text.lstrip()[:1] not in ("{", "["):
         return {"toolResult": {**result, "content": [{"text": _ends(text)}]}}
     kept, size = [], 0
@@ -74,7 +78,3 @@ def _ends(text: str) -> str:
         return text
     head, tail = _MOST_CHARACTERS * 3 // 4, _MOST_CHARACTERS // 4
     return text[:head] + cut_marker(len(text) - head - tail) + text[-tail:]
-
-
-def _identity(message: Message) -> Any:
-    return {"tracking_id": message["tracking_id"]} if message.get("tracking_id") else {}

@@ -34,7 +34,7 @@ from strands_manga_memory.conversation.requests import Requests, with_added, wit
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
 from strands_manga_memory.conversation.shortening import is_shortened
-from strands_manga_memory.conversation.signals import SignalWeights
+from strands_manga_memory.conversation.signals import SignalWeights, text_signals, tool_signals
 from strands_manga_memory.conversation.stubs import is_stub, joined
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, mended, tool_use_ids, turns
@@ -262,11 +262,27 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """Return what became of each message, of the history and of the last 1,000 dropped ones, in the order of speech."""
         messages = list(agent.messages)
         self._fates.see(messages)
-        why = self._choose(self._candidates(messages), self._budget).why
+        candidates = self._candidates(messages)
+        why = self._choose(candidates, self._budget).why
         return self._fates.in_order(
-            fate_of(message, self._notes(message), "shortened" if is_shortened(message) else "kept", why[at])
-            for at, message in enumerate(messages)
+            self._present(candidate, at, candidates, why[at]) for at, candidate in enumerate(candidates)
         )
+
+    def _present(self, candidate: Candidate, at: int, candidates: Sequence[Candidate], why: str) -> MessageFate:
+        """Return the fate of a message of the history."""
+        if is_stub(candidate.message):
+            return self._fates.marked(self._fate(candidate, at, candidates, "shortened", why))
+        return self._fate(candidate, at, candidates, "shortened" if is_shortened(candidate.message) else "kept", why)
+
+    def _fate(self, candidate: Candidate, at: int, candidates: Sequence[Candidate], fate: str, why: str) -> MessageFate:
+        note = self._notes(candidate.message)
+        age = sum(is_turn_start(later.message) for later in candidates[at + 1 :])
+        if note.act in ("tool_use", "tool_result"):
+            signals = tool_signals(note, age=age, weights=self.signals)
+        else:
+            service = self._notes.vocabulary.service if candidate.message["role"] == "assistant" else 0.0
+            signals = text_signals(note, is_service=service, age=age, weights=self.signals)
+        return fate_of(candidate.message, note, fate, why, signals)
 
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
@@ -356,8 +372,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
             return
         agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
         self._fates.see(history)
+        candidates = self._candidates(history)
         for at in gone[-REMEMBERED_DROPS:]:
-            self._fates.drop(history[at], self._notes(history[at]), choice.why[at])
+            self._fates.drop(self._fate(candidates[at], at, candidates, "dropped", choice.why[at]))
+        for at in choice.shortened:
+            if at < len(history) and is_stub(choice.kept[at]) and not is_stub(history[at]):
+                self._fates.mark(self._fate(candidates[at], at, candidates, "shortened", choice.why[at]))
         if left and self.on_evict is not None:
             try:
                 self.on_evict(left)

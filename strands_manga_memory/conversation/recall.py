@@ -9,7 +9,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,9 @@ class HistoryRecall(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Listen to the agent's messages, and stand in the way to the model."""
         if self._agent is not None:
-            raise ValueError("this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])")
+            raise ValueError(
+                "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
+            )
         self._agent = weakref.ref(agent)
         agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         agent.add_hook(self._added, MessageAddedEvent)
@@ -129,7 +131,9 @@ class HistoryRecall(Plugin):
                 try:
                     self.retriever.add(_archived_records(source()))
                 except Exception:
-                    logger.warning("the earlier history could not be read | recalling only what this process has seen", exc_info=True)
+                    logger.warning(
+                        "the earlier history could not be read | recalling only what this process has seen", exc_info=True
+                    )
             ready, self._pending = self._pending[: self._settled], self._pending[self._settled :]
             self._settled = 0
             if ready:
@@ -151,9 +155,7 @@ class HistoryRecall(Plugin):
             return context
         block: ContentBlock = {"text": f"\n\n{text}"}
         last: Message = {**messages[-1], "content": [*messages[-1]["content"], block]}
-        return context.replace(
-            messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1
-        )
+        return context.replace(messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
 
     @tool
     def search_history(self, query: str) -> str:
@@ -212,7 +214,7 @@ class HistoryRecall(Plugin):
 
     def _line(self, message: Archived) -> str:
         text = cut_text(message.text, self.max_tokens // _LARGEST_SHARE, self._tokens)
-        when = f" {datetime.fromtimestamp(message.at, timezone.utc):%m-%d %H:%M}" if message.at else ""
+        when = f" {datetime.fromtimestamp(message.at, UTC):%m-%d %H:%M}" if message.at else ""
         return f"[{message.speaker}{when}] " + escape(text, quote=False).replace("\n", "\n  ")
 
     def _tokens(self, text: str) -> int:
@@ -228,7 +230,9 @@ class HistoryRecall(Plugin):
 def _whole(messages: Iterable[Message]) -> frozenset[str]:
     """Return the ids of messages that are in the history as they were said."""
     return frozenset(
-        id_ for message in messages if (id_ := message.get("tracking_id")) and not is_stub(message) and not is_shortened(message)
+        id_
+        for message in messages
+        if (id_ := message.get("tracking_id")) and not is_stub(message) and not is_shortened(message)
     )
 
 

@@ -260,7 +260,9 @@ class _Filling:
 
     def fill(self, groups: Sequence[_Group]) -> None:
         """Add by band, then by worth per token, then the newest first."""
-        exchanges_left = (self._limits.turns or len(groups)) - sum(group.parent is None and bool(group.required) for group in groups)
+        exchanges_left = (self._limits.turns or len(groups)) - sum(
+            group.parent is None and bool(group.required) for group in groups
+        )
         items = self._items(groups)
         items.sort(key=lambda item: (-item.band, -item.priority, -item.positions[0]))
         for item in items:
@@ -320,7 +322,7 @@ class _Filling:
             note.worth_by = weights
         if note.referenced:
             worth += weights.referenced * math.log1p(len(note.referenced))
-        fresh = 0.5 ** (age / weights.half_life)
+        fresh: float = 0.5 ** (age / weights.half_life)
         worth += weights.recency * fresh
         if candidate.message["role"] == "assistant":
             worth += self._limits.service * (weights.service + weights.fresh_service * fresh)
@@ -437,7 +439,7 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
     floor = max(64, budget // 32)
     shortener.shorten("toolResult", everything[:-1], aim, floor)
     shortener.shorten("toolResult", everything[-1:], aim, floor)
-    for deeper in (floor // 2, floor // 4):
+    for deeper in (floor // 2, floor // 4) if spoken else ():  # the user's own words are worth more than old results
         shortener.shorten("toolResult", everything[:-1], budget - min(spoken, budget // 4), max(_HARD_FLOOR, deeper))
     if shortener.tokens <= budget:
         return

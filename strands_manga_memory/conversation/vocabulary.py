@@ -35,9 +35,10 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """How far the assistant serves, 1, or keeps company, 0: companions tell of themselves in 15 % of their messages or more.
+        """How far the assistant serves, 1, or keeps company, 0.
 
-        Of an assistant that has said little, service is assumed.
+        Companions tell of themselves in 15 % of their messages or more. Of an assistant that has said little, service is
+        assumed.
         """
         rate = self._telling / (self._texts + _PRIOR)
         return 1.0 - min(1.0, max(0.0, (rate - _SERVES) / (_KEEPS_COMPANY - _SERVES)))

@@ -42,3 +42,8 @@ class Rule:
 def rules(act: DialogueAct, role: str, *rows: tuple[str, str]) -> tuple[Rule, ...]:
     """Return the rules of one act: each row has the cues, separated by spaces, and the pattern."""
     return tuple(Rule(act, role, frozenset(cues.split()), re.compile(pattern)) for cues, pattern in rows)
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text, separated by spaces."""
+    return frozenset(text.split())

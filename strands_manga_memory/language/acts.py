@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language import acts_english, acts_japanese
-from strands_manga_memory.language.act_rules import DialogueAct, Rule
+from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts_english import ENGLISH
 from strands_manga_memory.language.acts_japanese import JAPANESE
 
@@ -44,7 +44,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Return a text as the rules read it: in lower case, plain apostrophes, contractions joined, the middle of a long one left out."""
+    """Return a text as the rules read it: lower case, plain apostrophes, contractions joined, a long one without its middle."""
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
@@ -62,5 +62,3 @@ def _by_rule(text: str, role: str, *, is_english: bool) -> DialogueAct | None:
         if not words.isdisjoint(rule.cues) and rule.pattern.search(text):
             return rule.act
     return None
-
-

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 import snowballstemmer
 
-_STOP = frozenset(
-    "a an the and or but if then so of to in on at for from by with about into over after before is are was were be been being am do"
-    " does did doing have has had having i me my mine we us our you your yours he him his she her hers it its they them their this"
-    " that these those what which who whom whose when where why how can could will would shall should may might must not no nor too"
-    " very just there here as than also any some all each s t don m re ve ll d now out up off again once more most other such only"
-    " own same".split()
+from strands_manga_memory.language.act_rules import words
+
+_STOP = words(
+    "a about after again all also am an and any are as at be been before being but by can could d did do does "
+    "doing don each for from had has have having he her here hers him his how i if in into is it its just ll m "
+    "may me might mine more most must my no nor not now of off on once only or other our out over own re s "
+    "same shall she should so some such t than that the their them then there these they this those to too up "
+    "us ve very was we were what when where which who whom whose why will with would you your yours"
 )
 _WORD = re.compile(r"[a-z0-9]+")
 _JAPANESE = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff]+")
@@ -102,7 +105,7 @@ def query_terms(text: str) -> list[str]:
 def _pairs(run: str) -> list[str]:
     """Return single kanji and pairs of neighbouring characters; a pair of hiragana alone says little and is left out."""
     found = [character for character in run if character >= "\u3400"]
-    for first, second in zip(run, run[1:], strict=False):
+    for first, second in pairwise(run):
         pair = first + second
         if not _HIRAGANA.match(pair):
             found.append(pair)

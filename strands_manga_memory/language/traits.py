@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from strands_manga_memory.language.act_rules import words
+
 _READ = 4_000
 """Of a longer text only so many characters are read."""
 
@@ -35,32 +37,38 @@ class Traits:
     words: frozenset[str] = frozenset()
 
 
-STOP_WORDS = frozenset(
-    "a an the and or but if then so of to in on at for from by with about into over after before is are was were be been being am do"
-    " does did doing done have has had having i me my mine we us our you your yours he him his she her hers it its they them their"
-    " this that these those what which who whom whose when where why how can could will would shall should may might must not no nor"
-    " too very just there here as than also any some all each s t don now out up off again once more most other such only own same"
-    " i'm i'd i'll i've it's that's don't didn't doesn't you're please yes ok okay thanks thank like need want would get good great"
-    " sure really well know let let's oh yeah wow hey hi hello got going go one lot".split()
+STOP_WORDS = words(
+    "a about after again all also am an and any are as at be been before being but by can could did didn't do "
+    "does doesn't doing don don't done each for from get go going good got great had has have having he hello "
+    "her here hers hey hi him his how i i'd i'll i'm i've if in into is it it's its just know let let's like "
+    "lot may me might mine more most must my need no nor not now of off oh ok okay on once one only or other "
+    "our out over own please really s same shall she should so some such sure t than thank thanks that that's "
+    "the their them then there these they this those to too up us very want was we well were what when where "
+    "which who whom whose why will with would wow yeah yes you you're your yours"
 )
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9'_-]*")
 _NUMBER = re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|first|second|third)\b")
 _NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
 _TIME = re.compile(
-    r"\b(?:today|tonight|tomorrow|yesterday|last|next|ago|weeks?|months?|years?|(?:mon|tues|wednes|thurs|fri|satur|sun)day|january"
+    r"\b(?:today|tonight|tomorrow|yesterday|last|next|ago|weeks?|months?|years?|(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+    r"|january"
     r"|february|march|april|may|june|july|august|september|october|november|december|morning|afternoon|evening|noon|[ap]m)\b"
 )
 _WANTS = re.compile(r"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){0,2} (?:need|want|like|looking|look|prefer|love|hate)\b")
 _TELLS = re.compile(
     r"\b(?:my|our) (?!pleasure|apolog|mistake|recommend|suggest|bad\b|records?|system|service)\w+"
-    r"|\b(?:i|we)(?:'ve|'m| am| have| had| was| were| just| also| really| finally| recently| even| actually| always| never| only"
-    r"| used to| love| can't)* (?:\w+ed|went|got|made|took|saw|bought|met|started|gave|had|did|been|won|was|were|tried|read|wrote"
+    r"|\b(?:i|we)(?:'ve|'m| am| have| had| was| were| just| also| really| finally| recently| even| actually| always| never"
+    r"| only"
+    r"| used to| love| can't)* (?:\w+ed|went|got|made|took|saw|bought|met|started|gave|had|did|been|won|was|were|tried|read"
+    r"|wrote"
     r"|heard|told|felt|grew|love|like|enjoy|hate|miss|came|ran|lost|ate|drove|spent|taught|learned|kept)\b"
 )
 _SERVES = re.compile(
-    r"\b(?:i|we)(?:'ve| have| had)? (?:found|discovered|booked|located|checked|confirmed|completed|reserved|retrieved|reviewed|scheduled"
-    r"|transferred|cancelled|canceled|updated|looked|searched|issued|processed|modified|selected|ordered|added|apologi[sz]ed?|made (?:the|a|your)"
+    r"\b(?:i|we)(?:'ve| have| had)? (?:found|discovered|booked|located|checked|confirmed|completed|reserved|retrieved"
+    r"|reviewed|scheduled"
+    r"|transferred|cancelled|canceled|updated|looked|searched|issued|processed|modified|selected|ordered|added"
+    r"|apologi[sz]ed?|made (?:the|a|your)"
     r"|got (?:you|a|\d|one|some)|need(?:ed)?|tried|was (?:able|unable|not able)|did|received|noted|understood|started)\b"
 )
 
@@ -68,10 +76,16 @@ _JA_TEXT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _JA_WORD = re.compile(r"[\u3400-\u9fff\u3005]+|[\u30a1-\u30fa\u30fc]{2,}|[a-z0-9]+")
 _JA_NUMBER = re.compile(r"[0-9０-９]|[一二三四五六七八九十百千万]+(?:つ|冊|巻|人|名|個|円|回|本|枚|歳|年|月|日|時)")
 _JA_NAME = re.compile(r"[「『][^」』]+[」』]|[\u30a1-\u30fa\u30fc]{3,}|[A-Z][A-Za-z]+")
-_JA_TIME = re.compile(r"今日|明日|明後日|昨日|一昨日|[今来先]週|[今来先]月|今年|来年|去年|昨年|曜|午前|午後|朝|夜|夕方|[0-9０-９一二三四五六七八九十](?:年|月|日|時|分)")
+_JA_TIME = re.compile(
+    r"今日|明日|明後日|昨日|一昨日|[今来先]週|[今来先]月|今年|来年|去年|昨年|曜|午前|午後|朝|夜|夕方"
+    r"|[0-9０-９一二三四五六七八九十](?:年|月|日|時|分)"
+)
 _JA_WANTS = re.compile(r"たい(?:です|の|と|ん|。|\Z)|ほしい|欲しい|探して|希望|必要|お願いし")
 _JA_ASKS = re.compile(r"(?:[?？]|か[。.]?|かな[。.]?|の[?？])\s*\Z")
-_JA_TELLS = re.compile(r"(?:私|わたし|僕|ぼく|俺|うち|自分)(?:の|は|も|が|に|と)|(?:好き|嫌い|苦手|ハマって|集めて|読んで|持って|住んで)(?:い|る|ます|です|な)")
+_JA_TELLS = re.compile(
+    r"(?:私|わたし|僕|ぼく|俺|うち|自分)(?:の|は|も|が|に|と)|(?:好き|嫌い|苦手|ハマって|集めて|読んで|持って|住んで)(?:い"
+    r"|る|ます|です|な)"
+)
 
 
 def traits(text: str) -> Traits:
