@@ -82,7 +82,7 @@ class Bm25Retriever:
         self._db.executescript(
             "CREATE TABLE IF NOT EXISTS message(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, speaker TEXT, "
             "text TEXT, at REAL);"
-            "CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(terms, content='', detail='column', tokenize='unicode61 "
+            "CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(terms, content='', tokenize='unicode61 "
             "remove_diacritics 0');"
             "CREATE VIRTUAL TABLE IF NOT EXISTS frequency USING fts5vocab('word', 'row');"
         )

@@ -26,7 +26,6 @@ from strands_manga_memory.conversation.shortening import cut_text, is_shortened
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, tool_result_ids
-from strands_manga_memory.language.traits import traits
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -40,6 +39,8 @@ _NEIGHBOUR = {1: 0.5, 2: 0.2}
 
 _QUESTION = 0.7
 """A question seldom answers one."""
+
+_ASKS = ("?", "？", "か", "か。")
 
 _CANDIDATES = 200
 _LARGEST_SHARE = 4
@@ -196,7 +197,7 @@ class HistoryRecall(Plugin):
         score = scores.get(number, 0.0)
         for away, share in _NEIGHBOUR.items():
             score += share * (scores.get(number - away, 0.0) + scores.get(number + away, 0.0))
-        return score * (_QUESTION if traits(message.text).asks else 1.0)
+        return score * (_QUESTION if message.text.rstrip().endswith(_ASKS) else 1.0)
 
     def _rendered(self, hits: Sequence[Hit]) -> str:
         """Return the quotes that fit the budget, in the order of speech; an empty text if there are none."""
