@@ -110,9 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
     parser.add_argument("--kit", type=Path, metavar="FOLDER", help="retention: folder of the benchmark kit")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE.png", help="retention: also draw recall against budget (needs --kit)"
-    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="retention: draw recall against budget too (needs --kit)")
     options = parser.parse_args(arguments)
     if options.kit is not None:
         retention = _module("retention")

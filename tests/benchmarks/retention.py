@@ -110,13 +110,13 @@ def _measure(weights: dict[str, float]) -> dict[str, float]:
 
 
 def _plot(path: Path) -> None:
-    import matplotlib.pyplot as plot  # type: ignore[import-not-found]
+    import matplotlib.pyplot as plt  # type: ignore[import-not-found]
 
     budgets = [1_024, 2_048, 4_096, 8_192]
     names = ("fifo", "user-first", "shortest", "tfidf", "hybrid")
     os.environ[_WEIGHTS] = "{}"
     found = _bench({**{name: name for name in names}, "ours": ("manager", "tests.benchmarks.retention:manager")}, budgets)
-    figure, axes = plot.subplots(1, len(_SETS), figsize=(4 * len(_SETS), 4), sharey=True)
+    figure, axes = plt.subplots(1, len(_SETS), figsize=(4 * len(_SETS), 4), sharey=True)
     for axis, name in zip(axes, _SETS, strict=True):
         for policy in (*names, "ours"):
             recalls = [found[name][str(budget)][policy]["recall"][0] for budget in budgets]
