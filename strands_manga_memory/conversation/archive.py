@@ -11,7 +11,7 @@ from typing import Protocol
 from strands_manga_memory.language.terms import query_terms, terms
 
 _MOST_TERMS = 24
-_MOST_POSTINGS = 6_000
+_MOST_POSTINGS = 2_500
 
 
 @dataclass(frozen=True, slots=True)

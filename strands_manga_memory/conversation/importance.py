@@ -264,25 +264,23 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._fates.see(messages)
         candidates = self._candidates(messages)
         why = self._choose(candidates, self._budget).why
-        return self._fates.in_order(
-            self._present(candidate, at, candidates, why[at]) for at, candidate in enumerate(candidates)
-        )
+        ages = _ages(messages)
+        return self._fates.in_order(self._present(each, ages[at], why[at]) for at, each in enumerate(candidates))
 
-    def _present(self, candidate: Candidate, at: int, candidates: Sequence[Candidate], why: str) -> MessageFate:
+    def _present(self, candidate: Candidate, age: int, why: str) -> MessageFate:
         """Return the fate of a message of the history."""
         if is_stub(candidate.message):
-            return self._fates.marked(self._fate(candidate, at, candidates, "shortened", why))
-        return self._fate(candidate, at, candidates, "shortened" if is_shortened(candidate.message) else "kept", why)
+            return self._fates.marked(self._fate(candidate.message, age, "shortened", why))
+        return self._fate(candidate.message, age, "shortened" if is_shortened(candidate.message) else "kept", why)
 
-    def _fate(self, candidate: Candidate, at: int, candidates: Sequence[Candidate], fate: str, why: str) -> MessageFate:
-        note = self._notes(candidate.message)
-        age = sum(is_turn_start(later.message) for later in candidates[at + 1 :])
+    def _fate(self, message: Message, age: int, fate: str, why: str) -> MessageFate:
+        note = self._notes(message)
         if note.act in ("tool_use", "tool_result"):
             signals = tool_signals(note, age=age, weights=self.signals)
         else:
-            service = self._notes.vocabulary.service if candidate.message["role"] == "assistant" else 0.0
+            service = self._notes.vocabulary.service if message["role"] == "assistant" else 0.0
             signals = text_signals(note, is_service=service, age=age, weights=self.signals)
-        return fate_of(candidate.message, note, fate, why, signals)
+        return fate_of(message, note, fate, why, signals)
 
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
@@ -372,12 +370,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
             return
         agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
         self._fates.see(history)
-        candidates = self._candidates(history)
+        ages = _ages(history)
         for at in gone[-REMEMBERED_DROPS:]:
-            self._fates.drop(self._fate(candidates[at], at, candidates, "dropped", choice.why[at]))
+            self._fates.drop(self._fate(history[at], ages[at], "dropped", choice.why[at]))
         for at in choice.shortened:
             if at < len(history) and is_stub(choice.kept[at]) and not is_stub(history[at]):
-                self._fates.mark(self._fate(candidates[at], at, candidates, "shortened", choice.why[at]))
+                self._fates.mark(self._fate(history[at], ages[at], "shortened", choice.why[at]))
         if left and self.on_evict is not None:
             try:
                 self.on_evict(left)
@@ -390,6 +388,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
             found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
             first = found[0] if len(found) > 1 else ()
             self._first_turn = frozenset(id_ for at in first if (id_ := messages[at].get("tracking_id")))
+
+
+def _ages(messages: Sequence[Message]) -> list[int]:
+    """Return for each message how many turns began after it."""
+    began = list(itertools.accumulate((is_turn_start(message) for message in reversed(messages)), initial=0))
+    return began[-2::-1]
 
 
 def _ensure_ids(messages: list[Message]) -> None:

@@ -72,13 +72,6 @@ class Ledger(Generic[_Measure]):
     def __contains__(self, message: Message) -> bool:
         return (message.get("tracking_id"), content_fingerprint(message)) in self._measured
 
-    def forget(self, message: Message) -> None:
-        """Drop what is known of one message."""
-        content = content_fingerprint(message)
-        with self._lock:
-            self._measured.pop((message.get("tracking_id"), content), None)
-            self._measured.pop((None, content), None)
-
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Drop what is known of every other message."""
         keep = [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]

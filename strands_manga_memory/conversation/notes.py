@@ -104,10 +104,6 @@ class Notes:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def rescore(self, message: Message) -> None:
-        """Forget what a message is worth, because its scorer knows better now."""
-        self._notes.forget(message)
-
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Drop what is known of every other message."""
         keep = list(messages)

@@ -42,7 +42,7 @@ _QUESTION = 0.7
 
 _ASKS = ("?", "？", "か", "か。")
 
-_CANDIDATES = 200
+_CANDIDATES = 150
 _LARGEST_SHARE = 4
 _TOOL_CHARACTERS = 2_000
 

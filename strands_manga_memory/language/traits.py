@@ -48,13 +48,16 @@ STOP_WORDS = words(
 )
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9'_-]*")
-_NUMBER = re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|first|second|third)\b")
+_DIGIT = re.compile(r"\d")
+_NUMBERS = words("one two three four five six seven eight nine ten first second third")
+_SELF = words("i i'd i'll i'm i've my our we we'd we'll we're we've")
 _NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
-_TIME = re.compile(
-    r"\b(?:today|tonight|tomorrow|yesterday|last|next|ago|weeks?|months?|years?|(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-    r"|january"
-    r"|february|march|april|may|june|july|august|september|october|november|december|morning|afternoon|evening|noon|[ap]m)\b"
+_TIMES = words(
+    "today tonight tomorrow yesterday last next ago week weeks month months year years monday tuesday wednesday thursday friday"
+    " saturday sunday january february march april may june july august september october november december morning afternoon"
+    " evening noon am pm"
 )
+_CLOCK = re.compile(r"\d[ap]m\b")
 _WANTS = re.compile(r"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){0,2} (?:need|want|like|looking|look|prefer|love|hate)\b")
 _TELLS = re.compile(
     r"\b(?:my|our) (?!pleasure|apolog|mistake|recommend|suggest|bad\b|records?|system|service)\w+"
@@ -102,12 +105,14 @@ def traits(text: str) -> Traits:
             tells=_JA_TELLS.search(text) is not None,
             words=frozenset(_JA_WORD.findall(low)) - STOP_WORDS,
         )
+    said = frozenset(_WORD.findall(low))
+    speaks_of_self = not _SELF.isdisjoint(said)
     return Traits(
-        number=_NUMBER.search(low) is not None,
+        number=_DIGIT.search(low) is not None or not _NUMBERS.isdisjoint(said),
         names=len(_NAME.findall(text)),
-        time=_TIME.search(low) is not None,
-        wants=_WANTS.search(low) is not None,
+        time=not _TIMES.isdisjoint(said) or _CLOCK.search(low) is not None,
+        wants=speaks_of_self and _WANTS.search(low) is not None,
         asks=low.endswith("?"),
-        tells=_TELLS.search(low) is not None and not _SERVES.search(low),
-        words=frozenset(_WORD.findall(low)) - STOP_WORDS,
+        tells=speaks_of_self and _TELLS.search(low) is not None and not _SERVES.search(low),
+        words=said - STOP_WORDS,
     )
