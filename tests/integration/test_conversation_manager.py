@@ -338,7 +338,7 @@ def test_a_log_from_before_tracking_ids_is_trimmed_and_restored(tmp_path: Path) 
     agent = agent_of("file", tmp_path)
     assert len(agent.messages) == 24
     agent("and on")
-    assert len(agent.messages) < 24
+    assert len(without_stubs(agent.messages)) < 24
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
 
 
