@@ -6,7 +6,9 @@ from strands_manga_memory.conversation.compaction import TieredCompactionConvers
 from strands_manga_memory.conversation.fates import MessageFate
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.model_slots import ModelSlotExtractor
+from strands_manga_memory.conversation.recall import HistoryRecall
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.signals import SignalWeights
 from strands_manga_memory.conversation.stages import (
     Compaction,
     MicroCompaction,
@@ -19,9 +21,6 @@ from strands_manga_memory.conversation.stages import (
 from strands_manga_memory.conversation.summary import Segment, Summary
 from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.thresholds import Thresholds, thresholds
-from strands_manga_memory.conversation.recall import HistoryRecall
-from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.signals import SignalWeights
 from strands_manga_memory.conversation.tokens import EstimateCounter, TiktokenCounter, TokenCounter, default_counter
 from strands_manga_memory.conversation.verified import VerifiedSummarizingConversationManager
 
@@ -41,17 +40,16 @@ __all__ = [
     "MicroCompaction",
     "ModelSlotExtractor",
     "Reactive",
+    "Retriever",
     "RuleScorer",
     "Segment",
+    "SignalWeights",
     "Snip",
     "Stage",
     "Summary",
     "SummaryCache",
     "Thresholds",
     "TieredCompactionConversationManager",
-    "Retriever",
-    "RuleScorer",
-    "SignalWeights",
     "TiktokenCounter",
     "TokenCounter",
     "ToolResultCap",

@@ -297,10 +297,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
         """Return what of a history stays within a budget, by importance, shortened where it must; nothing is changed."""
-        candidates = self._candidates(messages)
         if self.tokens(messages) <= max_tokens:
             return list(messages)
-        return list(self._choose(candidates, self._calibration.budget(max_tokens)).kept.values())
+        return list(self._choose(self._candidates(messages), self._calibration.budget(max_tokens)).kept.values())
 
     # --- Keeping the budget -------------------------------------------------------------------------------------------------
 
@@ -339,10 +338,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         notes = self._notes.read(messages)
         return [Candidate(message, note.tokens, note.score, note) for message, note in zip(messages, notes, strict=True)]
 
-    def _is_over(self, candidates: Sequence[Candidate]) -> bool:
-        if sum(candidate.tokens for candidate in candidates) > self._calibration.budget(max(self.max_tokens, self.grow_to)):
     def _is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        if tokens > self._budget:
+        if tokens > self._calibration.budget(max(self.max_tokens, self.grow_to)):
             return True
         return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
 

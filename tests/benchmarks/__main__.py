@@ -14,8 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "summaries", "breaker"]
-NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "retention"]
+NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "retention", "summaries", "breaker"]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
