@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _NEXT = 8
 """So many messages are looked at for words that refer back to one."""
 
+_READ_CLOSELY = 1_000
+"""Of a longer history that comes all at once, older messages are read closely only if their score is above average."""
+
 _NO_TRAITS = Traits()
 
 
@@ -76,8 +79,10 @@ class Notes:
         self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
         self._history = history
         self._takes_history = _takes_history(scorer)
+        self._average = ImportanceWeights().unmatched
         self._previous: Note | None = None
         self._recent: deque[Note] = deque(maxlen=_NEXT)
+        self._skims = False
         self._warned = False
 
     def total(self, messages: Iterable[Message]) -> int:
@@ -85,13 +90,20 @@ class Notes:
         return sum(map(self.tokens, messages))
 
     def read(self, messages: Sequence[Message]) -> list[Note]:
-        """Return the notes of a history; of messages not seen before they are taken now, in order."""
+        """Return the notes of a history; of messages not seen before they are taken now, in order.
+
+        Of a history of more than 1,000 messages that were not seen before the older ones are only skimmed: what is no
+        preference, correction, condition or the like has no traits, and its words are not learned.
+        """
         self._previous = None
+        closely_from = len(messages) - _READ_CLOSELY
         found = []
-        for message in messages:
+        for at, message in enumerate(messages):
+            self._skims = at < closely_from
             note = self._notes(message)
             self._previous = note
             found.append(note)
+        self._skims = False
         return found
 
     def __call__(self, message: Message) -> Note:
@@ -113,7 +125,7 @@ class Notes:
     def _note(self, message: Message) -> Note:
         act = message_act(message)
         note = Note(self.tokens(message), self._score(message, act), act)
-        if is_stub(message):
+        if is_stub(message) or (self._skims and note.score <= self._average):
             return note
         previous = self._previous
         if act in ("tool_use", "tool_result"):

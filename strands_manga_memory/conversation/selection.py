@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from strands.types.content import Message
 
@@ -28,13 +29,13 @@ CURRENT_TURN = "current turn"
 PINNED = "pinned, or in the exchange of a pinned message"
 NO_ROOM = "no room in the budget"
 TOO_MANY_TURNS = "over the cap in turns"
+_IN_BAND = {band: f"{band.name.lower()} band" for band in Band}
 PLACE_KEPT = "left out, a mark keeps its place"
 
 _HARD_FLOOR = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A message and what is known about it."""
 
     message: Message
@@ -124,8 +125,8 @@ def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
 
 def is_pinned(message: Message) -> bool:
     """Whether the message carries Strands' pin, ``metadata.custom.pinned``."""
-    custom = (message.get("metadata") or {}).get("custom") or {}
-    return custom.get("pinned") is True
+    metadata = message.get("metadata")
+    return bool(metadata) and ((metadata or {}).get("custom") or {}).get("pinned") is True
 
 
 # --- What stays or goes as one ----------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def _groups(candidates: Sequence[Candidate], bands: Bands, first_turn: Collectio
     found: list[_Group] = []
     current = True
     for exchange in reversed(exchanges([candidate.message for candidate in candidates])):
-        groups = list(_of_exchange(exchange, candidates, bands))
+        groups = _of_exchange(exchange, candidates, bands)
         core = groups[0]
         for group in groups:
             if current and (group is core or group.is_cycle):
@@ -180,32 +181,37 @@ def _first_positions(candidates: Sequence[Candidate], ids: Collection[str]) -> I
             yield at
 
 
-def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Bands) -> Iterator[_Group]:
+def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Bands) -> list[_Group]:
     """The groups of one exchange: its core, its cycles, and the unanswered turns before it, the newest first.
 
     A parent is worth at least as much as its children, so that it is chosen before them. An unanswered turn stays only if all
     that follows it does: two user messages that did not meet before would meet otherwise.
     """
-
-    def group(positions: tuple[int, ...], parent: _Group | None, *, is_cycle: bool = False) -> _Group:
-        tokens, score, spoken = 0, 0.0, 0
-        for at in positions:
-            tokens += candidates[at].tokens
-            score = max(score, candidates[at].score)
-            if is_turn_start(candidates[at].message):
-                spoken += candidates[at].tokens
-        return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle, spoken)
-
-    core = group(exchange.core, None)
-    cycles = [group(positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
+    core = _group(candidates, exchange.core, None)
+    cycles = [_group(candidates, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
     waiting = core
-    unanswered = [waiting := group(positions, waiting) for positions in reversed(exchange.unanswered)]
+    unanswered = [waiting := _group(candidates, positions, waiting) for positions in reversed(exchange.unanswered)]
     for child in (*cycles, *reversed(unanswered)):
         parent = child.parent or core
         parent.score = max(parent.score, child.score)
-    for each in (core, *cycles, *unanswered):
+    groups = [core, *cycles, *unanswered]
+    for each in groups:
         each.band = bands.of(each.score)
-        yield each
+    return groups
+
+
+def _group(
+    candidates: Sequence[Candidate], positions: tuple[int, ...], parent: _Group | None, *, is_cycle: bool = False
+) -> _Group:
+    tokens, score, spoken = 0, 0.0, 0
+    for at in positions:
+        message, size, worth, _ = candidates[at]
+        tokens += size
+        if worth > score:
+            score = worth
+        if is_turn_start(message):
+            spoken += size
+    return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle, spoken)
 
 
 @dataclass(eq=False, slots=True)
@@ -301,8 +307,10 @@ class _Filling:
     def _place(self, core: _Group) -> _Place:
         if core.required:
             return _Place((), (), is_open=True)
-        texts = tuple(at for at in core.positions if is_text(self._candidates[at].message))
-        return _Place(texts, tuple(at for at in core.positions if at not in texts))
+        texts, rigid = [], []
+        for at in core.positions:
+            (texts if is_text(self._candidates[at].message) else rigid).append(at)
+        return _Place(tuple(texts), tuple(rigid))
 
     def _text(self, at: int, age: int, place: _Place) -> _Item:
         candidate = self._candidates[at]
@@ -361,13 +369,18 @@ class _Filling:
 
     def _take(self, item: _Item) -> bool:
         """Keep an item, with what it needs, if it fits."""
+        cost = self._cost(item)
+        if cost > self.room:
+            return False
         chain = [item]
         while (needs := chain[-1].needs) is not None and not needs.taken:
             chain.append(needs)
-        cost = sum(self._cost(link) for link in chain)
+            cost += self._cost(needs)
         if not item.place.is_open:
-            cost += sum(self._mark_tokens(at) for at in item.place.texts)
-            cost += sum(self._candidates[at].tokens for at in item.place.rigid)
+            for at in item.place.texts:
+                cost += self._mark_tokens(at)
+            for at in item.place.rigid:
+                cost += self._candidates[at].tokens
         if cost > self.room:
             return False
         self.room -= cost
@@ -378,7 +391,7 @@ class _Filling:
             for at in link.positions:
                 message = self._candidates[at].message
                 self.kept[at] = message if link.forms is None else link.forms.get(at, message)
-                self._why[at] = f"{link.band.name.lower()} band"
+                self._why[at] = _IN_BAND[link.band]
                 self.changed.discard(at)
             if link.forms:
                 self.changed.update(link.forms)
@@ -389,7 +402,8 @@ class _Filling:
         return item.tokens - (self._mark_tokens(at) if at in item.place.texts else 0)
 
     def _mark_tokens(self, at: int) -> int:
-        return min(self._stub_tokens, self._candidates[at].tokens)
+        tokens = self._candidates[at].tokens
+        return tokens if tokens < self._stub_tokens else self._stub_tokens
 
     def _open(self, place: _Place) -> None:
         place.is_open = True

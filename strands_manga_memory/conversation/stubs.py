@@ -26,7 +26,10 @@ def is_stub(message: Message) -> bool:
 
 def is_text(message: Message) -> bool:
     """Whether the message is nothing but text, so that a mark can take its place."""
-    return bool(message["content"]) and all(len(block) == 1 and "text" in block for block in message["content"])
+    for block in message["content"]:
+        if len(block) != 1 or "text" not in block:
+            return False
+    return bool(message["content"])
 
 
 def joined(messages: list[Message]) -> list[Message]:
@@ -39,13 +42,15 @@ def joined(messages: list[Message]) -> list[Message]:
         return messages
     out: list[Message] = []
     pending: Message | None = None
+    last = len(messages) - 1
     for at, message in enumerate(messages):
-        if is_stub(message) and 0 < at < len(messages) - 1 and pending is None and is_text(out[-1]):
+        stub = is_stub(message)
+        if stub and pending is None and 0 < at < last and is_text(out[-1]):
             pending = message
             continue
         if pending is not None:
             if message["role"] == out[-1]["role"] and is_text(message):
-                if not is_stub(message):
+                if not stub:
                     out[-1] = {**out[-1], "content": [*out[-1]["content"], *message["content"]]}
                 pending = None
                 continue

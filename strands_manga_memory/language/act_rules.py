@@ -31,19 +31,21 @@ class Rule:
         cues: At least one of them must be in the text (as a word in English, anywhere in Japanese) before ``pattern`` is
             tried. They only save time.
         pattern: Searched in the text in lower case.
+        also: If given, one of these words must be in an English text as well; ``0`` stands for any digit. To save time too.
     """
 
     act: DialogueAct
     role: str
     cues: frozenset[str]
     pattern: re.Pattern[str]
+    also: frozenset[str] = frozenset()
 
 
-def rules(act: DialogueAct, role: str, *rows: tuple[str, str]) -> tuple[Rule, ...]:
-    """Return the rules of one act: each row has the cues, separated by spaces, and the pattern."""
-    return tuple(Rule(act, role, frozenset(cues.split()), re.compile(pattern)) for cues, pattern in rows)
+def rules(act: DialogueAct, role: str, *rows: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return the rules of one act: each row has the cues, separated by spaces, the pattern, and perhaps words ``also`` needed."""
+    return tuple(Rule(act, role, words(cues), re.compile(pattern), words(*also)) for cues, pattern, *also in rows)
 
 
-def words(text: str) -> frozenset[str]:
+def words(text: str = "") -> frozenset[str]:
     """Return the words of a text, separated by spaces."""
     return frozenset(text.split())

@@ -15,7 +15,10 @@ from strands_manga_memory.language.acts_japanese import JAPANESE
 
 _ENGLISH_RULES = {role: tuple(rule for rule in ENGLISH if rule.role == role) for role in ("user", "assistant")}
 _JAPANESE_RULES = {role: tuple(rule for rule in JAPANESE if rule.role == role) for role in ("user", "assistant")}
-_ENGLISH_CUES = {role: frozenset[str]().union(*(rule.cues for rule in rules)) for role, rules in _ENGLISH_RULES.items()}
+_ENGLISH_CUES = {
+    role: frozenset[str]().union(*(rule.cues | rule.also for rule in rules)) for role, rules in _ENGLISH_RULES.items()
+}
+_DIGIT = re.compile("[0-9]")
 _NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "'"}
 _APART = re.compile(r" +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 
@@ -58,7 +61,11 @@ def _by_rule(text: str, role: str, *, is_english: bool) -> DialogueAct | None:
             if any(cue in text for cue in rule.cues) and rule.pattern.search(text):
                 return rule.act
     words = _ENGLISH_CUES.get(role, frozenset()).intersection(text.translate(_NOT_IN_WORDS).split())
+    if words and _DIGIT.search(text):
+        words |= {"0"}
     for rule in _ENGLISH_RULES.get(role, ()) if words else ():
-        if not words.isdisjoint(rule.cues) and rule.pattern.search(text):
+        if words.isdisjoint(rule.cues) or (rule.also and words.isdisjoint(rule.also)):
+            continue
+        if rule.pattern.search(text):
             return rule.act
     return None

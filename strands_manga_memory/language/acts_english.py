@@ -26,12 +26,13 @@ ENGLISH: tuple[Rule, ...] = (
             r"\bmy (?:\w+ )?(?:\w+ )?favou?rites?\b|\bfavou?rites? (?:of mine|for me)\b|\b(?:i|we) favou?r\b",
         ),
         (
-            "love like enjoy adore hate dislike avoid detest collect despise loathe appreciate value dread",
+            "love like enjoy adore hate dislike detest collect despise loathe appreciate value dread",
             rf"\b(?:i|we)(?:'d)?{_ADVERBS} "
             rf"(?:love|like|enjoy|adore|hate|dislike|detest|collect|despise|loathe|value|dread){_THIS}"
-            r"(?= (?!.{0,40}\?\Z)\w{3,}| \w+ \w+)(?<!would like)(?<!'d like)|\b(?:i|must|need to|to|can't"
-            r"|cannot)(?: \w+ly)? avoid(?:ing)?\b",
+            r"(?= (?!.{0,40}\?\Z)\w{3,}| \w+ \w+)(?<!would like)(?<!'d like)",
+            "i i'd we we'd",
         ),
+        ("avoid avoiding", r"\b(?:i|must|need to|to|can't|cannot)(?: \w+ly)? avoid(?:ing)?\b"),
         (
             "fan into fond tired sick vegan vegetarian passionate fascinated interested intolerant afraid scared terrified"
             " uncomfortable sensitive averse drawn hesitant wary skeptical claustrophobic pescatarian minimalist introvert",
@@ -59,12 +60,14 @@ ENGLISH: tuple[Rule, ...] = (
             r"\bi (?:always|never|usually|mostly|only|exclusively|strictly|primarily|typically|rarely) "
             r"(?:read|buy|want|use|watch|eat|choose|pick|wear|drink|listen|shop|travel|consume|purchase|work out|stay|play"
             r"|adhere|book|dine|order|adopt)\b",
+            "i",
         ),
         (
             "eat drink wear consume watch tolerate support trust stand believe handle",
             r"\bi (?:(?:strictly|absolutely|simply|personally|generally) )?(?:don't|do not|cannot|can't|won't|will not"
             r"|refuse to) (?:eat|drink|wear|consume|watch|tolerate|support"
             r"|stand|believe in|handle|trust) (?!it\b|that\b|this\b|you\b|any ?more|so\b|him\b|her\b|them\b)\w+",
+            "i",
         ),
         (
             "find",
@@ -107,11 +110,11 @@ ENGLISH: tuple[Rule, ...] = (
             r"|everything|okay|ok|fine)|\Z)))",
         ),
         (
-            "meant mean said asked not scratch correction thought misunderstood misunderstand",
-            r"\bi (?:actually )?(?:meant|mean|said|asked for)\b|\bnot what i\b|\bscratch that\b|\bcorrection\b"
-            r"|\bon second thought\b|\bmisunderst(?:and|ood)\b"
-            r"|\b(?:that|it|this)(?:'s| is| was) not (?:right|correct|what|the)\b",
+            "scratch correction thought misunderstood misunderstand",
+            r"\bscratch that\b|\bcorrection\b|\bon second thought\b|\bmisunderst(?:and|ood)\b",
         ),
+        ("meant mean said asked", r"\bi (?:actually )?(?:meant|mean|said|asked for)\b", "i"),
+        ("not", r"\bnot what i\b|\b(?:that|it|this)(?:'s| is| was) not (?:right|correct|what|the)\b"),
         (
             "wrong incorrect mistake mistaken",
             r"\b(?:that|it|this)(?:'s| is| was) (?:wrong|incorrect|a mistake|the wrong)\b"
@@ -161,6 +164,9 @@ ENGLISH: tuple[Rule, ...] = (
             r"|april|june|july|august|september|october|november|december))\b"
             r"|\b(?:at|by|after|before|around|until) \d{1,2}(?::\d\d| ?[ap]\.?m)\b|\bin the (?:north|south|east|west"
             r"|cent(?:re|er))\b|\b(?:cheap|expensive|moderate)(?:ly)?\b",
+            "0 one two three four five six seven eight nine ten myself just monday tuesday wednesday thursday friday saturday"
+            " sunday january february march april may june july august september october november december north south east"
+            " west centre center cheap cheaply expensive expensively moderate moderately",
         ),
     ),
     *rules(
