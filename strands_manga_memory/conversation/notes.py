@@ -7,7 +7,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from strands.types.content import Message
@@ -53,7 +53,7 @@ class Note:
     traits: Traits = _NO_TRAITS
     answers: bool = False
     new: int = 0
-    referenced: set[str] = field(default_factory=set)
+    referenced: frozenset[str] = frozenset()
     worth: float | None = None
     worth_by: Any = None
     gist: tuple[Message, int] | None = None

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.turns import tool_result_ids, tool_use_ids
 from strands_manga_memory.language import dialogue_act
 
 
@@ -102,9 +101,10 @@ class RuleScorer:
 
 def message_act(message: Message) -> str:
     """Return what a message does: ``"tool_use"``, ``"tool_result"`` or the value of a ``DialogueAct``."""
-    if tool_result_ids(message):
+    kinds = {kind for block in message["content"] for kind in block}
+    if "toolResult" in kinds:
         return "tool_result"
-    if tool_use_ids(message):
+    if "toolUse" in kinds:
         return "tool_use"
     return dialogue_act(message_text(message), message["role"]).value
 

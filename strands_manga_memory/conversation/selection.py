@@ -278,9 +278,8 @@ class _Filling:
                     self._why.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
                 elif self._take(item) and opens:
                     exchanges_left -= 1
-        for item in items:
-            if not item.taken:
-                self._leave(item)
+        for at in range(len(self._candidates)):
+            self._why.setdefault(at, NO_ROOM)
 
     def _items(self, groups: Sequence[_Group]) -> list[_Item]:
         items: list[_Item] = []
@@ -307,7 +306,8 @@ class _Filling:
     def _place(self, core: _Group) -> _Place:
         if core.required:
             return _Place((), (), is_open=True)
-        texts, rigid = [], []
+        texts: list[int] = []
+        rigid: list[int] = []
         for at in core.positions:
             (texts if is_text(self._candidates[at].message) else rigid).append(at)
         return _Place(tuple(texts), tuple(rigid))
@@ -417,12 +417,6 @@ class _Filling:
         for at in place.rigid:
             self.kept[at] = self._candidates[at].message
             self._why[at] = "in an exchange of which something stays"
-
-    def _leave(self, item: _Item) -> None:
-        for at in item.positions:
-            self._why.setdefault(at, NO_ROOM)
-        for at in (*item.place.texts, *item.place.rigid) if not item.place.is_open else ():
-            self._why.setdefault(at, NO_ROOM)
 
 
 # --- When what must stay is too much ----------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Rule:
 
 
 def rules(act: DialogueAct, role: str, *rows: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return the rules of one act: each row has the cues, separated by spaces, the pattern, and perhaps words ``also`` needed."""
+    """Return the rules of one act: each row has the cues, separated by spaces, the pattern, perhaps the words of ``also``."""
     return tuple(Rule(act, role, words(cues), re.compile(pattern), words(*also)) for cues, pattern, *also in rows)
 
 

@@ -114,7 +114,12 @@ ENGLISH: tuple[Rule, ...] = (
             r"\bscratch that\b|\bcorrection\b|\bon second thought\b|\bmisunderst(?:and|ood)\b",
         ),
         ("meant mean said asked", r"\bi (?:actually )?(?:meant|mean|said|asked for)\b", "i"),
-        ("not", r"\bnot what i\b|\b(?:that|it|this)(?:'s| is| was) not (?:right|correct|what|the)\b"),
+        ("not", r"\bnot what i\b", "what"),
+        (
+            "not",
+            r"\b(?:that|it|this)(?:'s| is| was) not (?:right|correct|what|the)\b",
+            "that that's it it's this this's",
+        ),
         (
             "wrong incorrect mistake mistaken",
             r"\b(?:that|it|this)(?:'s| is| was) (?:wrong|incorrect|a mistake|the wrong)\b"
@@ -122,7 +127,8 @@ ENGLISH: tuple[Rule, ...] = (
         ),
         (
             "other others else another alternative alternatives different",
-            r"\A(?!.*\blet me know\b)[^\n]{0,40}\b(?:any(?:thing|one|where|body)?|some(?:thing|one|where)?|what|who|which"
+            r"\A(?=[^\n]{0,200}\Z)(?!.*\blet me know\b)"
+            r"[^\n]{0,40}\b(?:any(?:thing|one|where|body)?|some(?:thing|one|where)?|what|who|which"
             r"|where|are there|is there|have|find|show|see|try|get|give|suggest"
             r"|recommend|for|about|look at|want|like|the)(?: me)?(?: (?:a|an|any|some|are|is))?(?: \w+)? (?:else|others?"
             r"|another|alternatives?|different)\b[^\n]{0,60}\Z"
@@ -154,19 +160,29 @@ ENGLISH: tuple[Rule, ...] = (
         DialogueAct.CONSTRAINT,
         "user",
         (
-            "for people persons tickets rooms nights days guests under below less more than between until before after by at on"
-            " budget north south east west centre cheap expensive moderate",
-            r"\bfor (?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|myself|just me)(?: (?:people|persons?|nights?"
-            r"|days?|guests?|adults?|tickets?|rooms?|of us))?\b"
-            r"|\b(?:under|below|less than|more than|at least|at most|no more than|up to|between|within) [$¥€£]?\d"
-            r"|\b(?:on|until|before|after|by|this|next) (?:monday|tuesday|wednesday|thursday|friday|saturday|sunday"
-            r"|the \d+(?:st|nd|rd|th)|(?:january|february|march"
-            r"|april|june|july|august|september|october|november|december))\b"
-            r"|\b(?:at|by|after|before|around|until) \d{1,2}(?::\d\d| ?[ap]\.?m)\b|\bin the (?:north|south|east|west"
-            r"|cent(?:re|er))\b|\b(?:cheap|expensive|moderate)(?:ly)?\b",
-            "0 one two three four five six seven eight nine ten myself just monday tuesday wednesday thursday friday saturday"
-            " sunday january february march april may june july august september october november december north south east"
-            " west centre center cheap cheaply expensive expensively moderate moderately",
+            "for",
+            r"for (?<=\bfor )(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|myself|just me)(?: (?:people|persons?"
+            r"|nights?|days?|guests?|adults?|tickets?|rooms?|of us))?\b",
+            "0 one two three four five six seven eight nine ten myself just",
+        ),
+        (
+            "under below less more between at up within",
+            r"\b(?:under|below|less than|more than|at least|at most|no more than|up to|between|within) [$¥€£]?\d",
+            "0",
+        ),
+        (
+            "on until before after by this next",
+            r"\b(?:on|until|before|after|by|this|next) (?:monday|tuesday|wednesday|thursday|friday|saturday|sunday"
+            r"|january|february|march|april|june|july|august|september|october|november|december)\b",
+            "monday tuesday wednesday thursday friday saturday sunday"
+            " january february march april june july august september october november december",
+        ),
+        ("st nd rd th", r"\b(?:on|until|before|after|by|this|next) the \d+(?:st|nd|rd|th)\b"),
+        ("at by after before around until", r"\b(?:at|by|after|before|around|until) \d{1,2}(?::\d\d| ?[ap]\.?m)\b", "0"),
+        ("north south east west centre center", r"\bin the (?:north|south|east|west|cent(?:re|er))\b"),
+        (
+            "cheap cheaply expensive expensively moderate moderately",
+            r"\b(?:cheap|expensive|moderate)(?:ly)?\b",
         ),
     ),
     *rules(
