@@ -230,7 +230,7 @@ class Conversations(RuleBasedStateMachine):
         if self.model.requests[self.seen :]:
             sent = plain(self.model.requests[-1].messages)
             blocks = [block for message in sent for block in message["content"]]
-            for pin in plain(pins[:-1]):
+            for pin in plain(without_stubs(pins[:-1])):  # a mark only keeps a place; between two texts of one speaker it goes
                 assert all(block in blocks for block in pin["content"])
         self.seen = len(self.model.requests)
         assert tokens(self.agent.messages) <= BUDGET
