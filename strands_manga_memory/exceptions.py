@@ -7,7 +7,8 @@
     │   ├── StoreUnavailableError   timeout, connection, throttling: the call may be tried again
     │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
     │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
-    └── ContextBudgetError          what must stay in the history is larger than its budget
+    ├── ContextBudgetError          what must stay in the history is larger than its budget
+    └── PersonalDataError           a policy refuses to remember a text because of personal data in it
 
 Bad arguments are plain ``ValueError`` or ``TypeError``, raised by the constructor that received them.
 """
@@ -46,3 +47,7 @@ class CorruptRecordError(StoreError):
 
 class ContextBudgetError(MangaMemoryError):
     """The messages that must stay in the history are larger than the budget."""
+
+
+class PersonalDataError(MangaMemoryError):
+    """A text holds personal data of a kind that the policy refuses to store; the message names the kind, not the data."""

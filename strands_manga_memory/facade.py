@@ -6,15 +6,33 @@ import os
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from strands.memory import MemoryManager
+from strands.models import Model
 
 from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
     SummaryCache,
     VerifiedSummarizingConversationManager,
 )
+from strands_manga_memory.erasure import ErasureReport, export_user, forget_user
+from strands_manga_memory.finalizer import SessionFinalizer
+from strands_manga_memory.language.session_summary import SessionSummarizer
+from strands_manga_memory.memory import (
+    MemoryRecord,
+    PiiPolicy,
+    PreferenceSink,
+    PreferenceSpool,
+    ProfileCache,
+    ProfileSource,
+    TablePreferenceSink,
+    UserContext,
+    UserMemoryStore,
+)
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.session import SessionSweeper, TieredSessionManager
+from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.writer import shared_writer
 
 if TYPE_CHECKING:
@@ -32,6 +50,8 @@ History = Literal["importance", "summarize"]
 
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
+_DRAIN_SECONDS = 5.0
+
 
 class MangaMemory:
     """The stores of a process, and the Agent keyword arguments that go with them.
@@ -41,13 +61,35 @@ class MangaMemory:
     Args:
         hot: The hot tier.
         durable: The durable tier.
+        memories: What is known about users, a table of the schema ``USER_MEMORY``; None: nothing is.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``save_on`` or ``flush_every``.
+        sink: Where preferences heard in a session go; default: into ``memories``.
+        profile: Where another service keeps users' profiles, if one does.
+        pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
     """
 
-    def __init__(self, *, hot: HotStore, durable: Table, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        hot: HotStore,
+        durable: Table,
+        memories: Table | None = None,
+        settings: Mapping[str, Any] | None = None,
+        sink: PreferenceSink | None = None,
+        profile: ProfileSource | None = None,
+        pii: PiiPolicy | None = None,
+    ) -> None:
         self.hot = hot
         self.durable = durable
+        self.memories = memories
         self._settings = dict(settings or {})
+        self._profile = profile
+        self._pii = pii or PiiPolicy()
+        self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
+        self._spool = None
+        if memories is not None:
+            into = sink or TablePreferenceSink(memories, codec=self._memory_codec)
+            self._spool = PreferenceSpool(memories, into, pii=self._pii, codec=self._memory_codec, **self._clock)
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, TieredSessionManager] = {}
         self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
@@ -59,7 +101,11 @@ class MangaMemory:
         hot: str | HotStore | None = None,
         durable: str | Table | None = None,
         *,
+        memories: str | Table | bool | None = None,
         create_tables: bool = True,
+        sink: PreferenceSink | None = None,
+        profile: ProfileSource | None = None,
+        pii: PiiPolicy | None = None,
         **settings: Any,
     ) -> MangaMemory:
         """Open the stores.
@@ -67,7 +113,12 @@ class MangaMemory:
         Args:
             hot: URL or store of the hot tier; default ``memory://``, this process.
             durable: URL or table of the durable tier; default a SQLite file below the working directory.
-            create_tables: Create the durable tier's table, with its TTL setting, if it is missing. Default True.
+            memories: URL or table of what is known about users; True: beside the durable tier, in the same file or the same
+                service. Default none: agents know nothing of earlier sessions.
+            create_tables: Create the tables, with their TTL setting, if they are missing. Default True.
+            sink: Where preferences heard in a session go; default: into ``memories``.
+            profile: Where another service keeps users' profiles, if one does.
+            pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
             settings: Further keyword arguments of every ``TieredSessionManager``.
 
         Raises:
@@ -76,18 +127,28 @@ class MangaMemory:
         """
         hot_store = open_hot_store(hot) if isinstance(hot, str) else hot
         table = open_table(durable) if isinstance(durable, str) else durable
+        known = _memories(memories, durable)
         memory = cls(
             hot=hot_store or open_hot_store(DEFAULT_HOT_URL),
             durable=table or open_table(DEFAULT_DURABLE_URL),
+            memories=known,
             settings=settings,
+            sink=sink,
+            profile=profile,
+            pii=pii,
         )
-        if create_tables:
-            memory.durable.create_if_missing()
+        for each in (memory.durable, known) if create_tables else ():
+            if each is not None:
+                each.create_if_missing()
         return memory
 
     @classmethod
     def from_env(cls, **settings: Any) -> MangaMemory:
-        """Open the stores that ``MANGA_MEMORY_HOT_URL`` and ``MANGA_MEMORY_DURABLE_URL`` name; the defaults where unset."""
+        """Open the stores that ``MANGA_MEMORY_HOT_URL``, ``MANGA_MEMORY_DURABLE_URL`` and ``MANGA_MEMORY_USERS_URL`` name.
+
+        Those that are unset have the defaults of ``open``.
+        """
+        settings.setdefault("memories", os.environ.get("MANGA_MEMORY_USERS_URL"))
         return cls.open(os.environ.get("MANGA_MEMORY_HOT_URL"), os.environ.get("MANGA_MEMORY_DURABLE_URL"), **settings)
 
     def agent_kwargs(
@@ -103,6 +164,8 @@ class MangaMemory:
         **settings: Any,
     ) -> dict[str, Any]:
         """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
+
+        With ``memories``, also ``memory_manager``, which searches them, and ``plugins``, which tell the agent about its user.
 
         Args:
             user_id: The user.
@@ -130,6 +193,10 @@ class MangaMemory:
         arguments["conversation_manager"] = (
             trimmer if history == "importance" else self._summarizing(trimmer, arguments.get("session_manager"), settings)
         )
+        if self.memories is not None:
+            store = self.user(user_id, tenant=tenant)
+            arguments["memory_manager"] = MemoryManager(stores=[store])
+            arguments["plugins"] = [UserContext(store, self._cache(user_id, tenant), session_id=session_id)]
         return arguments
 
     def _summarizing(
@@ -143,6 +210,83 @@ class MangaMemory:
             keep_important=True,
             log=session.history if session is not None else None,
             cache=SummaryCache(self.hot, codec={**self._settings, **settings}.get("codec")),
+        )
+
+    def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
+        """Return what is known about a user.
+
+        Raises:
+            ValueError: ``memories`` was not opened, or an id is not allowed.
+        """
+        return UserMemoryStore(
+            self._known(),
+            user_id=user_id,
+            tenant=tenant,
+            profile=self._profile,
+            pii=self._pii,
+            codec=self._memory_codec,
+            **self._clock,
+        )
+
+    def finalizer(self, model: Model | SessionSummarizer | None = None) -> SessionFinalizer:
+        """Return what turns sessions that ended into memories; ``model`` summarizes them, by default rules do.
+
+        Raises:
+            ValueError: ``memories`` was not opened.
+        """
+        kept = {name: self._settings[name] for name in ("ttl", "codec", "clock") if name in self._settings}
+        return SessionFinalizer(
+            hot=self.hot,
+            durable=self.durable,
+            memories=self._known(),
+            model=model,
+            pii=self._pii,
+            memory_codec=self._memory_codec,
+            **kept,
+        )
+
+    def sweeper(self, model: Model | SessionSummarizer | None = None) -> SessionSweeper:
+        """Return what finishes expired sessions; with ``memories`` it turns them into memories."""
+        kept = {name: self._settings[name] for name in ("ttl", "codec", "clock") if name in self._settings}
+        finalizer = None if self.memories is None else self.finalizer(model)
+        return SessionSweeper(hot=self.hot, durable=self.durable, finalizer=finalizer, **kept)
+
+    def finalize(self, scope: ConversationScope, *, model: Model | SessionSummarizer | None = None) -> MemoryRecord | None:
+        """Close a session and store what is kept of it; return its summary, or None if nothing was said.
+
+        Raises:
+            ValueError: ``memories`` was not opened.
+            StoreUnavailableError: A store does not answer.
+        """
+        for manager in list(self._managers):
+            if manager.scope is not None and manager.scope.storage_session_id == scope.storage_session_id:
+                manager.close()
+        return self.finalizer(model).run(scope)
+
+    def forget_user(self, user_id: str, *, tenant: str | None = None) -> ErasureReport:
+        """Delete everything there is of a user; see ``strands_manga_memory.forget_user``."""
+        return forget_user(user_id, tenant=tenant, **self._of_user("ttl", "codec", "clock"))
+
+    def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Return everything there is of a user; see ``strands_manga_memory.export_user``."""
+        return export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **self._of_user("codec", "clock"))
+
+    def _of_user(self, *names: str) -> dict[str, Any]:
+        kept = {name: self._settings[name] for name in names if name in self._settings}
+        return {"hot": self.hot, "durable": self.durable, "memories": self.memories, **kept}
+
+    @property
+    def _memory_codec(self) -> Codec | None:
+        return self._settings.get("codec")
+
+    def _known(self) -> Table:
+        if self.memories is None:
+            raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
+        return self.memories
+
+    def _cache(self, user_id: str, tenant: str | None) -> ProfileCache:
+        return ProfileCache(
+            self.hot, user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
         )
 
     async def prefetch(self, scope: ConversationScope) -> None:
@@ -209,6 +353,10 @@ class MangaMemory:
         for manager in list(self._managers):
             manager.close()
         self._prefetched.clear()
+        if self.memories is not None:  # what was heard goes into the cache first, then on to the sink
+            shared_writer(self.hot, None).drain(_DRAIN_SECONDS)
+            shared_writer(None, self.memories).drain(_DRAIN_SECONDS)
+            self.memories.close()
         self.hot.close()
         self.durable.close()
 
@@ -221,3 +369,19 @@ def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
     user, separator, _ = session.rpartition(":")
     # The storage id of a ConversationScope: tenant, user and session, each escaped.
     return ("", f"scope:{user}") if separator and user.count(":") == 1 else user_of_call(invocation_state)
+
+
+def _memories(memories: str | Table | bool | None, durable: str | Table | None) -> Table | None:  # noqa: FBT001 - as open's
+    """Return the memory table that an argument of ``open`` stands for."""
+    if memories is None or memories is False:
+        return None
+    if isinstance(memories, str):
+        return open_table(memories, USER_MEMORY)
+    if memories is not True:
+        return memories
+    if durable is not None and not isinstance(durable, str):
+        raise ValueError("memories must be a URL or a table where durable is a table, got True")
+    url = durable or DEFAULT_DURABLE_URL
+    parts = urlsplit(url)
+    # In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
+    return open_table(f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else url, USER_MEMORY)

@@ -50,6 +50,12 @@ def encoded_id(value: str) -> str:
     return f"{encoded[:_PREFIX_BYTES]}!{hashlib.sha256(value.encode()).hexdigest()}"
 
 
+def encoded_user(user_id: str, tenant: str | None) -> str:
+    """Return the escaped user id, behind ``tenant:`` if there is one; no escaped id holds a colon, so no two users share it."""
+    user = encoded_id(user_id)
+    return user if tenant is None else f"{encoded_id(tenant)}:{user}"
+
+
 @dataclass(frozen=True)
 class ConversationScope:
     """One user's conversation with one agent.
@@ -84,6 +90,5 @@ class ConversationScope:
 
     @property
     def storage_user_id(self) -> str:
-        """The id under which every store keeps this user: escaped, and different for every (tenant, user)."""
-        tenant = "" if self.tenant is None else encoded_id(self.tenant)
-        return f"{tenant}:{encoded_id(self.user_id)}"
+        """The id under which memories of this user are kept: escaped, and different for every (tenant, user)."""
+        return encoded_user(self.user_id, self.tenant)

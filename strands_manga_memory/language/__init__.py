@@ -3,7 +3,14 @@
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes
+from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.language.normalize import normalized
+from strands_manga_memory.language.session_summary import (
+    ModelSessionSummarizer,
+    RuleSessionSummarizer,
+    SessionSummarizer,
+    SessionSummary,
+)
 from strands_manga_memory.language.slots import RuleSlotExtractor, Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
 
@@ -15,8 +22,13 @@ __all__ = [
     "Entity",
     "EntityType",
     "EntityTypes",
+    "LexicalIndex",
+    "ModelSessionSummarizer",
     "Prompt",
+    "RuleSessionSummarizer",
     "RuleSlotExtractor",
+    "SessionSummarizer",
+    "SessionSummary",
     "Slot",
     "SlotExtractor",
     "SlotKind",

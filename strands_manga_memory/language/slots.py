@@ -14,6 +14,7 @@ from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import condensed, sentences, weight
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
+from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.normalize import normalized, words
 
 
@@ -126,7 +127,7 @@ class RuleSlotExtractor:
         for message in messages:
             source = message.get("tracking_id") or ""
             if message["role"] == "user":
-                text = _text(message)
+                text = message_text(message)
                 if not text:
                     continue
                 said = list(self._of_user(text, source))
@@ -137,7 +138,7 @@ class RuleSlotExtractor:
                     for slot in said
                 ]
                 continue
-            text = _text(message)
+            text = message_text(message)
             if text and open_questions and _WAITS.search(text):
                 found += open_questions
             if text:
@@ -312,19 +313,6 @@ def _values(text: str, types: EntityTypes) -> dict[str, tuple[str, str]]:
 def _without(slot: Slot, value: str) -> Slot:
     left = condensed(" ".join(slot.text.replace(value, " ", 1).split()))
     return Slot(slot.kind, left if weight(left) > 0 or len(left.split()) > 2 else "", slot.source, slot.key, slot.weight)
-
-
-def _text(message: Message) -> str:
-    """The texts of a message, guarded ones too; tool calls, results and reasoning left out."""
-    texts = []
-    for block in message["content"]:
-        if "text" in block:
-            texts.append(block["text"])
-        elif "guardContent" in block:
-            texts.append(block["guardContent"]["text"]["text"])
-        elif "citationsContent" in block:
-            texts += [item["text"] for item in block["citationsContent"].get("content", []) if "text" in item]
-    return "\n".join(texts)
 
 
 def _cut(sentence: str) -> str:

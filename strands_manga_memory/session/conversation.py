@@ -227,7 +227,7 @@ class Conversation:
             stored = copies.hot.load(touch=self.tiers.ttl.refreshed_by_reads) if copies.hot else None
             if stored is None and copies.durable is not None:
                 stored = copies.durable.load()
-            if stored is not None and not stored.is_part_of(self.model.writers):
+            if stored is not None and (stored.state == DELETED or not stored.is_part_of(self.model.writers)):
                 self._merger.reconcile(stored, only_looking=not self.is_dirty)
 
     def bury(self) -> None:

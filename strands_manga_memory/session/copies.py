@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.session.durable_tier import DurableTier
@@ -26,11 +26,13 @@ class LastFlush:
         frontier: What is in the durable log below this number was there then; tiers can have gone apart only beyond it.
         says_ahead: Whether the durable head says that the hot tier may be ahead of it. Until it does, a turn must be flushed
             at once, or the loss of the hot tier would go unnoticed.
+        writers: The saves that the copy includes.
     """
 
     made: tuple[int, int] | None = None
     frontier: int = 1
     says_ahead: bool = False
+    writers: Mapping[str, int] = field(default_factory=dict)
 
 
 class Copies:
@@ -51,32 +53,35 @@ class Copies:
         self.place = place
         self.tiers = tiers
         self.base = dict(base)
-        self._renew_locks()
         self.model = Model(base=base, now=tiers.clock(), keeps_window=keeps_window)
-        self.hot = None
-        if tiers.hot is not None:
-            self.hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=tiers.durable is None)
-        self.durable = None
-        if tiers.durable is not None:
-            ttl = tiers.ttl
-            self.durable = DurableTier(
-                tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
-            )
+        self.hot: HotTier | None = None
+        self.durable: DurableTier | None = None
+        self._know_nothing()
         self.confirmed: Draft | None = None
         self.last_flush = LastFlush()
         self.saved_at = 0.0
         self.asked_at: float | None = None
         self.carries = False
 
-    def _renew_locks(self) -> None:
+    def _know_nothing(self) -> None:
+        """Begin with locks that nobody holds, and with tiers of which nothing is known."""
         self.lock, self.durable_lock = threading.RLock(), threading.RLock()
+        place, tiers, ttl = self.place, self.tiers, self.tiers.ttl
+        if tiers.hot is not None:
+            self.hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=tiers.durable is None)
+        if tiers.durable is not None:
+            self.durable = DurableTier(
+                tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl.session, grace=ttl.grace
+            )
 
     def renew_after_fork(self) -> None:
-        """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
-        self._renew_locks()
+        """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save.
+
+        What is known of the tiers is the parent's too: its writer may have been in the middle of a write.
+        """
+        self._know_nothing()
         with self.lock:
-            self.model.new_writer()
-            self.model.forget_unsaved()
+            self.model.become_another_writer()
 
     # What is known
 
@@ -145,7 +150,7 @@ class Copies:
             self.model.adopt(stored, pending=self.durable is not None)
         self.last_flush = LastFlush()
         if durable is not None:
-            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead)
+            self.last_flush = LastFlush((durable.epoch, durable.version), durable.head.frontier, durable.ahead, durable.writers)
 
     def saved(self, draft: Draft) -> None:
         """Take note that the hot tier has stored ``draft``."""
@@ -159,7 +164,7 @@ class Copies:
         with self.lock:
             self.model.flushed(draft, head)
             self.model.revised = [slot for slot in self.model.revised if slot not in revised]
-            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead)
+            self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead, draft.writers)
             if self.hot is None:
                 self.model.saved(draft, keep=True)
                 self.confirmed, self.saved_at = draft, draft.head.active

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.hot_tier import body_of_record
 from strands_manga_memory.session.log import SegmentLog
 from strands_manga_memory.session.records import (
@@ -69,6 +70,7 @@ class DurableTier:
         self._grace = grace
         self._name = "/".join(place.head_key)
         self.log = SegmentLog(table, place, codec)
+        self._is_listed = False
         self.made_by = Save("", 0, 0)
         self._disowned: list[int] = []
         self.forget()
@@ -96,10 +98,12 @@ class DurableTier:
         self.forget()
         found = self._read()
         if found is None:
+            self._is_listed = False
             return None
         item, parts, clear = found
         head = Head.from_dict(load(parts["head"]), record=self._name)
         self._item = {name: value for name, value in item.items() if name != "data"}
+        self._is_listed = item["state"] != DELETED
         if item["state"] == DELETED:
             return Stored(epoch=item["epoch"], version=untagged(item["version"]), head=head, state=DELETED)
         self.segments, self.committed = Segment.parse(head.segments, record=self._name), self._committed(clear)
@@ -166,10 +170,19 @@ class DurableTier:
         return CorruptRecordError(f"record={self._name!r} is damaged: {what}", record=self._name)
 
     def enlist(self, ids: Mapping[str, Any]) -> None:
-        """Enter the session into its user's directory, so that the user's sessions are found without a scan."""
+        """Enter a user's session into his directory and into the expiry index, so that both are found without a scan.
+
+        Done before the head is committed, or a crash in between would leave a session that nobody finds. One without a user has
+        nothing but its log to be found for; that is done afterwards, off the way to the first commit.
+        """
         key = directory_key(self._place.session, ids)
         if key is not None:
-            self._table.put({"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}})
+            entry = {"session_id": key[0], "sk": key[1], **{name: ids[name] for name in ("session", "user", "tenant")}}
+            self._list(ids, entry)
+
+    def _list(self, ids: Mapping[str, Any], *others: Item) -> None:
+        self._table.batch_write(puts=[*ExpiryIndex.items(self._place, ids, due=self._clock() + FIRST_LOOK), *others])
+        self._is_listed = True
 
     def write(self, draft: Draft, *, ahead: bool) -> tuple[WriteStatus, Head]:
         """Put the log segments that are missing, then commit the head if its epoch and version are as expected.
@@ -182,6 +195,8 @@ class DurableTier:
             What became of it, and the head as committed.
         """
         self.collision = None
+        if not self._is_listed and (self._item is None or self._item["state"] == DELETED):
+            self.enlist(draft.base)  # what listed it went with the head, or with the user's erasure
         missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.committed)]
         # Segments count only with the head: if that fails, the next try looks again whether they hold what it wants to store.
         segments, committed = self.segments, [run for run in self.committed if run.last >= draft.head.first]
@@ -220,6 +235,8 @@ class DurableTier:
             return WriteStatus.CONFLICT, draft.head
         self.segments, self.committed, self.added = Segment.parse(head.segments, record=self._name), committed, []
         self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
+        if not self._is_listed:
+            self._list(draft.base)
         return WriteStatus.OK, head
 
     def disown(self) -> None:

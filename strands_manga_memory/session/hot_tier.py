@@ -55,19 +55,11 @@ class HotTier:
         self._digests: dict[str, int] = {}
         self._messages: dict[int, int] = {}
         self._bodies: dict[int, int] = {}
-        self._replace = False
 
     def forget(self) -> None:
         """Take nothing for granted: the next write brings everything."""
         self.expect = None
         self._digests, self._messages, self._bodies = {}, {}, {}
-        self._replace = False
-
-    def start_over(self) -> None:
-        """Let the next write remove everything that is there."""
-        expect = self.expect
-        self.forget()
-        self.expect, self._replace = expect, True
 
     def load(self, *, touch: bool) -> Stored | None:
         """Return the conversation, or None; remember what is there."""
@@ -136,7 +128,11 @@ class HotTier:
         ]
 
     def write(self, draft: Draft) -> WriteResult:
-        """Compare and write what changed since the last write, in one round trip."""
+        """Compare and write what changed since the last write, in one round trip; nothing of an earlier incarnation stays."""
+        expect = self.expect
+        replaces = expect is not None and expect[0] < draft.head.since
+        if replaces:
+            self.forget()
         writers, window = writers_text(draft.writers), window_text(draft.slots)
         version = tagged(draft.version, writers)
         head = draft.head.to_dict() | {"digest": digest(draft.epoch, version, writers, window)}
@@ -162,7 +158,7 @@ class HotTier:
         result = self._store.write(
             self._name,
             HotWrite(
-                expect=self.expect,
+                expect=expect,
                 epoch=draft.epoch,
                 version=version,
                 writers=writers,
@@ -174,7 +170,7 @@ class HotTier:
                 },
                 removed=removed,
                 ttl=draft.ttl,
-                replace=self._replace,
+                replace=replaces,
             ),
         )
         if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
@@ -183,7 +179,7 @@ class HotTier:
             self._messages |= {seq: hash(slot.record) for seq, slot in logged.items()}
             for seq in gone:
                 del self._messages[seq]
-            self._bodies, self._replace = {number: hash(body.record) for number, body in bodies.items()}, False
+            self._bodies = {number: hash(body.record) for number, body in bodies.items()}
         return result
 
     def bury(self, *, epoch: int, ttl: float) -> int:

@@ -65,6 +65,8 @@ class Merger:
                 if stored.epoch >= model.epoch:
                     self._drop(stored)
                 return False
+            if stored.epoch <= model.head.buried:  # a copy of what was deleted, which nobody has told yet: it is overwritten
+                return False
             if stored.is_part_of(model.writers):
                 before = model.epoch, model.version
                 model.version = max(model.version, stored.version) if stored.epoch == model.epoch else model.version
@@ -77,7 +79,8 @@ class Merger:
         logger.debug("epoch=<%d>, version=<%d> | merging with what someone else had saved", stored.epoch, stored.version)
         if self._is_of_a_later_life(stored):
             with copies.lock:
-                model.rebase(stored, logged=model.saved_identities())
+                model.leave_saved()
+                model.rebase(stored)
                 copies.begin_another_life()
             return False
         return True
@@ -117,12 +120,12 @@ class Merger:
         with copies.lock:
             copies.carries = copies.carries or model.is_doubtful(stored)
         # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
-        there = self._logged(stored) if copies.carries else set()
+        there = self._logged(stored) if copies.carries else {}
         with copies.lock:
             model.rebase(stored, logged=there)
             copies.confirmed = None
 
-    def _logged(self, stored: Stored) -> set[Identity]:
+    def _logged(self, stored: Stored) -> dict[Identity, Logged]:
         """Return what the hot copy ``stored`` and the durable log have that was not in the log at our last flush."""
         copies = self._copies
         pending = parse_runs(stored.head.pending, record="head")
@@ -130,7 +133,7 @@ class Merger:
         seqs = pending if copies.durable is not None else range(first, stored.head.next)
         hot = copies.hot.read_log(seqs) if copies.hot is not None else []
         durable = copies.durable.history(first=first) if copies.durable is not None else ()
-        return {slot.identity for slot in (*stored.slots, *hot, *durable) if isinstance(slot, Logged)}
+        return {slot.identity: slot for slot in (*durable, *hot, *stored.slots) if isinstance(slot, Logged)}
 
     def join(self, durable: Stored, hot: Stored | None) -> None:
         """Merge two copies that went apart because a tier was cut off from a writer, or rolled back; our own turns come last.
@@ -152,13 +155,13 @@ class Merger:
         copies.carries = True
         first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values())])
         log = copies.durable.log.history(first=first, committed=copies.durable.committed)
-        there = {slot.identity for slot in log}
+        there = {slot.identity: slot for slot in log}
         with copies.lock:
             next_, version, epoch = max(durable.head.next, model.head.next), max(durable.version, model.version), model.epoch
             if hot is not None:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
-            lacking = sorted((loose[key] for key in loose.keys() - there - ours), key=lambda slot: (slot.seq, slot.at))
+            lacking = sorted((loose[key] for key in loose.keys() - there.keys() - ours), key=lambda slot: (slot.seq, slot.at))
             carried = Carried.onto(durable, lacking, window=window, hot=hot, writer=model.writer)
             base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
             model.rebase(base, carried=carried, logged=there)

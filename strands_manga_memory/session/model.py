@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from strands.types.content import Message
@@ -30,6 +31,7 @@ from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.hot import CLOSING
 
 _NOTHING = Carried()
+_NO_LOG: Mapping[Identity, Logged] = MappingProxyType({})
 
 
 class Model:
@@ -48,11 +50,11 @@ class Model:
         self.deleted, self.dropped = False, 0
         # The owner is done with it for now: what is flushed next is everything.
         self.closing = False
-        self.new_writer()
+        self._new_writer()
         self.restart(epoch=1, next_seq=1, now=now)
 
-    def new_writer(self) -> None:
-        """Save under an id of one's own from now on: at the start, and in the child after a fork."""
+    def _new_writer(self) -> None:
+        """Save under an id of one's own from now on."""
         self.writer, self.number = uuid.uuid4().hex[:12], 0
         self._orders, self._foreign_orders = itertools.count(1), itertools.count(-(10**12))
 
@@ -65,7 +67,8 @@ class Model:
         self.fields: dict[str, bytes] = {}
         self._stored_fields: dict[str, bytes] = {}
         self.recent: list[Logged] = []
-        self._of_turn: list[Logged] = []
+        self._of_turns: list[Logged] = []
+        self._begun_after = 0
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
         self.confirmed_number = self._flushed_number = self.number
@@ -99,7 +102,7 @@ class Model:
         identity = message.get("tracking_id") or ""
         slot = Logged(identity, fingerprint(message), dump(record), self.turn, at, order=next(self._orders))
         self.recent.append(slot)
-        self._of_turn.append(slot)
+        self._of_turns.append(slot)
         if self.keeps_window:
             self.slots.append(slot)
         self.head.messages += 1
@@ -107,11 +110,12 @@ class Model:
 
     def begin_turn(self) -> None:
         """Take note that a turn begins: what is appended until the next one belongs to it."""
-        self.in_turn, self._of_turn = True, []
+        self.in_turn, self._begun_after = True, max((slot.order for slot in self._of_turns), default=0)
 
     def knows(self, tracking_id: str) -> int:
         """Return how many messages of this id the window has; the turn, if there is no window."""
-        return sum(slot.tracking_id == tracking_id for slot in (self.slots if self.keeps_window else self._of_turn))
+        of_turn = [slot for slot in self._of_turns if slot.order > self._begun_after]
+        return sum(slot.tracking_id == tracking_id for slot in (self.slots if self.keeps_window else of_turn))
 
     def revise(self, message: Message, *, at: float, every: bool = False) -> Logged | None:
         """Put ``message`` in place of the latest one with its id, or of every one; return its slot, or None if there is none.
@@ -124,7 +128,7 @@ class Model:
             self._swap(body, Body(same, mark, dump({"message": message})))
         logged = {
             id(slot): slot
-            for slot in (*self.slots, *self.recent, *self._of_turn)
+            for slot in (*self.slots, *self.recent, *self._of_turns)
             if isinstance(slot, Logged) and slot.tracking_id == same
         }
         revised: Logged | None = None
@@ -140,7 +144,7 @@ class Model:
         self.slots = [new if slot is old else slot for slot in self.slots]
         if isinstance(new, Logged):
             self.recent = [new if slot is old else slot for slot in self.recent]
-            self._of_turn = [new if slot is old else slot for slot in self._of_turn]
+            self._of_turns = [new if slot is old else slot for slot in self._of_turns]
         self.touched = True
 
     def capture(self, messages: Sequence[Message], fields: Mapping[str, bytes], *, in_turn: bool) -> None:
@@ -211,8 +215,9 @@ class Model:
             self.head.open[self.writer] = runs_text(sorted(turn))
 
     def as_stored(self) -> Draft:
-        """Return what a tier has, just as it is: nobody's save."""
-        return self._draft(version=self.version, ttl=0.0, durable=True)
+        """Return what a tier has, just as it is: nobody's save, without what is only shown here."""
+        draft = self._draft(version=self.version, ttl=0.0, durable=True)
+        return dataclasses.replace(draft, slots=tuple(s for s in draft.slots if isinstance(s, Logged) or s.number))
 
     def _draft(self, *, version: int, ttl: float, durable: bool) -> Draft:
         by_seq = {slot.seq: slot for slot in [*self.recent, *self.slots] if isinstance(slot, Logged)}
@@ -260,6 +265,7 @@ class Model:
             window = {id(slot) for slot in self.slots}
             self.revised = [slot for slot in self.revised if slot not in draft.pending]
             self.recent = [slot for slot in self.recent if slot.number > self.confirmed_number or id(slot) in window]
+            self._keep_turns({self.turn, *(slot.turn for slot in self.recent)})
 
     def flushed(self, draft: Draft, head: Head) -> None:
         """Take note that the durable tier has stored ``draft``, with ``head``."""
@@ -270,17 +276,22 @@ class Model:
         self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
         self.pending -= stored.keys()
         self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
-        self._blocks.keep({self.turn, *(slot.turn for slot in self.recent)})
+        self._keep_turns({self.turn, *(slot.turn for slot in self.recent)})
         self._flushed_number = max(self._flushed_number, draft.writers.get(self.writer, 0))
         if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
             self.version = max(self.version, draft.version)
+
+    def _keep_turns(self, turns: Collection[int]) -> None:
+        """Forget other turns than these: all of them is stored, so nothing of them can ever be stored anew."""
+        self._blocks.keep(turns)
+        self._of_turns = [slot for slot in self._of_turns if slot.turn in turns]
 
     def show(self, messages: Sequence[Message]) -> None:
         """Take note of the window that the live agent gets, so that a save before its next capture has it too."""
         if self.keeps_window:
             self.slots = matched(messages, self.slots)
 
-    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Collection[Identity] = ()) -> None:
+    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Mapping[Identity, Logged] = _NO_LOG) -> None:
         """Put what this process appended onto what someone else has stored: their window, then our whole turns.
 
         Their evictions and manager state stand; ``state.agent`` and ``meta`` are merged by top-level key, ours last.
@@ -288,7 +299,7 @@ class Model:
         Args:
             stored: What is stored.
             carried: What others have saved that it lacks; it comes before our own.
-            logged: Messages that are in its log for certain.
+            logged: Messages that are in its log for certain, as they are there.
 
         Raises:
             ConflictError: An interrupt is active on either side; it cannot be merged.
@@ -322,11 +333,12 @@ class Model:
 
     def _appended(self) -> list[Logged]:
         """Return the messages at hand that this process has to store, each once."""
-        return list({id(slot): slot for slot in (*self._logged(), *self._of_turn) if slot.order}.values())
+        return list({id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.order}.values())
 
-    def saved_identities(self) -> set[Identity]:
-        """Return what a tier has confirmed of the messages that this process appended."""
-        return {slot.identity for slot in self._appended() if 0 < slot.number <= self.confirmed_number}
+    def leave_saved(self) -> None:
+        """Leave what a tier has confirmed to the incarnation that ended."""
+        self.slots, self.recent = [], self.unsaved_slots()
+        self._of_turns = [slot for slot in self._of_turns if slot in self.recent]
 
     def is_known_to(self, stored: Stored) -> bool:
         """Tell whether ``stored`` includes a save of ours."""
@@ -368,14 +380,29 @@ class Model:
         self.head.garbage = ",".join(map(str, garbage))
         self.touched = True
 
+    def let_go(self, *, held: Collection[int], writers: Mapping[str, int]) -> None:
+        """Give up messages for the durable tier that neither we nor the hot tier have, and the claim to include their saves.
+
+        Args:
+            held: Numbers that the hot tier holds.
+            writers: Saves that are included all the same.
+        """
+        missing = self.pending - {slot.seq for slot in self._logged()} - set(held)
+        if missing:
+            self.pending -= missing
+            ours = {writer: number for writer, number in self.writers.items() if writer == self.writer}
+            self.writers = {**writers, **ours}
+
     def log_anew(self, *, beyond: int) -> None:
         """Log once more what the window holds of the log, as that of a new life: the durable tier has let go of the old one."""
         self.pending |= {slot.seq for slot in self.slots if isinstance(slot, Logged) and slot.seq}
         self.resequence(garbage=(), beyond=beyond)
         self.head.first = self.head.next
 
-    def forget_unsaved(self) -> None:
+    def become_another_writer(self) -> None:
         """Leave what is not saved to the process that appended it; in this one's window it is a message of its own."""
+        if self.writer in self.writers:  # a save that nobody has confirmed is none that the next one is made on top of
+            self.writers[self.writer] = self.confirmed_number
         unsaved = {id(slot) for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number}
         self.pending -= {slot.seq for slot in self.recent if id(slot) in unsaved}
         self.slots = [
@@ -387,8 +414,9 @@ class Model:
         for kept in self.slots:
             if isinstance(kept, Logged):
                 kept.order = 0
-        self.recent, self._of_turn = [], []
-        self.confirmed_number = self.number
+        self.recent, self._of_turns = [], []
+        self._new_writer()
+        self.confirmed_number = self._flushed_number = self.number
 
     def messages(self, live: Sequence[Message] = ()) -> list[Message]:
         """Return the window as messages; the live objects where they are unchanged."""

@@ -106,8 +106,6 @@ class Opening:
         next_seq = max(ended.head.next, durable.head.next if durable else 1)
         buried = ended.epoch if ended.state == DELETED else ended.head.buried
         self._copies.restart(epoch=ended.epoch + 1, next_seq=next_seq, buried=buried)
-        if self._copies.hot is not None:
-            self._copies.hot.start_over()
 
     def _start_afresh(self, old: Stored) -> None:
         """Begin a new incarnation although the old one could go on, once the durable tier has all of it."""

@@ -97,8 +97,8 @@ class Rebase:
         self.begun: dict[Identity, Logged] = {}
         self.turns: dict[int, int] = {}
 
-    def sort_out(self, ours: Iterable[Logged], *, logged: Collection[Identity], open_turn: int | None) -> None:
-        """Tell what is stored of ours from what is not; ``logged`` is in the log there for certain."""
+    def sort_out(self, ours: Iterable[Logged], *, logged: Mapping[Identity, Logged], open_turn: int | None) -> None:
+        """Tell what is stored of ours from what is not; ``logged`` is in the log there for certain, as it is there."""
         own = [slot for slot in ours if slot.identity not in self._again]
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
@@ -107,17 +107,17 @@ class Rebase:
         split = {slot.turn for slot in self.mine} | ({open_turn} if open_turn is not None else set())
         self.begun = {slot.identity: slot for slot in own if slot.turn in split and slot not in self.mine}
         self.head.messages += len(self.mine) + len(self._carried.messages)
-        moved = self._meet(split)
+        moved = self._meet({**logged, **{slot.identity: slot for slot in self._logged}}.values(), split)
         self._blocks.keep_granted(self._known)
         self._place_carried()
         self._place_mine()
         if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
             self._blocks.resume(moved[0].turn, [slot.seq for slot in moved], save=self._known)
 
-    def _meet(self, split: Collection[int]) -> list[Logged]:
+    def _meet(self, logged: Iterable[Logged], split: Collection[int]) -> list[Logged]:
         """Take over what is stored of the turns that go on; return what has other numbers there."""
         moved: list[Logged] = []
-        for there in self._logged:
+        for there in logged:
             own = self.begun.get(there.identity)
             if own is not None:
                 if there.seq != own.seq:

@@ -7,6 +7,8 @@ import time
 from strands_manga_memory.session.contention import tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.merging import Merger
+from strands_manga_memory.session.records import Stored
+from strands_manga_memory.session.window import parse_runs
 from strands_manga_memory.stores.hot import WriteStatus
 
 
@@ -37,6 +39,7 @@ class Saver:
                 return
             with copies.comparing():
                 stored = hot.load(touch=False)
+                self._let_go(stored)
                 if stored is None and copies.durable is not None:
                     # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
                     stored = copies.durable.load()
@@ -46,3 +49,12 @@ class Saver:
                     self._merger.reconcile(stored)
             if copies.model.deleted:
                 return
+
+    def _let_go(self, stored: Stored | None) -> None:
+        """Do not claim to include what the hot tier lost of others, who may have it yet."""
+        with self._copies.lock:
+            model = self._copies.model
+            if stored is None:
+                model.let_go(held=(), writers=self._copies.last_flush.writers)
+            elif stored.is_part_of(model.writers):
+                model.let_go(held=parse_runs(stored.head.pending, record="head"), writers=stored.writers)

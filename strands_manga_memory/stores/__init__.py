@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strands_manga_memory.stores.cloudformation import cloudformation_yaml
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult, WriteStatus
 from strands_manga_memory.stores.memory import InMemoryHotStore
@@ -46,6 +47,7 @@ __all__ = [
     "Write",
     "WriteResult",
     "WriteStatus",
+    "cloudformation_yaml",
     "open_hot_store",
     "open_table",
 ]

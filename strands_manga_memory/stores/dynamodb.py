@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.stores.cloudformation import table_definition
 from strands_manga_memory.stores.dynamodb_values import attributes_of, expression_of, item_of, value_of
 from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
 from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
@@ -303,25 +304,7 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _definition(self) -> dict[str, Any]:
-        types = {self.schema.partition: "S", self.schema.sort: "S"}
-        for index in self.schema.indexes:
-            types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}
-        definition: dict[str, Any] = {
-            "TableName": self._name,
-            "BillingMode": "PAY_PER_REQUEST",
-            "KeySchema": _key_schema(self.schema.partition, self.schema.sort),
-            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, kind in types.items()],
-        }
-        if self.schema.indexes:
-            definition["GlobalSecondaryIndexes"] = [
-                {
-                    "IndexName": index.name,
-                    "KeySchema": _key_schema(index.partition, index.sort),
-                    "Projection": {"ProjectionType": "ALL"},
-                }
-                for index in self.schema.indexes
-            ]
-        return definition
+        return table_definition(self.schema, self._name)
 
     def _switch_ttl_on(self) -> None:
         if self._has_ttl():
@@ -375,10 +358,6 @@ def _code(error: Exception) -> str:
         return _NOT_MET
     given = [reason for reason in reasons if reason not in ("", "None")]
     return given[0] if given else str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _key_schema(partition: str, sort: str) -> list[dict[str, str]]:
-    return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
 
 
 _tables: weakref.WeakSet[DynamoDBTable] = weakref.WeakSet()

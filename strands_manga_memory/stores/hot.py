@@ -142,10 +142,11 @@ class HotStore(Protocol):
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield up to ``limit`` names of active or closing conversations whose logical time to live has passed."""
 
-    def claim(self, conversation: str, *, lease: float = 60.0) -> HotRecord | None:
+    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
         """Turn an active conversation into a closing one if it is still expired; return its record without fields.
 
-        A closing conversation whose claim is older than ``lease`` seconds can be claimed again. None: nothing to claim.
+        A closing conversation whose claim is older than ``lease`` seconds can be claimed again. With ``expired_only=False`` an
+        active one is claimed whether or not it has expired. None: nothing to claim.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:

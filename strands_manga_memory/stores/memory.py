@@ -171,14 +171,14 @@ class InMemoryHotStore:
             ]
         yield from names[:limit]
 
-    def claim(self, conversation: str, *, lease: float = 60.0) -> HotRecord | None:
+    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
         """Turn an expired conversation into a closing one; see ``HotStore.claim``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
             if kept is None:
                 return None
-            due = kept.state == ACTIVE and kept.expires_at <= now
+            due = kept.state == ACTIVE and (kept.expires_at <= now or not expired_only)
             if not due and not (kept.state == CLOSING and now - kept.claimed_at > lease):
                 return None
             kept = self._conversations[conversation] = replace(kept, state=CLOSING, claimed_at=now)

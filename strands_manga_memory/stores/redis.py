@@ -167,12 +167,12 @@ class RedisHotStore:
                     limit -= 1
                     yield name
 
-    def claim(self, conversation: str, *, lease: float = 60.0) -> HotRecord | None:
+    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
         """Turn an expired conversation into a closing one; see ``HotStore.claim``.
 
         Tried once: if the answer is lost the claim may stand, and the conversation can be claimed again after ``lease``.
         """
-        return self._record(conversation, scripts.CLAIM, _milliseconds(lease), conversation, again=False)
+        return self._record(conversation, scripts.CLAIM, _milliseconds(lease), conversation, int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a closing conversation; see ``HotStore.drop``. Tried once."""

@@ -188,12 +188,12 @@ return {'ok', text(epoch)}
 CLAIM = Script(
     _CONVERSATION
     + """
-local lease, member = tonumber(ARGV[1]), ARGV[2]
+local lease, member, expired_only = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
 if not kept then
   redis.call('ZREM', index, member)
   return false
 end
-local due = kept.s == 'active' and kept.x <= now or kept.s == 'closing' and now - kept.k > lease
+local due = kept.s == 'active' and (kept.x <= now or not expired_only) or kept.s == 'closing' and now - kept.k > lease
 if not due then return false end
 redis.call('HSET', key, 's', 'closing', 'k', checked(now))
 return {'ok', text(kept.e), text(kept.v), 'closing', kept.w, text(kept.t), text(kept.x - now), {}}

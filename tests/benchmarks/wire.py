@@ -109,6 +109,10 @@ def _value_bytes(value: dict[str, Any]) -> int:
         return math.ceil(len(content.strip("-").replace(".", "").strip("0")) / 2) + 1 + content.startswith("-")
     if kind in ("BOOL", "NULL"):
         return 1
+    if kind == "L":
+        return 3 + sum(1 + _value_bytes(element) for element in content)
+    if kind == "M":
+        return 3 + len(content) + item_bytes(content)
     raise ValueError(f"no size is known for a value of kind {kind!r}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -321,6 +322,8 @@ class InlineWriter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.hot_health, self.durable_health = TierHealth(clock=clock), TierHealth(clock=clock)
+        for health in (self.hot_health, self.durable_health):
+            health._random = random.Random(0)  # the same steps have the same outcome
         self._queue: list[tuple[Hashable, Callable[[], Any], Future[Any]]] = []
         self._later: dict[Hashable, Callable[[], Any]] = {}
         self._working = False

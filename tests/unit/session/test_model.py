@@ -406,13 +406,23 @@ def test_after_a_fork_unsaved_messages_are_the_parents() -> None:
     said = say(model, user("saved"))
     save(model)
     said += say(model, user("unsaved"))
-    model.new_writer()
-    model.forget_unsaved()
+    model.become_another_writer()
     assert model.unsaved == 0
     assert texts(model.messages()) == ["saved", "unsaved"]
     assert isinstance(model.slots[1], Body)
     draft = save(model)
     assert texts(slot.message for slot in draft.pending) in (["saved"], [])
+
+
+def test_after_a_fork_a_save_of_the_parent_that_is_under_way_does_not_pass_for_one_that_is_known() -> None:
+    model = new()
+    say(model, user("saved"))
+    parent = save(model)
+    say(model, user("on its way"))
+    under_way = model.draft(now=2.0, ttl=60.0, durable=True)
+    assert under_way.writers == {parent.writer: 2}
+    model.become_another_writer()
+    assert dict(model.draft(now=3.0, ttl=60.0, durable=True).writers) == {parent.writer: 1, model.writer: 1}
 
 
 def test_live_objects_are_given_back_where_they_are_unchanged() -> None:

@@ -1,0 +1,286 @@
+"""forget_user and export_user: everything there is of one user, deleted or handed out (mission F7)."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.memory.cache import ProfileCache, cache_name
+from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, record_of
+from strands_manga_memory.memory.spool import ENTRY, HEAD, LEASE, bucket_of
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
+from strands_manga_memory.session.manager import TieredSessionManager
+from strands_manga_memory.session.records import Place, directory_key
+from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import DELETED, HotStore
+from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+_MOST_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class ErasureReport:
+    """What an erasure deleted.
+
+    Attributes:
+        counts: How many of each kind: ``sessions``, ``conversations``, ``durable_records``, ``hot_conversations``,
+            ``memories`` (and of each type), ``ledger``, ``spool``, ``cache``, ``directory``, ``expiry_index``.
+        tombstones: Marks without content that keep a late write from bringing anything back; they end by themselves.
+        left: Names of records that are still there, which have content; empty if everything is gone.
+    """
+
+    counts: dict[str, int]
+    tombstones: int
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left."""
+        return not self.left
+
+
+def forget_user(
+    user_id: str,
+    *,
+    tenant: str | None = None,
+    hot: HotStore | None,
+    durable: Table,
+    memories: Table | None,
+    ttl: TtlPolicy | None = None,
+    codec: Codec | None = None,
+    clock: Callable[[], float] = time.time,
+    progress: Callable[[str], object] = lambda name: None,
+) -> ErasureReport:
+    """Delete every session, log, hot copy, memory, waiting signal and cache of a user, and look whether all is gone.
+
+    It may be called again at any time: what an earlier call had not reached is deleted then. An agent that is alive learns
+    of it with its next save, which is dropped, and begins with an empty history at the turn after; what others are
+    finalizing is not stored. Sessions are found in the user's directory, so ``durable`` is needed; one that it has never
+    seen is not found.
+
+    Args:
+        user_id: The user.
+        tenant: The tenant; None is a tenant of its own.
+        hot: The hot tier, if there is one.
+        durable: The durable tier.
+        memories: The memory table, if there is one.
+        ttl: The policy of the session managers.
+        codec: The codec of the session managers.
+        clock: Seconds since 1970.
+        progress: Called with the storage id of each session that is deleted.
+
+    Raises:
+        ValueError: An id is not allowed.
+        StoreUnavailableError: A tier could not be reached; call it again.
+    """
+    owner, policy = Owner(user_id, tenant), ttl or TtlPolicy()
+    counts: Counter[str] = Counter()
+    tombstones = 0
+    sessions: set[str] = set()
+    if memories is not None:  # first, so that whoever is finalizing stores nothing from now on
+        _mark_erased(memories, owner, clock() + policy.session + policy.grace)
+        tombstones += 1
+    for _ in range(_MOST_ROUNDS):
+        found = [scope for scope in _sessions(durable, owner) if scope.storage_session_id not in sessions]
+        if not found:
+            break
+        for scope in found:
+            progress(scope.storage_session_id)
+            tombstones += _forget_session(scope, hot, durable, policy, codec, clock, counts)
+            sessions.add(scope.storage_session_id)
+    counts["sessions"] += len(sessions)
+    if hot is not None:
+        record = hot.load(cache_name(owner), [], touch=False)
+        counts["cache"] += record is not None and record.state != DELETED
+        cache = ProfileCache(hot, user_id=user_id, tenant=tenant)
+        cache.bury(ttl=policy.session + policy.grace)
+        tombstones += 1
+    if memories is not None:
+        shared_writer(None, memories).submit(owner, lambda: None).result()  # behind recalls that are being noted
+        _forget_memories(memories, owner, counts)
+    left = list(_left(owner, hot, durable, memories, sessions))
+    logger.info("sessions=<%d>, left=<%d> | a user was erased", len(sessions), len(left))
+    return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left)
+
+
+def export_user(
+    user_id: str,
+    *,
+    tenant: str | None = None,
+    hot: HotStore | None,
+    durable: Table,
+    memories: Table | None,
+    codec: Codec | None = None,
+    memory_codec: Codec | None = None,
+    clock: Callable[[], float] = time.time,
+) -> dict[str, Any]:
+    """Return everything there is of a user as JSON values: sessions with their logs, memories, signals, cached overrides.
+
+    Reading touches no time to live. Bytes of media become ``{"bytes": length}``. Arguments and errors are those of
+    ``forget_user``; ``memory_codec`` opens sealed memories.
+    """
+    owner = Owner(user_id, tenant)
+    sessions = []
+    for scope in _sessions(durable, owner):
+        manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
+        agents = [agent for kind, agent in _members(durable, scope.storage_session_id) if kind == "A"]
+        for agent_id in agents:
+            records = [_plain(record) for record in manager.records(agent_id)]
+            sessions.append(
+                {
+                    "session_id": scope.session_id,
+                    "agent_id": agent_id,
+                    "metadata": _plain(manager.metadata(agent_id)),
+                    "records": records,
+                }
+            )
+    exported: dict[str, Any] = {
+        "user_id": user_id,
+        "tenant": tenant,
+        "sessions": sessions,
+        "memories": [],
+        "waiting_signals": [],
+    }
+    if memories is not None:
+        for item in memories.query(owner.partition):
+            id_ = str(item["memory_id"])
+            if id_.startswith(ENTRY):
+                body = (memory_codec or Codec()).decode(item["data"], f"{owner.partition}/{id_}")
+                exported["waiting_signals"].append(_plain(body))
+            elif not id_.startswith(INTERNAL):
+                record = record_of(item, owner, memory_codec)
+                names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
+                exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
+    if hot is not None:
+        exported["overrides"] = dict(ProfileCache(hot, user_id=user_id, tenant=tenant, codec=memory_codec).peek().overrides)
+    return exported
+
+
+def _sessions(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
+    key = directory_key("", {"user": owner.user_id, "tenant": owner.tenant})
+    assert key is not None  # noqa: S101 - an owner has a user
+    for row in list(durable.query(key[0])):
+        if (row.get("user"), row.get("tenant")) == (owner.user_id, owner.tenant):
+            yield ConversationScope(owner.user_id, str(row["session"]), tenant=owner.tenant)
+
+
+def _members(durable: Table, session: str) -> list[tuple[str, str]]:
+    rows = durable.query(session, attributes=["member"])
+    heads = [row for row in rows if str(row["sk"]).endswith("#HEAD") and row.get("member")]
+    return [("M" if str(row["sk"]).startswith("M:") else "A", str(row["member"])) for row in heads]
+
+
+def _forget_session(
+    scope: ConversationScope,
+    hot: HotStore | None,
+    durable: Table,
+    ttl: TtlPolicy,
+    codec: Codec | None,
+    clock: Callable[[], float],
+    counts: Counter[str],
+) -> int:
+    session = scope.storage_session_id
+    members = _members(durable, session)
+    counts["conversations"] += len(members)
+    counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
+    for kind, agent_id in members:
+        name = Place.of(session, "M" if kind == "M" else "A", agent_id).conversation
+        record = None if hot is None else hot.load(name, [], touch=False)
+        counts["hot_conversations"] += record is not None and record.state != DELETED
+    index = ExpiryIndex(durable)
+    for kind, agent_id in members:
+        place = Place.of(session, "M" if kind == "M" else "A", agent_id)
+        entry = index.entry_of(place)
+        if entry is not None:
+            index.remove(entry)
+            counts["expiry_index"] += 1
+        durable.batch_write(deletes=[due_key(place), finalized_key(place)])
+    TieredSessionManager(scope, hot=hot, durable=durable, ttl=ttl, codec=codec, clock=clock).delete_session()
+    counts["directory"] += 1
+    heads = {
+        Place.of(session, "M" if kind == "M" else "A", agent_id).head_key
+        for kind, agent_id in [*members, ("A", scope.agent_id)]
+    }
+    rest = [
+        (session, str(row["sk"]))
+        for row in durable.query(session, attributes=["state"])
+        if not str(row["sk"]).endswith("#HEAD")
+    ]
+    durable.batch_write(deletes=[key for key in rest if key not in heads])
+    return len(heads) * (1 if hot is None else 2)
+
+
+def _mark_erased(memories: Table, owner: Owner, until: float) -> None:
+    memories.put(
+        {
+            "user_id": owner.partition,
+            "memory_id": ERASED,
+            "mark": uuid.uuid4().hex,
+            memories.schema.ttl: int(until),
+        }
+    )
+
+
+def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
+    for _ in range(_MOST_ROUNDS):
+        rows = [str(row["memory_id"]) for row in memories.query(owner.partition, attributes=[])]
+        rows = [id_ for id_ in rows if id_ != ERASED]
+        if not rows:
+            break
+        for id_ in rows:
+            if id_.startswith(f"{INTERNAL}ledger"):
+                counts["ledger"] += 1
+            elif id_ in (HEAD, LEASE) or id_.startswith(ENTRY):
+                counts["spool"] += 1
+            else:
+                counts["memories"] += 1
+                counts[f"memories.{id_.partition('#')[0]}"] += 1
+        memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])
+    memories.delete(bucket_of(owner), owner.partition)
+
+
+def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
+    """Yield what has content and is still there."""
+    yield from (f"directory {scope.storage_session_id}" for scope in _sessions(durable, owner))
+    for session in sorted(sessions):
+        for row in durable.query(session, attributes=["state", "member"]):
+            if row.get("state") != DELETED:
+                yield f"{session}/{row['sk']}"
+            elif hot is not None:
+                name = f"{session}/{str(row['sk']).removesuffix('#HEAD')}"
+                record = hot.load(name, [], touch=False)
+                if record is not None and record.state != DELETED:
+                    yield f"hot {name}"
+    if memories is not None:
+        rows = memories.query(owner.partition, attributes=[])
+        yield from (f"{owner.partition}/{row['memory_id']}" for row in rows if row["memory_id"] != ERASED)
+        if memories.get(bucket_of(owner), owner.partition) is not None:
+            yield bucket_of(owner)
+    if hot is not None:
+        try:
+            record = hot.load(cache_name(owner), [], touch=False)
+        except StoreError:
+            record = None
+        if record is not None and record.state != DELETED:
+            yield f"hot {cache_name(owner)}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": len(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if hasattr(value, "value") and isinstance(value, str) else value

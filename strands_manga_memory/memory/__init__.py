@@ -1,0 +1,47 @@
+"""What we know about the user: memories, preferences, roll-ups, and what is kept of sessions that ended."""
+
+from strands_manga_memory.memory.cache import CachedContext, ProfileCache
+from strands_manga_memory.memory.context import AgentContext
+from strands_manga_memory.memory.finalizing import MemoryKeeper
+from strands_manga_memory.memory.pii import PiiPolicy, PiiRule
+from strands_manga_memory.memory.plugin import UserContext
+from strands_manga_memory.memory.preferences import (
+    CallablePreferenceSink,
+    KinesisPreferenceSink,
+    PreferenceSignal,
+    PreferenceSink,
+    TablePreferenceSink,
+)
+from strands_manga_memory.memory.profile import Profile, ProfileSource, TableProfileSource
+from strands_manga_memory.memory.ranking import RankingWeights
+from strands_manga_memory.memory.records import MemoryRecord
+from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.rollup import MemoryRollup
+from strands_manga_memory.memory.spool import PreferenceSpool
+from strands_manga_memory.memory.store import UserMemoryStore
+
+__all__ = [
+    "RETENTION",
+    "AgentContext",
+    "CachedContext",
+    "CallablePreferenceSink",
+    "KinesisPreferenceSink",
+    "MemoryKeeper",
+    "MemoryRecord",
+    "MemoryRollup",
+    "MemoryType",
+    "PiiPolicy",
+    "PiiRule",
+    "PreferenceSignal",
+    "PreferenceSink",
+    "PreferenceSpool",
+    "Profile",
+    "ProfileCache",
+    "ProfileSource",
+    "RankingWeights",
+    "Retention",
+    "TablePreferenceSink",
+    "TableProfileSource",
+    "UserContext",
+    "UserMemoryStore",
+]

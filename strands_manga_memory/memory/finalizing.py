@@ -1,0 +1,291 @@
+"""Finalizing: what is kept of a conversation that ended: a summary, preferences, patterns, and what was said (mission A8)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary, summarized
+from strands_manga_memory.language.tokens import shortened
+from strands_manga_memory.language.transcript import Transcript, Utterance
+from strands_manga_memory.memory.partition import Loaded, UserPartition
+from strands_manga_memory.memory.pii import PiiPolicy
+from strands_manga_memory.memory.records import MemoryRecord, Owner, content_id, preference_id
+from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.rollup import MemoryRollup
+from strands_manga_memory.memory.store import episode_id, preference_record
+from strands_manga_memory.scope import encoded_id
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.table import Item, Table
+
+logger = logging.getLogger(__name__)
+
+SUMMARY_TOKENS = 60
+"""Tokens of a session's summary: about two sentences."""
+
+PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
+"""A topic that comes up in so many sessions of so many days is a pattern."""
+
+_PASSAGE_CHARACTERS = 2_000
+_UTTERANCE_CHARACTERS = 20_000
+_EPISODE_BYTES = 200_000
+_OPEN_CHARACTERS = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryKeeper:
+    """How what is known of users is kept: what the finalizer, the roll-up and the stores of all users share.
+
+    Args:
+        table: A table of the schema ``USER_MEMORY``.
+        summarizer: Summarizes. Default by rules.
+        retention: How long each type is kept.
+        pii: What becomes of personal data.
+        codec: Seals content and metadata.
+        clock: Seconds since 1970.
+        timeout: Seconds to wait for the summarizer. Default 30.
+        keep_episodes: Whether what was said is kept for searches across sessions. Default True.
+    """
+
+    table: Table
+    summarizer: SessionSummarizer = field(default_factory=RuleSessionSummarizer)
+    retention: Mapping[MemoryType, Retention] = field(default_factory=lambda: RETENTION)
+    pii: PiiPolicy
+    codec: Codec | None = None
+    clock: Callable[[], float] = time.time
+    timeout: float = 30.0
+    keep_episodes: bool = True
+
+    def partition(self, owner: Owner) -> UserPartition:
+        """Return a user's part of the table."""
+        return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
+
+    def finalize(self, transcript: Transcript) -> MemoryRecord | None:
+        """Store what is kept of a conversation; return its summary, or None if the user was erased meanwhile.
+
+        Every step can be done again without harm: one summary for each incarnation, whoever makes it; a later one of the same
+        incarnation, that covers more or has seen a redaction, replaces it with the next version. What was stored for a user
+        who is erased meanwhile is not stored again.
+        """
+        owner = Owner(transcript.user_id, transcript.tenant)
+        partition = self.partition(owner)
+        erased = partition.erased()
+        place = owner.partition
+        transcript = _without_personal_data(transcript, self.pii, place)
+        id_ = summary_id(transcript)
+        stored = partition.get(id_)
+        if stored is None or not _covers(stored, transcript):
+            summary = summarized(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
+            summary = SessionSummary.model_validate(self.pii.applied_to(summary.model_dump(), place=place))
+            stored = partition.update(id_, lambda known: self._summary(known, id_, transcript, summary), guard=erased)
+            if stored is None:
+                return None
+        if self.keep_episodes:
+            self._keep_episodes(partition, id_, transcript, stored, erased)
+        self._keep_preferences(partition, transcript, stored, erased)
+        loaded = partition.load()
+        self._keep_patterns(partition, loaded, erased)
+        if loaded.ledger:
+            partition.fold()
+        MemoryRollup(
+            self.table,
+            user_id=owner.user_id,
+            tenant=owner.tenant,
+            model=self.summarizer,
+            clock=self.clock,
+            retention=self.retention,
+            pii=self.pii,
+            codec=self.codec,
+            timeout=self.timeout,
+        ).run(loaded, guard=erased)
+        return stored
+
+    def _summary(
+        self, known: MemoryRecord | None, id_: str, transcript: Transcript, summary: SessionSummary
+    ) -> MemoryRecord | None:
+        if known is not None and _covers(known, transcript):
+            return known
+        rule, now = self.retention[MemoryType.SUMMARY], self.clock()
+        fields: dict[str, Any] = {
+            "content": summary.text,
+            "importance": rule.importance,
+            "updated_at": now,
+            # From when the session ended: a summary that is made late, or again, lives no longer for it.
+            "expires_at": rule.expires_at(transcript.ended_at),
+            "metadata": {
+                "session_id": transcript.session_id,
+                "agent_id": transcript.agent_id,
+                "turns": transcript.turns,
+                "topics": list(summary.topics),
+                "sentiment": summary.sentiment,
+                "open_questions": [shortened(question, _OPEN_CHARACTERS) for question in summary.open_questions],
+                "preferences": dict(summary.preferences),
+                "ended_at": transcript.ended_at,
+                "covered": transcript.covered,
+                "revisions": transcript.revisions,
+                "by_rules": summary.by_rules,
+            },
+        }
+        if known is not None:
+            return known.changed(**fields)
+        return MemoryRecord(memory_id=id_, type=MemoryType.SUMMARY, created_at=now, version=0, **fields)
+
+    def _keep_episodes(
+        self, partition: UserPartition, id_: str, transcript: Transcript, stored: MemoryRecord, erased: Item | None
+    ) -> None:
+        rule = self.retention[MemoryType.EPISODE]
+        parts = list(_chunks(passages_of(transcript.utterances)))
+        prefix = episode_id(id_, 0).rsplit("#", 1)[0]
+        for number, passages in enumerate(parts):
+            episode = MemoryRecord(
+                memory_id=episode_id(id_, number),
+                type=MemoryType.EPISODE,
+                content="",
+                importance=rule.importance,
+                created_at=transcript.ended_at,
+                updated_at=transcript.ended_at,
+                expires_at=rule.expires_at(transcript.ended_at),
+                metadata={
+                    "passages": passages,
+                    "session_id": transcript.session_id,
+                    "topics": stored.metadata["topics"],
+                    "ended_at": transcript.ended_at,
+                    "covered": [transcript.covered, transcript.revisions],
+                },
+                version=0,
+            )
+            partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
+        surplus = [other for other in partition.ids(MemoryType.EPISODE) if other.rsplit("#", 1)[0] == prefix]
+        partition.delete_many(other for other in surplus if int(other.rsplit("#", 1)[1]) >= len(parts))
+
+    def _keep_preferences(
+        self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
+    ) -> None:
+        importance = self.retention[MemoryType.PREFERENCE].importance
+        for key, value in dict(stored.metadata.get("preferences") or {}).items():
+            if not str(key).strip() or not str(value).strip():
+                continue
+
+            def heard(known: MemoryRecord | None, key: str = str(key)[:200], value: str = str(value)) -> MemoryRecord | None:
+                # What was said or set later than this session counts more; the same value is no news.
+                if known is not None and (known.updated_at >= transcript.ended_at or known.metadata.get("value") == value):
+                    return known
+                extra = {"session_id": transcript.session_id}
+                return preference_record(
+                    key, value, now=transcript.ended_at, known=known, importance=importance, metadata=extra
+                )
+
+            partition.update(preference_id(str(key)[:200]), heard, guard=erased)
+
+    def _keep_patterns(self, partition: UserPartition, loaded: Loaded, erased: Item | None) -> None:
+        now, rule = self.clock(), self.retention[MemoryType.PATTERN]
+        for topic, sessions in patterns_of(loaded.records.values(), now=now).items():
+            id_ = content_id(MemoryType.PATTERN, topic)
+            latest = max(sessions.values())
+
+            def seen(
+                known: MemoryRecord | None,
+                id_: str = id_,
+                topic: str = topic,
+                sessions: Mapping[str, float] = sessions,
+                latest: float = latest,
+            ) -> MemoryRecord | None:
+                if known is not None and sorted(known.metadata.get("sessions") or ()) == sorted(sessions):
+                    return known
+                first = known or MemoryRecord(
+                    memory_id=id_,
+                    type=MemoryType.PATTERN,
+                    content="",
+                    importance=rule.importance,
+                    created_at=now,
+                    updated_at=now,
+                )
+                return first.changed(
+                    content=f"Asked about {topic} in {len(sessions)} sessions of {PATTERN_DAYS} days.",
+                    updated_at=now,
+                    expires_at=rule.expires_at(latest),
+                    metadata={"topic": topic, "sessions": sorted(sessions)},
+                )
+
+            stored = partition.update(id_, seen, guard=erased)
+            if stored is not None:
+                loaded.records[id_] = stored
+
+
+def summary_id(transcript: Transcript) -> str:
+    """Return the id of the summary of an incarnation: the same for everyone who makes it."""
+    session, agent = encoded_id(transcript.session_id), encoded_id(transcript.agent_id)
+    return f"{MemoryType.SUMMARY}#{session}#{agent}#{transcript.mark}"
+
+
+def passages_of(utterances: Sequence[Utterance]) -> list[str]:
+    """Return what was said turn by turn: the user's words and the answer to them."""
+    passages: list[list[str]] = []
+    turn: int | None = None
+    for utterance in utterances:
+        line = f"{utterance.role.capitalize()}: {shortened(utterance.text, _PASSAGE_CHARACTERS)}"
+        if turn != utterance.turn or not passages:
+            passages.append([])
+        passages[-1].append(line)
+        turn = utterance.turn
+    return ["\n".join(lines) for lines in passages]
+
+
+def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
+    """Return topics that came up in at least 3 sessions of the last 30 days, with those sessions and when they ended."""
+    sessions: dict[str, dict[str, float]] = {}
+    names: Counter[str] = Counter()
+    for record in records:
+        ended = float(record.metadata.get("ended_at") or record.updated_at)
+        if record.type != MemoryType.SUMMARY or now - ended > PATTERN_DAYS * DAY:
+            continue
+        for topic in record.metadata.get("topics") or ():
+            names[str(topic)] += 1
+            sessions.setdefault(str(topic).casefold(), {})[str(record.metadata.get("session_id"))] = ended
+    found = {topic: ended for topic, ended in sessions.items() if len(ended) >= PATTERN_SESSIONS}
+    shown = {name.casefold(): name for name, _ in reversed(names.most_common())}
+    return {shown[topic]: ended for topic, ended in found.items()}
+
+
+def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
+    covered, revisions = record.metadata.get("covered", 0), record.metadata.get("revisions", 0)
+    return bool(covered > transcript.covered or (covered == transcript.covered and revisions >= transcript.revisions))
+
+
+def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
+    if known is not None and list(known.metadata.get("covered") or ()) >= list(new.metadata["covered"]):
+        return known
+    return new
+
+
+def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
+    cleaned = []
+    for said in transcript.utterances:
+        try:
+            text = pii.applied(said.text[:_UTTERANCE_CHARACTERS], place=place)
+        except PersonalDataError:
+            continue
+        cleaned.append(Utterance(said.role, text, said.turn, said.at))
+    return Transcript(
+        **{name: getattr(transcript, name) for name in Transcript.__dataclass_fields__ if name != "utterances"},
+        utterances=tuple(cleaned),
+    )
+
+
+def _chunks(passages: Sequence[str]) -> Iterable[list[str]]:
+    chunk: list[str] = []
+    size = 0
+    for passage in passages:
+        length = len(passage.encode("utf-8", "replace")) + 8
+        if chunk and size + length > _EPISODE_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(passage)
+        size += length
+    if chunk:
+        yield chunk

@@ -1,0 +1,212 @@
+"""MemoryRecord: one memory as it is stored, and the ids of what a user's partition holds. Pure (mission A5)."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.memory.retention import MemoryType
+from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.table import Item
+
+SCHEMA = 1
+"""Version of a record. A newer one is refused."""
+
+INTERNAL = "~"
+"""Ids that begin with this are no memories: ledger, spool, erasure marker. It sorts after every type."""
+
+LEDGER = "~ledger#"
+ERASED = "~erased"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRecord:
+    """One memory.
+
+    Attributes:
+        memory_id: Unique within the user; begins with the type.
+        type: A ``MemoryType``.
+        content: What is remembered.
+        importance: 0 to 1.
+        metadata: Whatever goes with it.
+        created_at: When it was first learned, in seconds since 1970.
+        updated_at: When it was last learned.
+        last_accessed: When it was last recalled, as far as the ledger has been folded in; 0: never.
+        access_count: How often it was recalled, likewise.
+        expires_at: When it ends; None: never.
+        version: Raised by each change.
+        unknown: Attributes of a later version; kept and written back.
+    """
+
+    memory_id: str
+    type: str
+    content: str
+    importance: float
+    created_at: float
+    updated_at: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    last_accessed: float = 0.0
+    access_count: int = 0
+    expires_at: int | None = None
+    version: int = 1
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    def expired(self, now: float) -> bool:
+        """Tell whether it has ended, whether or not the store has deleted it."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def changed(self, **fields: Any) -> MemoryRecord:
+        """Return the next version, with some fields changed."""
+        return replace(self, version=self.version + 1, **fields)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose memories they are.
+
+    Args:
+        user_id: The user, unique within the tenant.
+        tenant: The tenant; None is a tenant of its own.
+
+    Raises:
+        ValueError: An id is empty, longer than 1,024 characters, or no string.
+    """
+
+    user_id: str
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_id("user_id", self.user_id)
+        if self.tenant is not None:
+            checked_id("tenant", self.tenant)
+
+    @property
+    def partition(self) -> str:
+        """The ``user_id`` of the table."""
+        return encoded_user(self.user_id, self.tenant)
+
+    @property
+    def ids(self) -> dict[str, str | None]:
+        """The original ids, which every record keeps, to be compared on read."""
+        return {"user": self.user_id, "tenant": self.tenant}
+
+
+def content_key(content: str) -> str:
+    """Return a key of a text: the same for texts that differ only in case, width and white space."""
+    plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def content_id(type_: str, content: str) -> str:
+    """Return the id of a memory that is known by its content, so that learning it twice stores it once."""
+    return f"{type_}#~{content_key(content)}"
+
+
+def preference_id(key: str) -> str:
+    """Return the id of the preference ``key``: one record for each key."""
+    return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
+
+
+def type_range(type_: str) -> tuple[str, str]:
+    """Return the first and last sort value of a type's memories: ``$`` follows ``#``."""
+    return f"{type_}#", f"{type_}$"
+
+
+_KNOWN = {
+    "memory_type",
+    "importance_score",
+    "content",
+    "metadata",
+    "created_at",
+    "updated_at",
+    "last_accessed",
+    "access_count",
+    "expires_at",
+    "version",
+    "schema",
+    "owner",
+    "sealed",
+    "user_id",
+    "memory_id",
+}
+
+
+def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
+    """Return a record as the table stores it; with a codec, content and metadata are sealed."""
+    item: Item = {
+        **record.unknown,
+        "user_id": owner.partition,
+        "memory_id": record.memory_id,
+        "memory_type": str(record.type),
+        "importance_score": record.importance,
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+        "last_accessed": record.last_accessed,
+        "access_count": record.access_count,
+        "version": record.version,
+        "schema": SCHEMA,
+        "owner": owner.ids,
+    }
+    if record.expires_at is not None:
+        item["expires_at"] = record.expires_at
+    body = {"content": record.content, "metadata": dict(record.metadata)}
+    return item | (body if codec is None else {"sealed": codec.encode(body, place_of(owner, record.memory_id))})
+
+
+def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
+    """Return the record of ``item_of``.
+
+    Raises:
+        CorruptRecordError: It is damaged, of a newer version, or someone else's. Names the record.
+    """
+    place = place_of(owner, str(item.get("memory_id")))
+    schema = item.get("schema", SCHEMA)
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise CorruptRecordError(
+            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it", record=place
+        )
+    if item.get("owner", owner.ids) != owner.ids:
+        raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
+    body: Mapping[str, Any] = item
+    if "sealed" in item:
+        body = (codec or Codec()).decode(item["sealed"], place)
+    try:
+        record = MemoryRecord(
+            memory_id=item["memory_id"],
+            type=MemoryType(item["memory_type"]),
+            content=body["content"],
+            importance=item["importance_score"],
+            metadata=body.get("metadata") or {},
+            created_at=item.get("created_at", 0.0),
+            updated_at=item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0),
+            last_accessed=item.get("last_accessed", 0.0),
+            access_count=item.get("access_count", 0),
+            expires_at=item.get("expires_at"),
+            version=item.get("version", 1),
+            unknown={name: value for name, value in item.items() if name not in _KNOWN},
+        )
+        numbers = (
+            record.importance,
+            record.created_at,
+            record.updated_at,
+            record.last_accessed,
+            record.access_count,
+            record.version,
+        )
+        if not isinstance(record.content, str) or not all(isinstance(number, int | float) for number in numbers):
+            raise TypeError("an attribute has the wrong type")
+        if not (record.expires_at is None or isinstance(record.expires_at, int | float)):
+            raise TypeError("expires_at is no number")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+    return record
+
+
+def place_of(owner: Owner, memory_id: str) -> str:
+    """Return the name of a record, which is bound to its sealed content."""
+    return f"{owner.partition}/{memory_id}"

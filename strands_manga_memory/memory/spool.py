@@ -1,0 +1,212 @@
+"""PreferenceSpool: signals wait here, in order, until their sink has taken them."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from strands_manga_memory.exceptions import (
+    ConflictError,
+    CorruptRecordError,
+    PersonalDataError,
+    StoreError,
+    StoreUnavailableError,
+)
+from strands_manga_memory.memory.pii import PiiPolicy
+from strands_manga_memory.memory.preferences import PreferenceSignal, PreferenceSink
+from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+HEAD, ENTRY, LEASE = f"{INTERNAL}spool", f"{INTERNAL}spool#", f"{INTERNAL}spool.lease"
+BUCKETS = 16
+"""Partitions that list the users whose signals wait. No escaped user id holds a slash, so none is a user's."""
+
+_TRIES = 50
+_LEASE_SECONDS = 30.0
+_LONGEST_WAIT = 60.0
+
+
+class PreferenceSpool:
+    """Keeps each user's signals in the memory table, numbered, until the sink has taken them in that order.
+
+    A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink
+    refuses, it waits. Numbers come from the table, not from clocks, so two workers of one user agree on the order. One
+    worker at a time drains a user: it holds a lease.
+
+    Args:
+        table: A table of the schema ``USER_MEMORY``.
+        sink: Where the signals go.
+        pii: What becomes of personal data in them. Default ``PiiPolicy()``.
+        codec: Seals what waits.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        sink: PreferenceSink,
+        *,
+        pii: PiiPolicy | None = None,
+        codec: Codec | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._table = table
+        self._sink = sink
+        self._pii = pii or PiiPolicy()
+        self._codec = codec or Codec()
+        self._clock = clock
+        self._writer = shared_writer(None, table)
+        self._wait: dict[Owner, float] = {}
+
+    def emit(self, owner: Owner, key: str, value: str, *, session_id: str | None = None) -> None:
+        """Store a signal and send it, in the background, in the order of the calls."""
+        at, id_ = self._clock(), uuid.uuid4().hex
+        self._writer.submit(("spool", owner), lambda: self._emitted(owner, key, value, at, id_, session_id))
+
+    def _emitted(self, owner: Owner, key: str, value: str, at: float, id_: str, session_id: str | None) -> None:
+        try:
+            self.store(owner, key, value, at=at, id_=id_, session_id=session_id)
+        except PersonalDataError as error:
+            logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+            return
+        except StoreError as error:
+            logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
+            # Under a key of its own: signals that came later are stored later, since they wait for the same table.
+            self._writer.later(
+                ("spool", owner, id_), self._next_wait(owner), lambda: self._emitted(owner, key, value, at, id_, session_id)
+            )
+            return
+        self.request_drain(owner)
+
+    def store(
+        self, owner: Owner, key: str, value: str, *, at: float, id_: str | None = None, session_id: str | None = None
+    ) -> PreferenceSignal:
+        """Store a signal under the user's next number; it is sent by ``drain``.
+
+        Raises:
+            PersonalDataError: The policy refuses it.
+            StoreUnavailableError: The table does not answer.
+            ConflictError: Others keep storing signals of the same user.
+        """
+        key, value = self._pii.applied(key, place=owner.partition), self._pii.applied(value, place=owner.partition)
+        for attempt in range(_TRIES):
+            head = self._table.get(owner.partition, HEAD)
+            number = 1 if head is None else int(head["next"])
+            signal = PreferenceSignal(
+                id=id_ or uuid.uuid4().hex,
+                number=number,
+                user_id=owner.user_id,
+                tenant=owner.tenant,
+                key=key,
+                value=value,
+                at=at,
+                session_id=session_id,
+            )
+            when = ABSENT if head is None else Condition(equals={"next": number})
+            writes = [
+                Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + 1}, when=when),
+                Write(item=self._item(signal)),
+                Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
+            ]
+            if self._table.transact(writes):
+                return signal
+            time.sleep(min(0.05, 0.001 * 2**attempt))
+        raise ConflictError(f"record={place_of(owner, HEAD)!r} keeps changing; try again")
+
+    def _item(self, signal: PreferenceSignal) -> Item:
+        id_ = f"{ENTRY}{signal.number:012d}"
+        body = {name: getattr(signal, name) for name in ("id", "key", "value", "at", "session_id")}
+        data = self._codec.encode(body, place_of(signal.owner, id_))
+        return {"user_id": signal.owner.partition, "memory_id": id_, "data": data}
+
+    def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
+        """Yield the user's signals that the sink has not taken yet, in order."""
+        for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
+            place = place_of(owner, item["memory_id"])
+            try:
+                body = self._codec.decode(item["data"], place)
+                yield PreferenceSignal(
+                    number=int(item["memory_id"].removeprefix(ENTRY)), user_id=owner.user_id, tenant=owner.tenant, **body
+                )
+            except (KeyError, TypeError, ValueError) as error:
+                raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+
+    def request_drain(self, owner: Owner) -> None:
+        """Drain a user's signals in the background, and try again later if the sink refuses."""
+        self._writer.submit(("spool", owner), lambda: self._drained(owner))
+
+    def _drained(self, owner: Owner) -> None:
+        try:
+            self.drain(owner)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; what waits is kept
+            logger.warning("error=<%s> | preference signals wait, they are sent later", type(error).__name__)
+            self._writer.later(("spool", owner, "retry"), self._next_wait(owner), lambda: self.request_drain(owner))
+        else:
+            self._wait.pop(owner, None)
+
+    def _next_wait(self, owner: Owner) -> float:
+        wait = self._wait[owner] = min(_LONGEST_WAIT, 2 * self._wait.get(owner, 0.1))
+        return wait
+
+    def drain(self, owner: Owner) -> int:
+        """Send what waits, in order; return how many the sink took. Another worker that is at it is left to it.
+
+        Raises:
+            Exception: Whatever the sink raised; what it did not take is kept.
+        """
+        sent = 0
+        with self._leased(owner) as is_ours:
+            if not is_ours:
+                raise StoreUnavailableError("another worker sends this user's signals")
+            for signal in self.waiting(owner):
+                self._sink.send(signal)
+                self._table.delete(owner.partition, f"{ENTRY}{signal.number:012d}")
+                sent += 1
+            if self._table.get(owner.partition, HEAD) is not None:
+                self._unlist(owner)
+        return sent
+
+    def _unlist(self, owner: Owner) -> None:
+        self._table.delete(bucket_of(owner), owner.partition)
+        if next(self.waiting(owner), None) is not None:  # stored between the last look and the delete
+            self._table.put({"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids})
+
+    @contextmanager
+    def _leased(self, owner: Owner) -> Iterator[bool]:
+        now, holder = self._clock(), uuid.uuid4().hex
+        item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder, "until": now + _LEASE_SECONDS}
+        item["expires_at"] = int(now + 3600)
+        if not self._table.put(item, when=Condition(absent=True, below={"until": now})):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
+
+    def drain_all(self) -> int:
+        """Send what waits of all users, such as those who never come back; return how many signals the sinks took."""
+        sent = 0
+        for bucket in range(BUCKETS):
+            for item in list(self._table.query(f"spool/{bucket:02d}")):
+                owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
+                try:
+                    sent += self.drain(owner)
+                except StoreError as error:
+                    logger.debug("error=<%s> | a user's signals wait on", type(error).__name__)
+                except Exception as error:  # noqa: BLE001 - a sink may raise anything, the other users' signals go all the same
+                    logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
+        return sent
+
+
+def bucket_of(owner: Owner) -> str:
+    """Return the partition that lists a user while signals of his wait."""
+    return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"

@@ -1,0 +1,480 @@
+"""UserMemoryStore: what we know about a user, as a memory store of Strands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
+
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.memory.context import MOST_TOKENS, AgentContext, agent_context
+from strands_manga_memory.memory.partition import Loaded, UserPartition
+from strands_manga_memory.memory.pii import PiiPolicy
+from strands_manga_memory.memory.profile import ProfileSource
+from strands_manga_memory.memory.ranking import RankingWeights
+from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, Owner, content_id, preference_id
+from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.snapshot import Embed, Hit, Snapshot
+from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.table import USER_MEMORY, Table
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTION = "What is known about this user from earlier conversations: preferences, feedback, and what was talked about."
+_MOST_METADATA_BYTES = 16_384
+_SEARCHED = frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH}
+
+
+class UserMemoryStore(MemoryStore):
+    """One user's long-term memories in a table of the schema ``USER_MEMORY``.
+
+    Give it to Strands' ``MemoryManager(stores=[...])``, which searches it, adds to it, offers it as tools and injects what it
+    finds. The user is bound here, because ``search`` has no argument for it; another user needs another store.
+
+    ``initialize`` (the manager calls it when the agent is built) reads the memories once; ``search`` looks only at what was
+    read then and what was added since, so that no model call waits for the table. ``recall`` reads the table.
+
+    Args:
+        table: The table; ``open_table(url, USER_MEMORY)``.
+        user_id: The user, unique within the tenant.
+        tenant: The tenant; None is a tenant of its own.
+        clock: Seconds since 1970.
+        name: Name of the store, for the manager's tools. Default ``user_memory``.
+        description: What the tools say of it.
+        max_search_results: Most results of a search. Default 5 (mission D4).
+        writable: Whether the manager may add to it. Default True.
+        extraction: Strands' automatic extraction. Default off.
+        retention: How long each type is kept and how much it matters at first. Default ``RETENTION``.
+        weights: How memories are ranked.
+        embed: Vectors of texts, for similarity by meaning; default: similarity by words.
+        pii: What becomes of personal data. Default: ``PiiPolicy()``.
+        codec: Seals content and metadata, such as ``Codec(cipher=...)``; default: they are readable in the table.
+        profile: Where another service keeps the user's profile; read at session start, never written.
+        max_characters: Characters a memory is cut to. Default 4,000.
+        count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default an estimate by script, rather too high.
+
+    Raises:
+        ValueError: An argument is out of range, or the table has another schema.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        user_id: str,
+        tenant: str | None = None,
+        clock: Callable[[], float] = time.time,
+        name: str = "user_memory",
+        description: str | None = _DESCRIPTION,
+        max_search_results: int | None = 5,
+        writable: bool = True,
+        extraction: ExtractionConfig | bool | None = None,
+        retention: Mapping[MemoryType, Retention] = RETENTION,
+        weights: RankingWeights | None = None,
+        embed: Embed | None = None,
+        pii: PiiPolicy | None = None,
+        codec: Codec | None = None,
+        profile: ProfileSource | None = None,
+        max_characters: int = 4_000,
+        count_tokens: Callable[[str], int] = estimated_tokens,
+    ) -> None:
+        names = (USER_MEMORY.partition, USER_MEMORY.sort)
+        if (table.schema.partition, table.schema.sort) != names:
+            raise ValueError(
+                f"table must have the schema USER_MEMORY, got {table.schema.name!r}; use open_table(url, USER_MEMORY)"
+            )
+        if max_characters < 1:
+            raise ValueError(f"max_characters must be at least 1, got {max_characters!r}")
+        if max_search_results is not None and max_search_results < 1:
+            raise ValueError(f"max_search_results must be at least 1, got {max_search_results!r}")
+        missing = sorted(set(MemoryType) - set(retention))
+        if missing:
+            raise ValueError(f"retention must name every MemoryType, {missing} are missing")
+        self.name = name
+        self.description = description
+        self.max_search_results = max_search_results
+        self.writable = writable
+        self.extraction = extraction
+        self.owner = Owner(user_id, tenant)
+        self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
+        self._clock = clock
+        self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
+        self._weights = weights or RankingWeights()
+        self._embed = embed
+        self._pii = pii or PiiPolicy()
+        self._source = profile
+        self._most_characters = max_characters
+        self._count_tokens = count_tokens
+        self._writer = shared_writer(None, table)
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._is_fresh = False
+        self._profile: Mapping[str, str] = {}
+
+    # Strands' memory store interface
+
+    async def initialize(self) -> None:
+        """Read the user's memories once. A table that does not answer costs the agent its memories, not its start."""
+        if self._is_fresh:  # whoever told the agent about its user has read them for this very start
+            self._is_fresh = False
+            return
+        try:
+            await asyncio.to_thread(self.refresh)
+        except StoreError as error:
+            logger.warning(
+                "error=<%s> | the user's memories could not be read, the agent starts without them", type(error).__name__
+            )
+
+    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
+        """Return the memories and passages that have most to do with ``query``; the ledger is written off this path."""
+        limit = (options or {}).get("max_search_results") or self.max_search_results
+        hits = await asyncio.to_thread(self.found, query, limit=limit)
+        return [MemoryEntry(content=hit.content, metadata=_entry_metadata(hit)) for hit in hits]
+
+    async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Store what an extractor found or a model wants remembered; the same content again changes nothing.
+
+        ``metadata`` may hold ``memory_type`` and ``importance``. Without a type, what states a preference is a preference,
+        everything else a fact.
+        """
+        given = dict(metadata or {})
+        type_ = given.pop("memory_type", None) or _type_of(content)
+        importance = given.pop("importance", None)
+        record = await asyncio.to_thread(self.remember, content, type=type_, importance=importance, metadata=given)
+        return {"memory_id": record.memory_id}
+
+    # What users call
+
+    def remember(
+        self,
+        content: str,
+        *,
+        type: MemoryType | str = MemoryType.FACT,  # noqa: A002 - the word of the field
+        importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> MemoryRecord:
+        """Store a memory; the same content of the same type is one memory, which starts its time anew.
+
+        Args:
+            content: What to remember; personal data is treated by the policy, and it is cut to ``max_characters``.
+            type: A ``MemoryType``. Default ``fact``.
+            importance: From 0 to 1. Default that of the type.
+            metadata: JSON values that go with it.
+
+        Raises:
+            ValueError: The content is empty, the type unknown, or the importance out of range.
+            PersonalDataError: The policy refuses the content.
+            StoreUnavailableError: The table does not answer.
+        """
+        type_ = _checked_type(type)
+        if not isinstance(content, str) or not content.strip():
+            raise ValueError(f"content must be a text that is not empty, got {content!r:.80}")
+        rule = self._retention[type_]
+        worth = rule.importance if importance is None else _checked_importance("importance", importance)
+        text, extra = self._clean(content), self._clean_metadata(metadata or {})
+        now = self._clock()
+
+        def learned(known: MemoryRecord | None) -> MemoryRecord:
+            first = known or self._new(content_id(type_, text), type_, text, now)
+            merged = {**first.metadata, **extra}
+            return first.changed(importance=worth, metadata=merged, updated_at=now, expires_at=rule.expires_at(now))
+
+        record = self.partition.update(content_id(type_, text), learned)
+        assert record is not None  # noqa: S101 - an update without a guard always stores
+        return self._noted(record)
+
+    def prefer(
+        self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> MemoryRecord:
+        """Store what the user prefers: one record for each key, whatever its case; the last write wins.
+
+        Args:
+            key: What it is about, such as ``genre``.
+            value: What is preferred.
+            importance: From 0 to 1. Default 0.9.
+            metadata: JSON values that go with it.
+
+        Raises:
+            ValueError: Key or value are empty, or the importance is out of range.
+            PersonalDataError: The policy refuses them.
+            StoreUnavailableError: The table does not answer.
+        """
+        for name, text in (("key", key), ("value", value)):
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(f"{name} must be a text that is not empty, got {text!r:.80}")
+        if len(key) > 200:
+            raise ValueError(f"key must have at most 200 characters, got {len(key)}")
+        rule = self._retention[MemoryType.PREFERENCE]
+        record = preference_record(
+            self._clean(key),
+            self._clean(value),
+            now=self._clock(),
+            known=None,
+            importance=rule.importance if importance is None else _checked_importance("importance", importance),
+            metadata=self._clean_metadata(metadata or {}),
+        )
+        known = self.partition.get(record.memory_id)
+        if known is not None:
+            record = known.changed(
+                content=record.content,
+                metadata={**known.metadata, **record.metadata},
+                importance=record.importance,
+                updated_at=record.updated_at,
+            )
+        self.partition.put(record)
+        return self._noted(record)
+
+    def record_feedback(
+        self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> MemoryRecord:
+        """Store what the user thought of an answer or a purchase; ``rating`` is any number. Raises as ``remember`` does."""
+        extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
+        return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
+
+    def recall(
+        self,
+        *,
+        type: MemoryType | str | None = None,  # noqa: A002 - the word of the field
+        min_importance: float = 0.0,
+        limit: int | None = 10,
+        query: str | None = None,
+    ) -> list[MemoryRecord]:
+        """Return memories, the ones worth most first, read from the table now: one query for each MB.
+
+        What has expired is left out. A filter never makes the result shorter than what exists. That they were recalled is
+        noted by one write, in the background.
+
+        Args:
+            type: Only memories of this type; by default all but episodes and roll-ups.
+            min_importance: Only those of at least this importance.
+            limit: Most to return; None for all.
+            query: What they are to be similar to; what has nothing in common with it comes last.
+
+        Raises:
+            ValueError: An argument is out of range.
+            CorruptRecordError: A record is damaged.
+            StoreUnavailableError: The table does not answer.
+        """
+        type_ = None if type is None else _checked_type(type)
+        _checked_importance("min_importance", min_importance)
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be at least 1, or None for all, got {limit!r}")
+        snapshot = self._snapshot_of(self.partition.load(type_))
+        types = None if type_ is None else frozenset({type_})
+        hits = snapshot.ranked(self._clock(), query=query, types=types, min_importance=min_importance)
+        records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
+        self._note_uses(record.memory_id for record in records)
+        return [self._opened(record) for record in records]
+
+    def get(self, memory_id: str) -> MemoryRecord | None:
+        """Return a memory by its id, or None."""
+        record = self.partition.get(memory_id)
+        return None if record is None else self._opened(record)
+
+    def forget(self, memory_id: str) -> bool:
+        """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
+
+        Raises:
+            ValueError: The id is no memory's.
+        """
+        if not memory_id or memory_id.startswith(INTERNAL):
+            raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r}")
+        there = self.partition.delete(memory_id)
+        gone = [memory_id]
+        if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
+            episode = episode_id(memory_id, 0).rsplit("#", 1)[0]
+            gone += [id_ for id_ in self.partition.ids(MemoryType.EPISODE) if id_.rsplit("#", 1)[0] == episode]
+            for type_ in (MemoryType.WEEK, MemoryType.MONTH):
+                gone += [
+                    id_ for id_, record in self.partition.load(type_).records.items() if memory_id in record.metadata["covers"]
+                ]
+            self.partition.delete_many(gone[1:])
+        with self._lock:
+            snapshot = self._snapshot
+        if snapshot is not None:
+            for id_ in gone:
+                snapshot.remove(id_)
+        return there
+
+    def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
+        """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
+        rollup = self.partition.get(memory_id)
+        covers = [] if rollup is None else list(rollup.metadata.get("covers") or ())
+        return {id_: self.get(id_) or "expired" for id_ in covers}
+
+    def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
+        """Return what an agent should know of its user, short and escaped, or ``No prior interaction history.``.
+
+        Reads the table only if nothing was read yet.
+
+        Args:
+            max_tokens: The budget. Default 800.
+
+        Raises:
+            ValueError: ``max_tokens`` is not above 0.
+        """
+        return self.agent_context(max_tokens).text
+
+    def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
+        """Return the same in two parts: preferences for the system side, history for the message side."""
+        if not max_tokens > 0:
+            raise ValueError(f"max_tokens must be above 0, got {max_tokens!r}")
+        snapshot, now = self._current(), self._clock()
+        worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, types=frozenset({MemoryType.PREFERENCE}))}
+        records = [self._opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
+        return agent_context(
+            records,
+            now=now,
+            profile=self._profile,
+            ranked=lambda record: worth.get(record.memory_id, 0.0),
+            max_tokens=max_tokens,
+            count=self._count_tokens,
+        )
+
+    def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
+        """Return the memories and passages that have most to do with ``query``, from what was read at session start."""
+        hits = (
+            self._current().ranked(self._clock(), query=query, types=_SEARCHED, limit=limit, matching=True)
+            if query.strip()
+            else []
+        )
+        self._note_uses(hit.record.memory_id for hit in hits)
+        return [Hit(hit.record, self._pii.opened(hit.content, place=self.owner.partition), hit.score) for hit in hits]
+
+    def refresh(self) -> Loaded:
+        """Read the user's memories, and the profile if there is a source, anew."""
+        loaded = self.partition.load()
+        profile = self._source.read(self.owner.user_id, tenant=self.owner.tenant) if self._source is not None else None
+        with self._lock:
+            self._snapshot = self._snapshot_of(loaded)
+            self._profile = {} if profile is None else profile.preferences
+        if loaded.wants_folding:
+            self._writer.submit(self.owner, self.partition.fold)
+        return loaded
+
+    # Inside
+
+    def _current(self) -> Snapshot:
+        with self._lock:
+            snapshot = self._snapshot
+        if snapshot is None:
+            self.refresh()
+            self._is_fresh = True
+            return self._current()
+        return snapshot
+
+    def _snapshot_of(self, loaded: Loaded) -> Snapshot:
+        return Snapshot(loaded, retention=self._retention, weights=self._weights, embed=self._embed)
+
+    def _new(self, memory_id: str, type_: MemoryType, content: str, now: float) -> MemoryRecord:
+        importance = self._retention[type_].importance
+        return MemoryRecord(
+            memory_id=memory_id, type=type_, content=content, importance=importance, created_at=now, updated_at=now, version=0
+        )
+
+    def _noted(self, record: MemoryRecord) -> MemoryRecord:
+        with self._lock:
+            if self._snapshot is not None:
+                self._snapshot.put(record)
+        return self._opened(record)
+
+    def _note_uses(self, ids: Any) -> None:
+        used = list(dict.fromkeys(ids))
+        if not used:
+            return
+        with self._lock:
+            if self._snapshot is not None:
+                self._snapshot.used(used, self._clock())
+        self._writer.submit(self.owner, lambda: self._written_quietly(used))
+
+    def _written_quietly(self, used: list[str]) -> None:
+        try:
+            self.partition.note_uses(used)
+        except StoreError as error:
+            logger.debug("error=<%s> | a recall was not noted", type(error).__name__)
+
+    def _clean(self, text: str) -> str:
+        # Cut before as well as after: what is not stored anyway need not be looked at.
+        text = self._pii.applied(text[: 2 * self._most_characters], place=self.owner.partition).strip()
+        if len(text) > self._most_characters:
+            text = f"{text[: self._most_characters]}…"
+        return text.encode("utf-8", "replace").decode()
+
+    def _clean_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        cleaned = load(dump(_finite(self._pii.applied_to(dict(metadata), place=self.owner.partition))))
+        if len(dump(cleaned)) > _MOST_METADATA_BYTES:
+            logger.warning("bytes=<%d> | the metadata of a memory is too large, it is left out", len(dump(cleaned)))
+            return {}
+        return dict(cleaned)
+
+    def _opened(self, record: MemoryRecord) -> MemoryRecord:
+        clear = self._pii.opened(record.content, place=self.owner.partition)
+        if clear is record.content and "[pii:" not in str(record.metadata.get("value", "")):
+            return record
+        metadata = {**record.metadata}
+        if isinstance(metadata.get("value"), str):
+            metadata["value"] = self._pii.opened(metadata["value"], place=self.owner.partition)
+        return MemoryRecord(
+            **{**{name: getattr(record, name) for name in record.__dataclass_fields__}, "content": clear, "metadata": metadata}
+        )
+
+
+def preference_record(
+    key: str, value: str, *, now: float, known: MemoryRecord | None, importance: float, metadata: Mapping[str, Any]
+) -> MemoryRecord:
+    """Return the record of a preference, on top of what is ``known`` of its key."""
+    shown = " ".join(key.split())
+    fields: dict[str, Any] = {
+        "content": f"{shown}: {value}",
+        "importance": importance,
+        "updated_at": now,
+        "metadata": {**({} if known is None else known.metadata), **metadata, "key": shown, "value": value},
+    }
+    if known is not None:
+        return known.changed(**fields)
+    return MemoryRecord(memory_id=preference_id(key), type=MemoryType.PREFERENCE, created_at=now, **fields)
+
+
+def episode_id(summary_id: str, part: int) -> str:
+    """Return the id of a part of what was said in the session that a summary is about."""
+    return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
+
+
+def _type_of(content: str) -> MemoryType:
+    return MemoryType.PREFERENCE if dialogue_act(content, "user") is DialogueAct.PREFERENCE else MemoryType.FACT
+
+
+def _checked_type(value: MemoryType | str) -> MemoryType:
+    try:
+        return MemoryType(value)
+    except ValueError:
+        raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r}") from None
+
+
+def _checked_importance(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
+    return float(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def _entry_metadata(hit: Hit) -> dict[str, Any]:
+    named = ("key", "topics", "sentiment", "session_id", "ended_at")
+    extra = {name: hit.record.metadata[name] for name in named if name in hit.record.metadata}
+    return {"memory_id": hit.record.memory_id, "memory_type": str(hit.record.type), "score": round(hit.score, 4), **extra}

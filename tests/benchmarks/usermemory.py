@@ -1,0 +1,319 @@
+"""usermemory: requests, request units and tokens of what is known about a user; throughput of the sweeper; recall.
+
+``RETENTION_DATA`` names a folder with ``locomo.jsonl.gz`` (streams of messages with questions and the numbers of the
+messages that answer them). The data cannot be redistributed; without them the rows of recall are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strands import Agent
+from strands.memory import MemoryManager
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    DynamoDBTable,
+    InMemoryHotStore,
+    MangaMemory,
+    SessionFinalizer,
+    SessionSweeper,
+    SQLiteTable,
+    TieredSessionManager,
+    UserMemoryStore,
+)
+from strands_manga_memory.conversation.tokens import TiktokenCounter
+from strands_manga_memory.language.transcript import Transcript, Utterance
+from strands_manga_memory.memory.finalizing import MemoryKeeper
+from strands_manga_memory.memory.pii import PiiPolicy
+from strands_manga_memory.memory.retention import DAY
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests import servers
+from tests.benchmarks import progress, text
+from tests.benchmarks.wire import READS, Wire, item_bytes, requests
+
+DATA = os.environ.get("RETENTION_DATA", "")
+
+BUDGETS: dict[str, str | float] = {
+    "durable_requests_at_session_start": "<= 2",
+    "durable_reads_in_10_turns_after_it": "== 0",
+    "durable_reads_of_a_recall_of_1_mb": "== 1",
+    "ledger_writes_of_a_recall": "== 1",
+    "context_tokens_after_500_sessions": "<= 800",
+    "current_preferences_missing_from_it": "== 0",
+    "open_questions_missing_from_it": "== 0",
+}
+if DATA:
+    BUDGETS["locomo_evidence_in_10_hits"] = ">= 0.75"
+
+_SESSIONS, _DAYS = 500, 90
+_SWEPT = 200
+
+
+def run() -> dict[str, float]:
+    """Measure; the emulator's own account of units is not exact, so units are counted from what is on the wire."""
+    with servers.dynamodb() as server, tempfile.TemporaryDirectory() as folder:
+        return {**_requests(server), **_context(Path(folder)), **_swept(Path(folder)), **_recalled()}
+
+
+@dataclass
+class Watched:
+    """A memory table behind a wire."""
+
+    table: DynamoDBTable
+    wire: Wire
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def seen(self) -> list[Any]:
+        """Return the requests since the last call."""
+        assert shared_writer(None, self.table).drain(30)
+        found = requests(self.wire.log)
+        self.wire.log.clear()
+        return found
+
+    def units(self, found: list[Any]) -> float:
+        """Return write units of puts and deletes, and read units of gets and queries by what the partition holds."""
+        total = 0.0
+        for request in found:
+            body = request.body
+            if request.operation == "PutItem":
+                total += self._put(body["Item"])
+            elif request.operation == "TransactWriteItems":
+                items = [action["Put"]["Item"] for action in body["TransactItems"] if "Put" in action]
+                total += 2 * sum(map(self._put, items)) + 2 * (len(body["TransactItems"]) - len(items))
+            elif request.operation in ("DeleteItem", "GetItem"):
+                total += max(
+                    1,
+                    math.ceil(
+                        self.sizes.get(body["Key"]["memory_id"]["S"], 0) / (4096 if "Get" in request.operation else 1024)
+                    ),
+                )
+            elif request.operation == "Query":
+                total += max(1, math.ceil(sum(self.sizes.values()) / 4096))
+        return total
+
+    def _put(self, item: dict[str, Any]) -> int:
+        """Return the write units of a put: the table's, and as many for each index that lists the record."""
+        size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
+        return math.ceil(size / 1024) * (3 if "memory_type" in item else 1)
+
+
+@contextmanager
+def _watched(server: servers.DynamoDB, name: str) -> Iterator[Watched]:
+    log: list[Any] = []
+    with Wire(server, log) as wire:
+        table = DynamoDBTable(
+            server.client(f"http://{servers.HOST}:{wire.port}", proxies={}, read_timeout=30),
+            USER_MEMORY,
+            name=name,
+            deadline=10,
+        )
+        table.create_if_missing()
+        log.clear()
+        yield Watched(table, wire)
+        table.close()
+
+
+def _requests(server: servers.DynamoDB) -> dict[str, float]:
+    values: dict[str, float] = {}
+    with _watched(server, "user-memory") as watched:
+        store = UserMemoryStore(watched.table, user_id="u1")
+        store.prefer("genre", "horror")
+        values["units_of_a_preference_with_its_2_indexes"] = watched.units(watched.seen())
+        store.remember("Owns volume 3 of Uzumaki")
+        values["units_of_a_memory_with_its_2_indexes"] = watched.units(watched.seen())
+        filler = store.remember(text(900))
+        for start in range(0, 900, 25):
+            items = [store.partition.item_of(filler) | {"memory_id": f"fact#~{n:032x}"} for n in range(start, start + 25)]
+            watched.table.batch_write(puts=items)
+            watched.sizes |= {item["memory_id"]: 1100 for item in items}
+        watched.seen()
+        store.recall(query="uzumaki")
+        found = watched.seen()
+        values["durable_reads_of_a_recall_of_1_mb"] = sum(request.operation in READS for request in found)
+        values["ledger_writes_of_a_recall"] = sum(request.operation == "PutItem" for request in found)
+        values["units_of_a_recall_of_1_mb"] = watched.units(found)
+        memory = MangaMemory(hot=InMemoryHotStore(), durable=watched.table, memories=watched.table)
+        kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", session=False)
+        agent = Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
+        values["durable_requests_at_session_start"] = len(watched.seen())
+        for _ in range(10):
+            agent("Which volume of Uzumaki is next?")
+        values["durable_reads_in_10_turns_after_it"] = sum(request.operation in READS for request in watched.seen())
+        assert isinstance(kwargs["memory_manager"], MemoryManager)
+        said = [Utterance(role, text(200), turn, 1.0 * turn) for turn in range(1, 11) for role in ("user", "assistant")]
+        watched.seen()
+        MemoryKeeper(table=watched.table, pii=PiiPolicy()).finalize(_transcript("u2", "s1", said, time.time()))
+        found = watched.seen()
+        values["requests_of_finalizing_10_turns"] = len(found)
+        values["units_of_finalizing_10_turns"] = watched.units([request for request in found if request.operation != "Query"])
+    return values
+
+
+def _transcript(user: str, session: str, said: list[Utterance], ended_at: float) -> Transcript:
+    return Transcript(
+        user_id=user,
+        tenant=None,
+        session_id=session,
+        agent_id="default",
+        mark="1",
+        utterances=tuple(said),
+        turns=said[-1].turn,
+        covered=len(said),
+        revisions=0,
+        ended_at=ended_at,
+    )
+
+
+def _context(folder: Path) -> dict[str, float]:
+    """Hold 500 sessions over 90 days, and look at what a new one would be told."""
+    clock = FakeClock(1_700_000_000.0)
+    table = SQLiteTable(folder / "context", USER_MEMORY)
+    table.create_if_missing()
+    keeper = MemoryKeeper(table=table, pii=PiiPolicy(), clock=clock)
+    store = UserMemoryStore(table, user_id="u1", clock=clock)
+    for number in range(12):
+        store.prefer(f"taste {number}", f"value {number}")
+    asked: list[str] = []
+    for number in progress(range(_SESSIONS), "500 sessions"):
+        clock.advance(_DAYS * DAY / _SESSIONS)
+        question = f"Is volume {number} of 『Series {number % 40}』 in stock?"
+        is_open = number % 25 == 0
+        if is_open and _SESSIONS - number < 7 * _SESSIONS / _DAYS:
+            asked.append(f"volume {number} ")
+        said = [
+            Utterance("user", text(150), 1, clock()),
+            Utterance("assistant", text(300), 1, clock()),
+            Utterance("user", question, 2, clock()),
+            Utterance("assistant", "Let me check that." if is_open else "Yes, it is.", 2, clock()),
+        ]
+        keeper.finalize(_transcript("u1", f"s{number}", said, clock()))
+    store.refresh()
+    context = store.build_agent_context()
+    return {
+        "context_tokens_after_500_sessions": float(TiktokenCounter().text(context)),
+        "current_preferences_missing_from_it": float(sum(f"value {number}" not in context for number in range(12))),
+        "open_questions_missing_from_it": float(sum(question not in context for question in asked)),
+        "kb_of_a_user_after_500_sessions": sum(len(json.dumps(item, default=repr)) for item in table.query("u1")) / 1024,
+    }
+
+
+def _swept(folder: Path) -> dict[str, float]:
+    clock = FakeClock(1_700_000_000.0)
+    hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})(clock=clock)
+    durable, memories = SQLiteTable(folder / "swept"), SQLiteTable(folder / "swept", USER_MEMORY)
+    for table in (durable, memories):
+        table.create_if_missing()
+    for number in progress(range(_SWEPT), "sessions to sweep"):
+        manager = TieredSessionManager(ConversationScope(f"u{number}", "s"), hot=hot, durable=durable, clock=clock)
+        agent = Agent(
+            model=ScriptedModel(lambda messages: text(200)), session_manager=manager, agent_id="default", callback_handler=None
+        )
+        for _ in range(3):
+            agent(text(100))
+        manager.close()
+    clock.advance(3601)
+    finalizer = SessionFinalizer(hot=hot, durable=durable, memories=memories, clock=clock)
+    sweeper = SessionSweeper(hot=hot, durable=durable, finalizer=finalizer, clock=clock)
+    start, finished = time.process_time(), sweeper.run_once(limit=_SWEPT)
+    seconds = time.process_time() - start
+    if finished != _SWEPT:
+        raise RuntimeError(f"{finished} of {_SWEPT} sessions were swept")
+    return {"sessions_swept_per_second_of_a_core": finished / seconds}
+
+
+def _recalled() -> dict[str, float]:
+    if not DATA:
+        print("RETENTION_DATA is not set: recall is not measured", file=sys.stderr)
+        return {}
+    with gzip.open(Path(DATA) / "locomo.jsonl.gz", "rt", encoding="utf-8") as lines:
+        streams = [json.loads(line) for line in lines]
+    shares: dict[str, list[float]] = {"ours": [], "keyword": [], "bm25": [], "bm25_of_turns": []}
+    for stream in progress(streams, "recall"):
+        for name, search in _searches(stream).items():
+            for query in stream["queries"]:
+                if query["gold"]:
+                    hits = search(query["text"])
+                    shares[name].append(sum(number in hits for number in query["gold"]) / len(query["gold"]))
+    mean = {name: sum(found) / len(found) for name, found in shares.items() if found}
+    return {
+        "locomo_evidence_in_10_hits": mean["ours"],
+        "locomo_evidence_in_10_messages_by_strands_keywords": mean["keyword"],
+        "locomo_evidence_in_10_messages_by_strands_bm25": mean["bm25"],
+        "locomo_evidence_in_10_turns_by_strands_bm25": mean["bm25_of_turns"],
+    }
+
+
+def _searches(stream: dict[str, Any]) -> dict[str, Callable[[str], set[int]]]:
+    """Return functions from a question to the numbers of the messages in the first 10 hits."""
+    from strands.storage import LocalFileStorage
+    from strands.storage.search.bm25 import Bm25SearchStrategy
+    from strands.storage.search.keyword import STOP_WORDS, token_overlap_score, tokenize
+
+    texts = ["\n".join(block["text"] for block in message["content"] if "text" in block) for message in stream["messages"]]
+    turns: list[list[int]] = []
+    for number, message in enumerate(stream["messages"]):
+        if message["role"] == "user" and (not turns or stream["messages"][turns[-1][-1]]["role"] == "assistant"):
+            turns.append([])
+        turns = turns or [[]]
+        turns[-1].append(number)
+    folder = tempfile.mkdtemp()
+    store = _finalized(Path(folder), stream, texts, turns)
+
+    def ours(query: str) -> set[int]:
+        hits = store.found(query, limit=10)
+        return {n for n, said in enumerate(texts) if any(" ".join(said.split())[:1900] in hit.content for hit in hits)}
+
+    def keyword(query: str) -> set[int]:
+        wanted = tokenize(query) - STOP_WORDS
+        scored = [(token_overlap_score(wanted, said), -number) for number, said in enumerate(texts)]
+        return {-number for value, number in sorted(scored, reverse=True)[:10] if value > 0}
+
+    def bm25(units: list[list[int]]) -> Callable[[str], set[int]]:
+        storage, strategy = LocalFileStorage(tempfile.mkdtemp()), Bm25SearchStrategy()
+
+        async def fill() -> None:
+            for at, unit in enumerate(units):
+                await strategy.index(storage, str(at), "\n".join(texts[number] for number in unit).encode())
+
+        asyncio.run(fill())
+
+        def search(query: str) -> set[int]:
+            hits = asyncio.run(strategy.search(storage, query))[:10]
+            return {number for hit in hits for number in units[int(hit.key)]}
+
+        return search
+
+    return {"ours": ours, "keyword": keyword, "bm25": bm25([[n] for n in range(len(texts))]), "bm25_of_turns": bm25(turns)}
+
+
+def _finalized(folder: Path, stream: dict[str, Any], texts: list[str], turns: list[list[int]]) -> UserMemoryStore:
+    """Return the memories of a user after the stream, 20 turns a session, a session a day."""
+    now = 1_700_000_000.0
+    table = SQLiteTable(folder / "m", USER_MEMORY)
+    table.create_if_missing()
+    keeper = MemoryKeeper(table=table, pii=PiiPolicy(()), clock=lambda: now)
+    sessions = [turns[at : at + 20] for at in range(0, len(turns), 20)]
+    for number, session in enumerate(sessions):
+        ended = now - DAY * (len(sessions) - number)
+        said = [
+            Utterance(stream["messages"][n]["role"], texts[n], turn, ended)
+            for turn, unit in enumerate(session, start=1)
+            for n in unit
+        ]
+        keeper.finalize(_transcript("u1", f"s{number:03d}", said, ended))
+    return UserMemoryStore(table, user_id="u1", clock=lambda: now)

@@ -1,0 +1,160 @@
+"""Erasure and export of one user, in both tiers, on real servers: nothing of his is left, nothing of others is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    DynamoDBTable,
+    MangaMemory,
+    RedisHotStore,
+    SQLiteTable,
+    StoreUnavailableError,
+    export_user,
+    forget_user,
+)
+from strands_manga_memory.language.session_summary import SessionSummary
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
+
+
+@pytest.fixture(params=["sqlite", "dynamodb"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path, valkey_server: servers.Valkey, unique: str) -> Iterator[MangaMemory]:
+    durable: Any
+    known: Any
+    if request.param == "sqlite":
+        durable, known = SQLiteTable(tmp_path / "m"), SQLiteTable(tmp_path / "m", USER_MEMORY)
+    else:
+        server: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
+        durable = DynamoDBTable(server.client(), name=unique, deadline=10)
+        known = DynamoDBTable(server.client(), USER_MEMORY, name=f"{unique}m", deadline=10)
+    with valkey_server.client() as client:
+        made = MangaMemory.open(RedisHotStore(client, prefix=unique, deadline=5), durable, memories=known)
+        yield made
+        made.close()
+
+
+def talk(memory: MangaMemory, user: str, tenant: str | None, session: str, *texts: str) -> Agent:
+    kwargs = memory.agent_kwargs(user_id=user, tenant=tenant, session_id=session)
+    agent = Agent(model=ScriptedModel(["ok"] * 20), callback_handler=None, **kwargs)
+    for text in texts:
+        agent(text)
+    agent._session_manager.flush()
+    return agent
+
+
+def settle(memory: MangaMemory) -> None:
+    for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
+        assert shared_writer(*pair).drain(20)
+
+
+def everything(memory: MangaMemory, user: str, tenant: str | None) -> Any:
+    return export_user(user, tenant=tenant, hot=memory.hot, durable=memory.durable, memories=memory.memories)
+
+
+def test_one_user_goes_and_nobody_else(memory: MangaMemory) -> None:
+    for user, tenant in USERS:
+        for session in ("s1", "s2"):
+            talk(memory, user, tenant, session, f"I am {user} of {tenant}. My favorite genre is horror.")
+        memory.finalize(ConversationScope(user, "s2", tenant=tenant))
+        memory.user(user, tenant=tenant).recall()
+    settle(memory)
+    others = {(user, tenant): everything(memory, user, tenant) for user, tenant in USERS[1:]}
+    assert len(everything(memory, "u1", None)["sessions"]) == 2
+    report = memory.forget_user("u1")
+    assert report.complete, report.left
+    assert report.counts["sessions"] == 2
+    assert report.counts["conversations"] == 2
+    assert report.counts["memories"] >= 3
+    gone = everything(memory, "u1", None)
+    assert gone["sessions"] == gone["memories"] == gone["waiting_signals"] == []
+    assert gone["overrides"] == {}
+    left = {name: value for table in (memory.durable, memory.memories) for name, value in raw(table, "u1").items()}
+    assert "horror" not in repr(left)
+    assert {(user, tenant): everything(memory, user, tenant) for user, tenant in USERS[1:]} == others
+    assert memory.forget_user("u1").counts == {}
+
+
+def raw(table: Any, user: str) -> dict[str, Any]:
+    """What the partitions of a user without tenant hold."""
+    partitions = [user, f":{user}:s1", f":{user}:s2", f"user/:{user}"]
+    return {f"{partition}/{number}": item for partition in partitions for number, item in enumerate(table.query(partition))}
+
+
+def test_erasure_while_a_session_is_live(memory: MangaMemory) -> None:
+    agent = talk(memory, "u1", None, "s1", "My favorite genre is XYZZY.")
+    settle(memory)
+    report = memory.forget_user("u1")
+    assert report.complete, report.left
+    agent("this turn learns of it")
+    agent("hello again")
+    agent._session_manager.flush()
+    settle(memory)
+    assert "XYZZY" not in repr(agent.messages)
+    assert "XYZZY" not in repr(everything(memory, "u1", None)["sessions"])
+    # What is said after it is found by the next erasure.
+    assert len(everything(memory, "u1", None)["sessions"]) == 1
+    assert memory.forget_user("u1").counts["sessions"] == 1
+    assert everything(memory, "u1", None)["sessions"] == []
+
+
+def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:
+    talk(memory, "u1", None, "s1", "My favorite genre is XYZZY.")
+    settle(memory)
+
+    def erase_meanwhile(lines: Any, *, max_tokens: int) -> SessionSummary:
+        assert memory.forget_user("u1").complete
+        return SessionSummary(text="The user's favorite genre is XYZZY.", preferences={"genre": "XYZZY"})
+
+    assert memory.finalize(ConversationScope("u1", "s1"), model=erase_meanwhile) is None
+    assert everything(memory, "u1", None)["memories"] == []
+
+
+def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory) -> None:
+    for session in ("s1", "s2", "s3"):
+        talk(memory, "u1", None, session, "I want horror")
+    settle(memory)
+    for calls in (3, 9, 15):
+        real, count = memory.durable, iter(range(10_000))
+
+        class Dying:
+            def __getattr__(self, name: str, real: Any = real, count: Any = count, calls: int = calls) -> Any:
+                attribute = getattr(real, name)
+                if not callable(attribute):
+                    return attribute
+
+                def call(*args: Any, **kwargs: Any) -> Any:
+                    if next(count) >= calls:
+                        raise StoreUnavailableError("cut off")
+                    return attribute(*args, **kwargs)
+
+                return call
+
+        with pytest.raises(StoreUnavailableError):
+            forget_user("u1", hot=memory.hot, durable=Dying(), memories=memory.memories)  # type: ignore[arg-type]
+    report = memory.forget_user("u1")
+    assert report.complete, report.left
+    assert everything(memory, "u1", None)["sessions"] == []
+
+
+def test_an_export_is_json_with_everything(memory: MangaMemory) -> None:
+    talk(memory, "u1", "t", "s1", "My favorite genre is horror.")
+    memory.finalize(ConversationScope("u1", "s1", tenant="t"))
+    settle(memory)
+    exported = json.loads(json.dumps(memory.export_user("u1", tenant="t")))
+    [session] = exported["sessions"]
+    assert session["session_id"] == "s1"
+    assert "My favorite genre is horror." in repr(session["records"])
+    assert {known["type"] for known in exported["memories"]} >= {"preference", "interaction_summary", "episode"}
+    assert memory.export_user("u1")["sessions"] == []

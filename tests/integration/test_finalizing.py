@@ -1,0 +1,435 @@
+"""From a session that ends to what is known of its user: finalizer, sweeper, roll-ups, on stores of every kind."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    InMemoryHotStore,
+    MemoryRollup,
+    SessionFinalizer,
+    SessionSweeper,
+    SQLiteTable,
+    StoreUnavailableError,
+    Summary,
+    TieredSessionManager,
+    UserMemoryStore,
+)
+from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.memory.retention import DAY
+from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
+
+SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})
+
+
+class World:
+    """Stores whose clock the test moves, and users who talk."""
+
+    def __init__(self, folder: Path, *, hot: bool = True) -> None:
+        self.clock = FakeClock(1_700_000_000.0)
+        self.hot = SURVIVING(clock=self.clock) if hot else None
+        self.durable: Any = SQLiteTable(folder / "m.sqlite3")
+        self.memories: Any = SQLiteTable(folder / "m.sqlite3", USER_MEMORY)
+        for table in (self.durable, self.memories):
+            table.create_if_missing()
+
+    def talk(
+        self, session: str, *texts: str, user: str = "u1", reply: str = "Noted.", close: bool = True, tools: Any = ()
+    ) -> Agent:
+        manager = TieredSessionManager(ConversationScope(user, session), hot=self.hot, durable=self.durable, clock=self.clock)
+        model = ScriptedModel(lambda messages: reply) if not tools else ScriptedModel(tools[1])
+        agent = Agent(
+            model=model,
+            session_manager=manager,
+            agent_id="default",
+            callback_handler=None,
+            tools=list(tools[:1]) if tools else [],
+        )
+        for text in texts:
+            agent(text)
+        manager.close() if close else manager.flush()
+        return agent
+
+    def finalizer(self, model: Any = None, **named: Any) -> SessionFinalizer:
+        stores = {"hot": self.hot, "durable": self.durable, "memories": self.memories}
+        return SessionFinalizer(**stores, model=model, clock=self.clock, **named)
+
+    def sweeper(self, model: Any = None, **named: Any) -> SessionSweeper:
+        return SessionSweeper(hot=self.hot, durable=self.durable, finalizer=self.finalizer(model, **named), clock=self.clock)
+
+    def store(self, user: str = "u1") -> UserMemoryStore:
+        return UserMemoryStore(self.memories, user_id=user, clock=self.clock)
+
+    def summaries(self, user: str = "u1") -> list[Any]:
+        return sorted(self.store(user).recall(type="interaction_summary", limit=None), key=lambda record: record.memory_id)
+
+    def durable_rows(self) -> list[str]:
+        with self.durable._connected() as connection:
+            return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
+
+
+@pytest.fixture(params=[True, False], ids=["hot", "durable only"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path, hot=request.param)
+
+
+def test_what_is_kept_of_a_session(world: World) -> None:
+    world.talk(
+        "s1", "My favorite genre is horror.", "Thank you, do you have volume 3 of 『Uzumaki』?", reply="Let me check that."
+    )
+    world.clock.advance(1801)
+    assert world.sweeper().run_once() == 1
+    [summary] = world.summaries()
+    assert summary.metadata["session_id"] == "s1"
+    assert summary.metadata["turns"] == 2
+    assert summary.metadata["topics"][0] == "Uzumaki"
+    assert summary.metadata["sentiment"] == "positive"
+    assert summary.metadata["open_questions"] == ["Thank you, do you have volume 3 of 『Uzumaki』?"]
+    assert summary.importance == 0.6
+    assert summary.expires_at == int(summary.metadata["ended_at"] + 90 * DAY)
+    assert estimated_tokens(summary.content) <= 60
+    [preference] = world.store().recall(type="preference")
+    assert (preference.metadata["key"], preference.metadata["value"]) == ("favorite genre", "horror")
+    assert world.store().found("uzumaki volume")[0].record.type in ("episode", "interaction_summary")
+    assert world.sweeper().run_once() == 0
+    assert len(world.summaries()) == 1
+
+
+def test_a_summary_of_a_model_typed_or_plain(world: World) -> None:
+    preferences = {"genre": "horror"}
+    typed = json.dumps({"text": "The user wants horror manga.", "sentiment": "positive", "preferences": preferences})
+    for number, answer in enumerate([typed, "The user asked for horror manga and was told what there is."]):
+        scope = ConversationScope(f"u{number}", "s1")
+        world.talk("s1", "I want horror manga please", user=scope.user_id)
+        summary = world.finalizer(ScriptedModel([answer])).run(scope)
+        assert summary is not None
+        assert "horror manga" in summary.content
+        assert summary.metadata["by_rules"] is False
+    assert world.store("u0").recall(type="preference")[0].content == "genre: horror"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RuntimeError("no model"),
+        "",
+        "I'm sorry, I can't help with that.",
+        "{not json",
+        '{"text": 7}',
+        '{"topics": []}',
+        "Quarterly revenue increased because shareholders celebrated dividends.",
+        "horror " * 5000,
+    ],
+    ids=["raises", "empty", "refusal", "no json", "not text", "no text", "nonsense", "longer than its source"],
+)
+def test_a_model_that_fails_costs_no_summary(tmp_path: Path, answer: Any) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "I want horror manga please")
+    world.clock.advance(1801)
+    assert world.sweeper(ScriptedModel(lambda messages: answer)).run_once() == 1
+    [summary] = world.summaries()
+    assert summary.metadata["by_rules"] is True
+    assert "horror" in summary.content
+
+
+def test_a_summarizer_that_hangs_is_left(tmp_path: Path) -> None:
+    world, released = World(tmp_path), threading.Event()
+
+    def hang(lines: Any, *, max_tokens: int) -> Summary:
+        released.wait(60)
+        return Summary(text="too late")
+
+    world.talk("s1", "I want horror manga please")
+    world.clock.advance(1801)
+    assert world.sweeper(hang, timeout=0.05).run_once() == 1
+    released.set()
+    assert world.summaries()[0].metadata["by_rules"] is True
+
+
+def test_a_return_within_the_session_makes_the_next_version(world: World) -> None:
+    scope = ConversationScope("u1", "s1")
+    world.talk("s1", "I want horror manga")
+    first = world.finalizer().run(scope)
+    assert first is not None
+    assert world.finalizer().run(scope) == first
+    if world.hot is not None:
+        assert list(world.hot._conversations) in ([], ["profile/u1/cache"])
+    world.talk("s1", "And what about romance?")
+    second = world.finalizer().run(scope)
+    assert second is not None
+    assert (second.memory_id, second.version) == (first.memory_id, 2)
+    assert second.metadata["turns"] == 2
+    assert len(world.summaries()) == 1
+
+
+def test_each_incarnation_has_a_summary_of_its_own_also_under_the_same_ids(world: World) -> None:
+    for text in ("I want horror manga", "I want romance manga"):
+        world.talk("s1", text)
+        world.clock.advance(1801)
+        world.sweeper().run_once()
+        for _ in range(4):
+            world.clock.advance(1.1 * DAY)
+            world.sweeper().run_once()
+    assert len(world.summaries()) == 2
+
+
+def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "I want horror manga")
+    world.clock.advance(6 * 3600)
+    world.hot._conversations.clear()  # as the store's own expiry does
+    assert world.sweeper().run_once() == 1
+    assert "horror" in world.summaries()[0].content
+
+
+def test_from_the_durable_log_when_the_tables_own_expiry_took_the_head(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "I want horror manga")
+    world.clock.advance(3 * DAY)
+    world.hot._conversations.clear()
+    world.durable.delete(":u1:s1", "A:default#HEAD")
+    assert world.sweeper().run_once() == 1
+    assert "horror" in world.summaries()[0].content
+    for _ in range(3):
+        world.clock.advance(DAY)
+        world.sweeper().run_once()
+    assert world.durable_rows() == []
+
+
+def test_an_incarnation_that_nobody_swept_before_the_user_came_back(world: World) -> None:
+    world.talk("s1", "I want horror manga")
+    world.clock.advance(1.2 * DAY)
+    world.talk("s1", "I want romance manga")
+    world.clock.advance(1801)
+    assert world.sweeper().run_once() == 1
+    assert sorted(record.content[:21] for record in world.summaries()) == ["Asked: I want horror ", "Asked: I want romance"]
+    assert {record.version for record in world.summaries()} == {1}
+
+
+def test_a_sweeper_that_dies_behind_its_fence_leaves_no_log(tmp_path: Path) -> None:
+    world = World(tmp_path, hot=False)
+    world.talk("s1", "I want horror manga")
+    world.clock.advance(0.5 * DAY)
+    world.sweeper().run_once()
+    world.clock.advance(DAY)
+    dying = world.sweeper()
+    dying._delete_log = lambda place: (_ for _ in ()).throw(StoreUnavailableError("the worker died here"))  # type: ignore[method-assign]
+    dying.run_once()
+    assert any("#LOG#" in row for row in world.durable_rows())
+    for _ in range(4):
+        world.clock.advance(DAY)
+        world.sweeper().run_once()
+    assert world.durable_rows() == []
+
+
+def test_logs_heads_and_entries_of_ended_sessions_are_deleted(world: World) -> None:
+    world.talk("s1", "I want horror manga", "x" * 2000)
+    for _ in range(5):
+        world.clock.advance(DAY)
+        world.sweeper().run_once()
+    assert world.durable_rows() == []
+    assert len(world.summaries()) == 1
+
+
+def test_a_live_agent_goes_on_after_its_ended_log_was_deleted(world: World) -> None:
+    agent = world.talk("s1", "I want horror manga")
+    for _ in range(3):
+        world.clock.advance(DAY)
+        world.sweeper().run_once()
+    agent("And romance?")
+    agent._session_manager.close()
+    restored = world.talk("s1")
+    assert any("And romance?" in repr(message) for message in restored.messages)
+    world.clock.advance(3 * 3600)
+    world.sweeper().run_once()
+    assert any("romance" in record.content for record in world.summaries())
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_crash_at_any_step_is_completed_later(tmp_path: Path, step: int) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "My favorite genre is horror.", "Is Uzumaki there?")
+    world.clock.advance(1801)
+    healthy = world.memories
+    real = FaultyTable.__getattr__
+    calls = iter(range(1000))
+
+    class Dying(FaultyTable):
+        def __getattr__(self, name: str) -> Any:
+            attribute = real(self, name)
+            if not callable(attribute):
+                return attribute
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if next(calls) == step:
+                    raise StoreUnavailableError("the worker died here")
+                return attribute(*args, **kwargs)
+
+            return call
+
+    world.memories = Dying(healthy)
+    world.sweeper().run_once()
+    world.memories = healthy
+    world.clock.advance(61)
+    world.sweeper().run_once()
+    [summary] = world.summaries()
+    assert summary.version == 1
+    assert [record.content for record in world.store().recall(type="preference")] == ["favorite genre: horror"]
+    assert len(world.store().recall(type="episode")) == 1
+
+
+def test_many_sweepers_make_each_summary_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(30):
+        world.talk("s1", "I want horror manga", user=f"u{number}")
+    world.clock.advance(1801)
+    threads = [threading.Thread(target=world.sweeper().run_once) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(30):
+        [summary] = world.summaries(f"u{number}")
+        assert summary.version == 1
+
+
+def test_a_sweeper_whose_clock_is_ahead_harms_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, hot=False)
+    agent = world.talk("s1", "I want horror manga")
+    ahead = FakeClock(world.clock.now + 3600)
+    stores = {"hot": None, "durable": world.durable}
+    finalizer = SessionFinalizer(**stores, memories=world.memories, clock=ahead)
+    SessionSweeper(**stores, finalizer=finalizer, clock=ahead).run_once()
+    agent("And romance?")
+    agent._session_manager.close()
+    world.clock.advance(1801)
+    world.sweeper().run_once()
+    world.clock.advance(3 * 3600)
+    world.sweeper().run_once()
+    [summary] = world.summaries()
+    assert summary.metadata["turns"] == 2
+
+
+def test_tool_results_and_personal_data_are_never_kept(world: World) -> None:
+    @tool
+    def look_up(title: str) -> str:
+        """Look a title up."""
+        return "CANARY-OF-A-TOOL in stock"
+
+    use = [{"toolUse": {"toolUseId": "1", "name": "look_up", "input": {"title": "CANARY-OF-INPUT"}}}]
+    world.talk(
+        "s1", "Is Uzumaki there? Mail canary@example.com or call 090-1234-5678", tools=(look_up, iter([use, "Yes, it is."]))
+    )
+    world.clock.advance(1801)
+    world.sweeper().run_once()
+    world.clock.advance(8 * DAY)
+    world.sweeper().run_once()
+    MemoryRollup(world.memories, user_id="u1", clock=world.clock).run()
+    kept = repr([record.content + repr(record.metadata) for record in world.store().partition.load().records.values()])
+    assert "Uzumaki" in kept
+    for canary in ("CANARY", "canary@example.com", "1234-5678"):
+        assert canary not in kept
+        assert world.store().found(canary) == [] or canary not in repr(world.store().found(canary))
+
+
+def test_a_redacted_message_leaves_summary_and_episode(world: World) -> None:
+    agent = world.talk("s1", "My secret word is XYZZY, I want horror manga", close=False)
+    scope = ConversationScope("u1", "s1")
+    world.finalizer().run(scope)
+    assert "XYZZY" in repr(list(world.store().partition.load().records.values()))
+    agent("one more thing")
+    redacted = next(message for message in agent.messages if "XYZZY" in repr(message))
+    redacted["content"] = [{"text": "[redacted], I want horror manga"}]
+    agent._session_manager.redact_latest_message(redacted, agent)
+    agent._session_manager.close()
+    world.finalizer().run(scope)
+    assert "XYZZY" not in repr(list(world.store().partition.load().records.values()))
+
+
+def test_a_topic_of_three_sessions_is_a_pattern(world: World) -> None:
+    for number in range(3):
+        world.talk(f"s{number}", "Do you have 『Uzumaki』?")
+        world.clock.advance(2 * DAY)
+        world.sweeper().run_once()
+    [pattern] = world.store().recall(type="behavioural_pattern")
+    assert "Uzumaki" in pattern.content
+    world.clock.advance(31 * DAY)
+    assert world.store().recall(type="behavioural_pattern") == []
+
+
+def test_disconnect_starts_a_grace_and_a_return_resumes(tmp_path: Path) -> None:
+    world, scope = World(tmp_path), ConversationScope("u1", "s1")
+    world.talk("s1", "I want horror manga")
+    world.clock.advance(1500)
+    assert world.finalizer().disconnected(scope)
+    world.clock.advance(1500)
+    assert world.sweeper().run_once() == 0
+    assert len(world.talk("s1").messages) == 2
+    world.clock.advance(1801)
+    assert world.sweeper().run_once() == 1
+
+
+# Roll-ups
+
+
+def test_weeks_and_months_within_their_caps_with_pointers(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(60):
+        world.talk(
+            f"s{number}",
+            f"Do you have 『Series {number % 7}』 volume {number}?",
+            f"My favorite author {number % 20} is A{number}.",
+        )
+        world.finalizer().run(ConversationScope("u1", f"s{number}"))
+        world.clock.advance(1.4 * DAY)
+    store = world.store()
+    context = store.build_agent_context()
+    assert estimated_tokens(context) <= 800
+    assert "by week" in context
+    assert "by month" in context
+    weeks, months = (store.recall(type=type_, limit=None) for type_ in ("weekly_rollup", "monthly_rollup"))
+    assert all(estimated_tokens(record.content) <= 40 for record in weeks)
+    assert all(estimated_tokens(record.content) <= 25 for record in months)
+    current = [record.metadata["value"] for record in store.recall(type="preference", limit=None)]
+    assert len(current) == 20
+    assert all(value in context for value in current)
+    rollup = MemoryRollup(world.memories, user_id="u1", clock=world.clock)
+    rollup.run()
+    assert rollup.run() == 0
+    sources = store.sources(months[0].memory_id)
+    assert sources
+    world.clock.advance(45 * DAY)
+    later = [
+        set(map(str, store.sources(record.memory_id).values())) for record in store.recall(type="monthly_rollup", limit=None)
+    ]
+    assert any("expired" in found and len(found) > 1 for found in later)
+
+
+def test_a_session_that_no_roll_up_covers_yet_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "Do you have 『Uzumaki』?")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    world.clock.advance(12 * DAY)
+    assert "Uzumaki" in world.store().build_agent_context()
+
+
+def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.talk("s1", "Do you have 『Uzumaki』?")
+    summary = world.finalizer().run(ConversationScope("u1", "s1"))
+    assert summary is not None
+    world.clock.advance(40 * DAY)
+    assert MemoryRollup(world.memories, user_id="u1", clock=world.clock).run() == 2
+    store = world.store()
+    store.refresh()
+    assert store.forget(summary.memory_id)
+    assert "Uzumaki" not in repr(list(world.memories.query("u1")))
+    assert store.found("uzumaki") == []

@@ -1,0 +1,338 @@
+"""Preferences heard in a session: the cache that all devices share, the spool, the sinks, and what the model sees."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from strands import Agent
+
+from strands_manga_memory import (
+    SESSIONS,
+    USER_MEMORY,
+    CallablePreferenceSink,
+    InMemoryHotStore,
+    KinesisPreferenceSink,
+    MangaMemory,
+    PreferenceSignal,
+    PreferenceSpool,
+    ProfileCache,
+    SQLiteTable,
+    StoreError,
+    StoreUnavailableError,
+    TablePreferenceSink,
+    TableProfileSource,
+    UserMemoryStore,
+)
+from strands_manga_memory.memory.context import AgentContext
+from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.stores import RedisHotStore
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
+from tests import servers
+
+OWNER = Owner("u1")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SQLiteTable:
+    made = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    made.create_if_missing()
+    return made
+
+
+@pytest.fixture(params=["memory", "valkey"])
+def hot(request: pytest.FixtureRequest, unique: str) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemoryHotStore()
+        return
+    server: servers.Valkey = request.getfixturevalue("valkey_server")
+    with server.client() as client:
+        yield RedisHotStore(client, prefix=unique, deadline=2)
+
+
+class Sink:
+    """Takes signals, or refuses them."""
+
+    def __init__(self) -> None:
+        self.taken: list[PreferenceSignal] = []
+        self.refusing = False
+
+    def send(self, signal: PreferenceSignal) -> None:
+        if self.refusing:
+            raise StoreUnavailableError("throttled")
+        self.taken.append(signal)
+
+
+def settle(store: object, within: Callable[[], bool]) -> None:
+    servers.wait_until(within, "the background work")
+    assert store is not None
+
+
+# The spool
+
+
+def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: SQLiteTable) -> None:
+    sink = Sink()
+    spool = PreferenceSpool(table, sink)
+    for number in range(20):
+        spool.emit(OWNER, "genre", f"value {number}", session_id="s1")
+    settle(table, lambda: len(sink.taken) == 20)
+    assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(20)]
+    assert [signal.number for signal in sink.taken] == list(range(1, 21))
+    assert shared_writer(None, table).drain(10)
+    assert list(spool.waiting(OWNER)) == []
+
+
+def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: SQLiteTable) -> None:
+    sink, clock = Sink(), FakeClock()
+    sink.refusing = True
+    spool = PreferenceSpool(table, sink, clock=clock)
+    for number in range(60):
+        spool.store(OWNER, f"key {number % 7}", f"value {number}", at=clock())
+        clock.advance(1)
+        with pytest.raises(StoreUnavailableError, match="throttled"):
+            spool.drain(OWNER)
+    sink.refusing = False
+    another_process = PreferenceSpool(SQLiteTable(table._path, USER_MEMORY), sink, clock=clock)
+    assert another_process.drain_all() == 60
+    assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(60)]
+    assert another_process.drain_all() == 0
+
+
+def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_same_id(table: SQLiteTable) -> None:
+    taken: list[PreferenceSignal] = []
+
+    def die_after_sending(signal: PreferenceSignal) -> None:
+        taken.append(signal)
+        if len(taken) == 1:
+            raise SystemError("killed")
+
+    spool = PreferenceSpool(table, CallablePreferenceSink(die_after_sending))
+    spool.store(OWNER, "genre", "horror", at=1.0)
+    with pytest.raises(SystemError):
+        spool.drain(OWNER)
+    assert spool.drain(OWNER) == 1
+    assert taken[0] == taken[1]
+
+
+def test_workers_whose_clocks_differ_agree_on_the_order(table: SQLiteTable) -> None:
+    sink = Sink()
+    ahead, behind = (PreferenceSpool(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
+    ahead.store(OWNER, "genre", "first", at=9_000.0)
+    behind.store(OWNER, "genre", "second", at=1_000.0)
+    ahead.drain(OWNER)
+    assert [signal.value for signal in sink.taken] == ["first", "second"]
+
+
+def test_one_worker_at_a_time_sends_a_users_signals(table: SQLiteTable) -> None:
+    inside, go_on, sent = threading.Event(), threading.Event(), []
+
+    def slow(signal: PreferenceSignal) -> None:
+        inside.set()
+        assert go_on.wait(20)
+        sent.append(signal.value)
+
+    spool = PreferenceSpool(table, CallablePreferenceSink(slow))
+    spool.store(OWNER, "genre", "horror", at=1.0)
+    thread = threading.Thread(target=spool.drain, args=(OWNER,))
+    thread.start()
+    assert inside.wait(20)
+    with pytest.raises(StoreUnavailableError, match="another worker"):
+        PreferenceSpool(table, Sink()).drain(OWNER)
+    go_on.set()
+    thread.join()
+    assert sent == ["horror"]
+
+
+def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: SQLiteTable) -> None:
+    sink = TablePreferenceSink(table)
+
+    def signal(number: int, value: str) -> PreferenceSignal:
+        return PreferenceSignal(id=str(number), number=number, user_id="u1", key="genre", value=value, at=float(number))
+
+    for number, value in ((1, "a"), (2, "b"), (1, "a"), (3, "c"), (2, "b")):
+        sink.send(signal(number, value))
+    [known] = UserMemoryStore(table, user_id="u1").recall()
+    assert known.content == "genre: c"
+
+
+def test_personal_data_never_reaches_a_sink(table: SQLiteTable) -> None:
+    sink = Sink()
+    spool = PreferenceSpool(table, sink)
+    spool.store(OWNER, "contact", "call 090-1234-5678", at=1.0)
+    assert "1234" not in repr(list(table.query("u1")))
+    spool.drain(OWNER)
+    assert sink.taken[0].value == "call [phone]"
+
+
+# Kinesis
+
+
+@pytest.fixture(scope="module")
+def kinesis() -> Iterator[Any]:
+    server = servers.DynamoDB()
+    server._env["SERVICES"] = "kinesis"  # type: ignore[index]
+    server.start()
+    config = Config(retries={"mode": "standard", "total_max_attempts": 1})
+    yield boto3.client("kinesis", region_name="us-east-1", endpoint_url=server.endpoint, config=config)
+    server.kill()
+
+
+def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, table: SQLiteTable) -> None:
+    kinesis.create_stream(StreamName="prefs", ShardCount=1)
+    servers.wait_until(
+        lambda: kinesis.describe_stream(StreamName="prefs")["StreamDescription"]["StreamStatus"] == "ACTIVE", "the stream"
+    )
+    spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name="prefs"))
+    owner = Owner("u1", "tenant")
+    for number in range(5):
+        spool.store(owner, "genre", f"ホラー {number}", at=1.0, session_id="s1")
+    assert spool.drain(owner) == 5
+    shard = kinesis.describe_stream(StreamName="prefs")["StreamDescription"]["Shards"][0]["ShardId"]
+    iterator = kinesis.get_shard_iterator(StreamName="prefs", ShardId=shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    records = kinesis.get_records(ShardIterator=iterator)["Records"]
+    bodies = [json.loads(record["Data"]) for record in records]
+    assert [body["value"] for body in bodies] == [f"ホラー {number}" for number in range(5)]
+    assert {record["PartitionKey"] for record in records} == {"tenant:u1"}
+    assert bodies[0]["number"] == 1
+
+
+def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: SQLiteTable) -> None:
+    spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
+    spool.store(OWNER, "genre", "horror", at=1.0)
+    with pytest.raises(StoreError, match="ResourceNotFoundException"):
+        spool.drain(OWNER)
+    assert len(list(spool.waiting(OWNER))) == 1
+
+
+# The cache
+
+
+def cache(hot: Any, **named: Any) -> ProfileCache:
+    return ProfileCache(hot, user_id="u1", **named)
+
+
+def test_a_context_is_read_once_and_then_comes_from_the_hot_tier(hot: Any) -> None:
+    reads: list[int] = []
+
+    def read() -> AgentContext:
+        reads.append(1)
+        return AgentContext("- genre: horror", "history")
+
+    assert cache(hot).load(read).context == AgentContext("- genre: horror", "history")
+    assert cache(hot).load(read).context == AgentContext("- genre: horror", "history")
+    assert len(reads) == 1
+    cache(hot).invalidate()
+    cache(hot).load(read)
+    assert len(reads) == 2
+
+
+def test_another_device_sees_a_preference_at_once(hot: Any) -> None:
+    here, there = cache(hot), cache(hot)
+    for device in (here, there):
+        device.load(lambda: AgentContext("- genre: horror", ""))
+    here.prefer("genre", "romance")
+    assert there.refresh()
+    assert there.cached.overrides == {"genre": "romance"}
+    assert there.cached.context.preferences == "- genre: horror"
+    there.prefer("genre", "comedy")
+    assert here.refresh()
+    assert not here.refresh()
+    assert here.cached.overrides == {"genre": "comedy"}
+
+
+def test_devices_that_write_at_once_lose_nothing(hot: Any) -> None:
+    devices = [cache(hot) for _ in range(8)]
+    threads = [threading.Thread(target=device.prefer, args=(f"key {n}", "x")) for n, device in enumerate(devices)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    devices[0].refresh()
+    assert set(devices[0].cached.overrides) == {f"key {number}" for number in range(8)}
+
+
+def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_later() -> None:
+    store = InMemoryHotStore()
+    faulty: Any = FaultyHotStore(store)
+    clock = FakeClock()
+    here = cache(faulty, clock=clock)
+    faulty.down = True
+    assert here.load(lambda: AgentContext("- a: b", "")).context.preferences == "- a: b"
+    here.prefer("genre", "romance")
+    assert here.cached.overrides == {"genre": "romance"}
+    faulty.down = False
+    clock.advance(10)
+    here.refresh()
+    assert cache(store).peek().overrides == {"genre": "romance"}
+
+
+def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:
+    here = cache(hot)
+    here.prefer("genre", "romance")
+    cache(hot).bury(ttl=1000)
+    assert cache(hot).peek().overrides == {}
+    here.prefer("size", "large")
+    assert cache(hot).peek().overrides == {"size": "large"}
+
+
+# In an agent
+
+
+def test_what_the_model_is_told(tmp_path: Path) -> None:
+    hot = InMemoryHotStore()
+    memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    memory.user("u1").prefer("genre", "horror <b>")
+
+    def agent(session: str) -> tuple[Agent, ScriptedModel]:
+        model = ScriptedModel(["ok"] * 9)
+        kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
+        return Agent(model=model, system_prompt="You are helpful.", callback_handler=None, **kwargs), model
+
+    here, model = agent("s1")
+    there, other = agent("s2")
+    here("hello")
+    first = model.requests[0]
+    assert "genre: horror &lt;b&gt;" in repr(first.system_prompt_content)
+    assert "horror" not in repr(first.messages)
+    here("My budget is 3000 yen.")
+    there("what now?")
+    assert "budget: 3000 yen" in repr(other.requests[-1].messages[-1])
+    assert "budget" not in repr(other.requests[-1].system_prompt_content)
+    assert model.requests[-1].system_prompt_content == first.system_prompt_content
+    assert "user_memory" not in repr(here.messages)
+    servers.wait_until(lambda: any(r.content == "budget: 3000 yen" for r in memory.user("u1").recall()), "the sink")
+    memory.close()
+
+
+def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_path: Path) -> None:
+    profiles = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
+    profiles.create_if_missing()
+    profiles.put({"session_id": "u1", "sk": "profile", "favorite_genres": ["horror", "noir"], "lang": "ja", "escalations": 2})
+    before = list(profiles.query("u1"))
+    source = TableProfileSource(profiles, attributes={"language": "lang"})
+    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source)
+    memory.user("u1").prefer("language", "en")
+    context = memory.user("u1").build_agent_context()
+    assert "favorite genres: horror, noir" in context
+    assert "language: en" in context
+    assert "ja" not in context
+    assert list(profiles.query("u1")) == before
+    memory.close()
+
+
+def test_memories_beside_the_durable_tier_and_none_without(tmp_path: Path) -> None:
+    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3")
+    assert set(memory.agent_kwargs(user_id="u", session_id="s")) == {"agent_id", "conversation_manager", "session_manager"}
+    with pytest.raises(ValueError, match="memories is None"):
+        memory.user("u")
+    memory.close()
+    with pytest.raises(ValueError, match="memories must be a URL or a table"):
+        MangaMemory.open("memory://", SQLiteTable(tmp_path / "x"), memories=True)

@@ -1,0 +1,65 @@
+"""The lexical index: what is found in English and Japanese, and that no query breaks it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.language.lexical import LexicalIndex, content_words, overlap, words
+
+
+def index(*texts: str) -> LexicalIndex:
+    made = LexicalIndex()
+    made.put((str(number), text, "") for number, text in enumerate(texts))
+    return made
+
+
+def test_by_stem_rank_and_rarity() -> None:
+    found = index("I collect horror manga", "I read manga", "delivery on Saturday").search("collecting manga?")
+    assert list(found) == ["0", "1"]
+    assert found["0"] == 1.0
+    assert 0 < found["1"] < 1
+
+
+def test_japanese_without_spaces_and_full_width() -> None:
+    found = index("寄生獣の新装版を買いました", "ドラゴンボールの最新刊", "ＵＺＵＭＡＫＩを読んだ").search(
+        "寄生獣はありますか？"
+    )
+    assert list(found) == ["0"]
+    assert list(index("ＵＺＵＭＡＫＩを読んだ").search("uzumaki")) == ["0"]
+
+
+def test_neighbours_count_less() -> None:
+    made = LexicalIndex()
+    made.put([("answer", "Yes, on Friday", "When does Uzumaki arrive?"), ("question", "When does Uzumaki arrive?", "")])
+    assert list(made.search("uzumaki arrive")) == ["question", "answer"]
+
+
+def test_replaced_and_removed_texts_are_gone() -> None:
+    made = index("horror", "romance")
+    made.put([("0", "comedy", "")])
+    made.remove(["1", "unknown"])
+    assert made.search("horror romance") == {}
+    assert list(made.search("comedy")) == ["0"]
+    assert len(made) == 1
+
+
+@given(st.text(max_size=80))
+def test_no_query_breaks_it(query: str) -> None:
+    found = index("horror manga", 'quo"ted AND (near) OR * col:umn').search(query)
+    assert all(0 < value <= 1 for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("What is the user's genre?", ["user", "genre"]), ("それは本です", ["は本", "本で"]), ("", []), ("of the and", [])],
+)
+def test_content_words(text: str, expected: list[str]) -> None:
+    assert content_words(text) == expected
+
+
+def test_overlap_and_words() -> None:
+    assert overlap("horror manga", "He reads horror") == 0.5
+    assert overlap("", "anything") == 1.0
+    assert words("It's O'Brien's") == ["it", "obrien"]

@@ -1,0 +1,93 @@
+"""Summaries by rules, preferences, and the estimate of tokens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.language.preferences import preference_of, stated_preferences
+from strands_manga_memory.language.session_summary import (
+    RuleSessionSummarizer,
+    SessionSummary,
+    SessionSummaryError,
+    checked,
+    open_questions_of,
+    sentiment_of,
+    topics_of,
+)
+from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("My favorite genre is horror.", ("favorite genre", "horror")),
+        ("my favourite author would be Junji Ito, thanks", ("favorite author", "Junji Ito")),
+        ("Please answer in Japanese", ("language", "Japanese")),
+        ("日本語でお願いします", ("language", "日本語")),
+        ("My budget is 3000 yen.", ("budget", "3000 yen")),
+        ("予算は3000円です", ("budget", "3000円")),
+        ("I only buy paperbacks", ("format", "paperbacks")),
+        ("電子版の方がいいです", ("format", "電子版")),
+        ("ネタバレなしで", ("spoilers", "ネタバレなし")),
+        ("好きなジャンルはホラーです。", ("favorite ジャンル", "ホラー")),
+        ("I really love dark fantasy.", ("i really love dark fantasy", "I really love dark fantasy.")),
+    ],
+)
+def test_preferences(sentence: str, expected: tuple[str, str]) -> None:
+    assert preference_of(sentence) == expected
+
+
+@pytest.mark.parametrize("sentence", ["Do you like horror?", "Is volume 3 in stock?", "Thanks!", "", "在庫はありますか"])
+def test_what_states_no_preference(sentence: str) -> None:
+    assert preference_of(sentence) is None
+
+
+def test_the_last_value_of_a_key_counts() -> None:
+    assert stated_preferences(["My budget is 30. My budget is 50 yen.", "hi"]) == {"budget": "50 yen"}
+
+
+def test_topics_sentiment_and_open_questions() -> None:
+    assert topics_of(["Do you have 『寄生獣』?", "『寄生獣』 and Chainsaw Man, please"])[0] == "寄生獣"
+    assert sentiment_of(["Thanks, great!"]) == "positive"
+    assert sentiment_of(["最悪です、返金してください"]) == "negative"
+    assert sentiment_of(["volume 3"]) == "neutral"
+    asked = [("user", "Is Uzumaki volume 3 in stock?"), ("assistant", "Let me check.")]
+    assert open_questions_of(asked) == ["Is Uzumaki volume 3 in stock?"]
+    assert open_questions_of([*asked, ("assistant", "Uzumaki volume 3 is in stock.")]) == []
+    assert open_questions_of([*asked, ("user", "Thanks")]) == ["Is Uzumaki volume 3 in stock?"]
+    assert open_questions_of([("user", "Is it there?"), ("assistant", "Yes.")]) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=6))
+def test_rules_never_fail_and_keep_their_cap(lines: list[tuple[str, str]]) -> None:
+    summary = RuleSessionSummarizer()(lines, max_tokens=60)
+    assert summary.by_rules
+    assert 0 < estimated_tokens(summary.text) <= 60
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "I'm sorry, I cannot.", "申し訳ございません", "x " * 900, "Dividends celebrated quarterly"]
+)
+def test_bad_summaries_are_refused(text: str) -> None:
+    with pytest.raises(SessionSummaryError):
+        checked(SessionSummary(text=text), "user: I want horror manga, volume 3 of Uzumaki, and a bookmark with it please", 60)
+
+
+def test_a_summary_in_another_script_is_not_judged_by_its_words() -> None:
+    assert checked(
+        SessionSummary(text="The user wants horror manga."),
+        "user: ホラー漫画が欲しいです。おすすめは何ですか。三千円まで。",
+        60,
+    )
+
+
+@given(st.text(max_size=300), st.integers(3, 100))
+def test_cut_texts_fit(text: str, most: int) -> None:
+    assert estimated_tokens(cut_to_tokens(text, most)) <= most
+
+
+def test_shortened_is_one_line() -> None:
+    assert shortened("a\n b\t c", 10) == "a b c"
+    assert shortened("word " * 10, 12) == "word word w…"

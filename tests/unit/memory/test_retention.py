@@ -1,0 +1,93 @@
+"""Retention and ranking: what is kept how long, and what it is worth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.memory.ranking import RankingWeights, score
+from strands_manga_memory.memory.records import MemoryRecord
+from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
+
+WEIGHTS = RankingWeights()
+
+
+def record(type_: MemoryType = MemoryType.FEEDBACK, **fields: Any) -> MemoryRecord:
+    defaults: dict[str, Any] = {"importance": 0.5, "created_at": 0.0, "updated_at": 0.0, "content": "c", "memory_id": "x"}
+    return MemoryRecord(type=type_, **{**defaults, **fields})
+
+
+def worth(record: MemoryRecord, now: float = 0.0, **named: Any) -> float:
+    return score(record, **{"now": now, "half_life": RETENTION[MemoryType(record.type)].half_life, "weights": WEIGHTS, **named})
+
+
+@pytest.mark.parametrize(
+    ("type_", "days", "importance"),
+    [("preference", None, 0.9), ("interaction_summary", 90, 0.6), ("feedback", 180, 0.7), ("behavioural_pattern", 30, 0.4)],
+)
+def test_types_have_the_retention_and_importance_of_the_requirement(type_: str, days: int | None, importance: float) -> None:
+    rule = RETENTION[MemoryType(type_)]
+    assert rule.importance == importance
+    assert rule.expires_at(1000.0) == (None if days is None else 1000 + days * 86_400)
+
+
+def test_a_memory_ends_with_its_second() -> None:
+    assert not record(expires_at=100).expired(99.9)
+    assert record(expires_at=100).expired(100.0)
+    assert not record(expires_at=None).expired(math.inf)
+
+
+def test_preferences_do_not_fade_and_others_halve() -> None:
+    assert worth(record(MemoryType.PREFERENCE), 1000 * DAY) == worth(record(MemoryType.PREFERENCE))
+    weights = RankingWeights(recency=1)
+    fresh, old = (worth(record(MemoryType.FEEDBACK), now, weights=weights) for now in (0.0, 60 * DAY))
+    assert old == pytest.approx(fresh / 2)
+
+
+def test_use_keeps_a_memory_fresh_and_counts() -> None:
+    unused, used = worth(record(), 50 * DAY), worth(record(), 50 * DAY, uses=3, used_at=49 * DAY)
+    assert used > unused
+    assert worth(record(access_count=3, last_accessed=49 * DAY), 50 * DAY) == pytest.approx(used)
+
+
+def test_a_clock_that_is_behind_makes_nothing_better_than_fresh() -> None:
+    assert worth(record(updated_at=500.0), 0.0) == worth(record(updated_at=0.0), 0.0)
+
+
+@given(
+    importance=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    age=st.floats(0, 400 * DAY),
+    uses=st.integers(0, 1000),
+    similarity=st.floats(0, 1),
+)
+def test_more_of_anything_is_never_worth_less(
+    importance: tuple[float, float], age: float, uses: int, similarity: float
+) -> None:
+    low, high = sorted(importance)
+    base = worth(record(importance=low), age, uses=uses, similarity=similarity)
+    assert 0 <= base < math.inf
+    assert worth(record(importance=high), age, uses=uses, similarity=similarity) >= base
+    assert worth(record(importance=low), age / 2, uses=uses, similarity=similarity) >= base
+    assert worth(record(importance=low), age, uses=uses + 1, similarity=similarity) >= base
+    assert worth(record(importance=low), age, uses=uses, similarity=1.0) >= base
+
+
+def test_weights_are_data() -> None:
+    only_similarity = RankingWeights(importance=0, recency=0, use=0)
+    assert worth(record(importance=0.1), 90 * DAY, similarity=0.7, weights=only_similarity) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("bad", [{"recency": -1}, {"use": math.inf}, {"floor": "x"}])
+def test_bad_weights_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be a number of at least 0"):
+        RankingWeights(**bad)
+
+
+@pytest.mark.parametrize("bad", [{"seconds": 0}, {"seconds": 1, "half_life": -1}, {"seconds": 1, "importance": 1.1}])
+def test_bad_retentions_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Retention(**{"importance": 0.5, **bad})
