@@ -13,10 +13,11 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.ledger import Ledger
-from strands_manga_memory.conversation.scoring import ImportanceScorer, ImportanceWeights, message_act, message_text
+from strands_manga_memory.conversation.scoring import ImportanceScorer, ImportanceWeights, message_act
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter
 from strands_manga_memory.conversation.vocabulary import Vocabulary
+from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.traits import Traits, traits
 
 logger = logging.getLogger(__name__)

@@ -21,11 +21,11 @@ from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.gist import result_texts
-from strands_manga_memory.conversation.scoring import message_text
 from strands_manga_memory.conversation.shortening import cut_text, is_shortened
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, tool_result_ids
+from strands_manga_memory.language.messages import message_text
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

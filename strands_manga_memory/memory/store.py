@@ -13,7 +13,8 @@ from typing import Any
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.memory.context import MOST_TOKENS, AgentContext, agent_context
 from strands_manga_memory.memory.partition import Loaded, UserPartition

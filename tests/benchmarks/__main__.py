@@ -14,7 +14,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "retention", "summaries", "breaker", "usermemory"]
+NAMES = [
+    "roundtrips",
+    "restore",
+    "overhead",
+    "stall",
+    "dead-tier",
+    "trim",
+    "tokens",
+    "retention",
+    "summaries",
+    "breaker",
+    "usermemory",
+]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
