@@ -53,7 +53,7 @@ class Snapshot:
         self._weights = weights
         self._embed = embed
         self._lock = threading.RLock()
-        self._index: LexicalIndex | None = None
+        self._index: LexicalIndex[str] | None = None
         self._texts: dict[str, _Text] = {}
         self._of_record: dict[str, list[str]] = {}
         self._vectors: dict[str, Sequence[float]] = {}
