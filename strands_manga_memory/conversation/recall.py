@@ -210,12 +210,6 @@ class HistoryRecall(Plugin):
     def _tokens(self, text: str) -> int:
         return self.counter.count({"role": "user", "content": [{"text": text}]})
 
-    def close(self) -> None:
-        """Give back the index, if the retriever can be closed."""
-        close = getattr(self.retriever, "close", None)
-        if callable(close):
-            close()
-
 
 def _whole(messages: Iterable[Message]) -> frozenset[str]:
     """Return the ids of messages that are in the history as they were said."""

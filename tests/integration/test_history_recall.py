@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import AfterInvocationEvent
+from strands.types.content import Message
 
-from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, TieredSessionManager, open_table
-from strands_manga_memory.conversation import Archived, Bm25Retriever, default_counter
+from strands_manga_memory import (
+    ConversationScope,
+    HistoryRecall,
+    ImportanceWeightedConversationManager,
+    TieredSessionManager,
+    open_table,
+)
+from strands_manga_memory.conversation import (
+    Archived,
+    Bm25Retriever,
+    MicroCompaction,
+    Reactive,
+    Snip,
+    TieredCompactionConversationManager,
+    ToolResultCap,
+    VerifiedSummarizingConversationManager,
+    VerifiedSummary,
+    default_counter,
+)
+from strands_manga_memory.conversation.stubs import STUB, is_stub
+from strands_manga_memory.conversation.summary import is_synthesized
 from strands_manga_memory.testing import ScriptedModel
 
 CAT = "By the way, my cat is called Momo."
@@ -121,22 +142,226 @@ def test_a_history_that_cannot_be_read_is_logged_and_the_turn_goes_on(caplog: py
     assert "could not be read" in caplog.text
 
 
-def test_what_is_redacted_in_its_turn_is_never_indexed() -> None:
+# --- Whichever manager took it out --------------------------------------------------------------------------------------------
+
+
+def importance(max_tokens: int, evicted: list[Message]) -> ImportanceWeightedConversationManager:
+    return ImportanceWeightedConversationManager(max_tokens, on_evict=evicted.extend)
+
+
+def verified(evicted: list[Message]) -> VerifiedSummarizingConversationManager:
+    return VerifiedSummarizingConversationManager(
+        400,
+        trigger_turns=5,
+        keep_recent_turns=2,
+        model=lambda _: "They talked.",
+        strategy="inline",
+        summary_tokens=60,
+        facts_tokens=20,
+        trimmer=importance(300, evicted),
+    )
+
+
+MANAGERS = {
+    "importance": lambda evicted: importance(300, evicted),
+    "verified": verified,
+    "compaction": lambda evicted: TieredCompactionConversationManager(
+        [ToolResultCap(200), Snip(), MicroCompaction(200), Reactive()], window=2_000, trimmer=importance(300, evicted)
+    ),
+    "compaction with summaries": lambda evicted: TieredCompactionConversationManager(
+        [ToolResultCap(200), Snip(), MicroCompaction(200), VerifiedSummary(verified(evicted)), Reactive()], window=2_000
+    ),
+    "sliding window": lambda _: SlidingWindowConversationManager(window_size=6),
+}
+
+
+@tool
+def stock(title: str) -> str:
+    """Look up what is in stock."""
+    return json.dumps({"title": title, "shelf": f"SH-{title}", "pad": ["in stock"] * 60})
+
+
+@pytest.mark.parametrize("kind", MANAGERS)
+def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) -> None:
+    evicted: list[Message] = []
+
+    def answer(messages: list[Any]) -> Any:
+        texts = [block.get("text", "") for block in messages[-1]["content"]]
+        asked = next((text for text in texts if text.startswith("Is volume")), "")
+        if not asked:
+            return "Noted, thanks. " * 8
+        title = f"V{asked.split()[2]}"
+        return [{"toolUse": {"toolUseId": f"t{title}", "name": "stock", "input": {"title": title}}}]
+
     recall = HistoryRecall()
-    agent = made(recall)
+    agent = made(recall, model=ScriptedModel(answer), manager=MANAGERS[kind](evicted), tools=[stock])
+    said: set[str] = set()
     agent("hello")
+    for number in range(16):
+        agent(f"My book number {number} has the code QX{number:03}Z and a torn page.")
+        agent(f"Is volume {number} on a shelf?")
+        said |= {message["tracking_id"] for message in agent.messages if not is_synthesized(message)}
+    agent("What next?")  # what the turn before said is taken in
+    present = {message["tracking_id"]: message for message in agent.messages}
+    gone = [number for number in range(16) if f"QX{number:03}Z" not in json.dumps(list(present.values()))]
+    assert gone, "nothing has left the window"
+    for number in gone:
+        assert f"QX{number:03}Z" in recall.search(f"What is the code QX{number:03}Z?")[0].message.text
+    for number in range(14):
+        assert any(f"SH-V{number}" in hit.message.text for hit in recall.search(f"shelf SH-V{number}")[:3])
+    texts = [hit.message.text for hit in recall.search("torn page, in stock, talked, thanks")]
+    assert not [text for text in texts if STUB in text or "conversation_summary" in text or "characters cut" in text]
+    if kind != "sliding window":
+        reported = {message["tracking_id"] for message in evicted}
+        assert said - present.keys() <= reported
+        assert not [message for message in evicted if is_stub(message) or is_synthesized(message)]
 
-    def redact(event: Any) -> None:
-        for message in event.agent.messages:
-            if "secret" in json.dumps(message["content"]):
-                message["content"] = [{"text": "[redacted]"}]
 
-    agent.add_hook(redact, AfterInvocationEvent)
-    agent("my secret word is xyzzy")
+# --- What must not come back --------------------------------------------------------------------------------------------------
+
+SECRET = "my secret word is xyzzy"
+
+
+class GuardedModel(ScriptedModel):
+    """A model whose guardrail objects to the secret, as Bedrock's does: at the end of the stream."""
+
+    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
+        asked = "xyzzy" in json.dumps(messages[-1]["content"][0])
+        async for event in super().stream(messages, *arguments, **named):
+            yield event
+        if asked:
+            yield {"redactContent": {"redactUserContentMessage": "[redacted]"}}
+
+
+def is_findable(recall: HistoryRecall, word: str = "xyzzy") -> bool:
+    return any(word in hit.message.text for hit in recall.search(word))
+
+
+def test_what_a_guardrail_redacts_in_its_turn_is_never_indexed() -> None:
+    recall = HistoryRecall()
+    agent = made(recall, model=GuardedModel(lambda _: "answer " * 30))
+    agent("hello")
+    agent(SECRET)
+    assert not is_findable(recall)
     talk(agent)
     agent("What was my secret word?")
     assert "xyzzy" not in quoted(agent)
-    assert [hit.message.text for hit in recall.search("xyzzy")] == []
+    assert not is_findable(recall)
+
+
+@pytest.mark.parametrize("turns_before", [0, 3])
+def test_nor_is_it_taken_from_the_log_that_is_read_in_the_same_turn(tmp_path: Path, turns_before: int) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
+    table.create_if_missing()
+    for _ in range(2):
+        session = TieredSessionManager("s1", durable=table)
+        recall = HistoryRecall(history=session.records)
+        agent = made(recall, model=GuardedModel(lambda _: "answer " * 30), session_manager=session)
+        talk(agent, turns_before)
+        agent(SECRET)
+        assert not is_findable(recall)
+        talk(agent, 6)
+        assert not is_findable(recall)
+        session.close()
+
+
+def test_what_is_changed_in_the_history_later_is_changed_in_the_index() -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent("hello")
+    agent(SECRET)
+    agent("fine")
+    assert is_findable(recall)
+    at = next(at for at, message in enumerate(agent.messages) if "xyzzy" in json.dumps(message))
+    agent.messages[at] = {**agent.messages[at], "content": [{"text": "[redacted] plugh"}]}
+    agent("so")
+    assert not is_findable(recall)
+    assert is_findable(recall, "plugh")
+    next(message for message in agent.messages if "plugh" in json.dumps(message))["content"] = [{"text": "[gone]"}]
+    talk(agent)
+    assert not is_findable(recall, "plugh")
+
+
+def test_what_is_redacted_after_it_has_left_the_history_can_be_forgotten() -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent("hello")
+    agent(SECRET)
+    id_ = agent.messages[-2]["tracking_id"]
+    talk(agent)
+    assert id_ not in [message["tracking_id"] for message in agent.messages]
+    assert is_findable(recall)
+    recall.forget(id_)
+    recall.forget("unknown")
+    agent("What was my secret word?")
+    assert "xyzzy" not in quoted(agent)
+    assert not is_findable(recall)
+
+
+def test_a_message_of_the_present_turn_can_be_forgotten_too() -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent.add_hook(lambda event: recall.forget(event.agent.messages[-2]["tracking_id"]), AfterInvocationEvent)
+    agent(SECRET)
+    del agent.messages[-2:]
+    agent.messages.append({"role": "user", "content": [{"text": "hi"}]})
+    agent("hello")
+    assert not is_findable(recall)
+
+
+@pytest.mark.parametrize("way", ["cleared", "replaced", "new list"])
+def test_another_conversation_in_the_same_agent_sees_nothing_of_the_first(way: str) -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent("hello")
+    agent(SECRET)
+    talk(agent)
+    assert is_findable(recall)
+    others: list[Message] = [
+        {"role": "user", "content": [{"text": "I am someone else, from Osaka."}]},
+        {"role": "assistant", "content": [{"text": "Welcome."}]},
+    ]
+    if way == "cleared":
+        agent.messages.clear()
+    elif way == "replaced":
+        agent.messages[:] = others
+    else:
+        agent.messages = others
+    agent("What was my secret word?")
+    assert "xyzzy" not in quoted(agent)
+    assert not is_findable(recall)
+    assert is_findable(recall, "Osaka") is (way != "cleared")
+
+
+def test_a_deleted_session_is_forgotten(tmp_path: Path) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
+    table.create_if_missing()
+    session = TieredSessionManager("s1", durable=table)
+    recall = HistoryRecall(history=session.records)
+    agent = made(recall, session_manager=session)
+    agent(SECRET)
+    talk(agent)
+    assert is_findable(recall)
+    session.delete_session()
+    agent("What was my secret word?")
+    assert "xyzzy" not in quoted(agent)
+    assert not is_findable(recall)
+
+
+def test_two_sessions_of_one_store_do_not_see_each_other(tmp_path: Path) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
+    table.create_if_missing()
+    for user in ("u1", "u2"):
+        session = TieredSessionManager(ConversationScope(user, "s", "a"), durable=table)
+        recall = HistoryRecall(history=session.records)
+        agent = made(recall, session_manager=session, agent_id="a")
+        agent(f"{SECRET} for {user}")
+        talk(agent)
+        found = [hit.message.text for hit in recall.search("xyzzy") if "xyzzy" in hit.message.text]
+        assert found == [f"{SECRET} for {user}"]
+
+
+# --- The tool, and settings ---------------------------------------------------------------------------------------------------
 
 
 def test_the_model_can_search_for_itself() -> None:
@@ -183,4 +408,3 @@ def test_the_index_keeps_the_latest_and_forgets_on_request() -> None:
     assert set(retriever.around(4)) == {3, 5}
     with pytest.raises(ValueError, match="most must be a positive whole number, got 0"):
         Bm25Retriever(most=0)
-    retriever.close()
