@@ -1,4 +1,4 @@
-"""HistoryRecall: what has left the window stays findable, and comes back for one call when a question needs it."""
+"""HistoryRecall: what has left the window stays findable, and comes back for one turn when a question needs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strands import tool
 from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookOrder, MessageAddedEvent
@@ -40,16 +40,18 @@ _QUESTION = 0.7
 
 _ASKS = ("?", "？", "か", "か。")
 
-_CANDIDATES = 150
+_CANDIDATES = 250
+_LOOKED_AROUND = 30
 _LARGEST_SHARE = 4
 
 
 class HistoryRecall(Plugin):
-    """Brings back earlier messages that fit the user's question, for one model call, within a budget of tokens.
+    """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
 
     Every message of the agent is indexed, also under conversation managers that are not ours; what is in the history whole is
-    not quoted again. The quotes stand after the user's own words, behind the cache point, escaped, each with speaker and time
-    (UTC), and are never stored. Indexing and searching run in a thread; the default index is in memory only.
+    not quoted again. The quotes stand after the user's own words, and after the results of tools in the calls that follow in
+    the same turn, behind the cache point, escaped, each with speaker and time (UTC). They are never stored. Indexing and
+    searching run in a thread; the default index is in memory only.
 
     What is redacted is not brought back: a message is indexed after its turn, one that changes in the history later is indexed
     anew, and ``forget`` takes one that has left the history. A history that holds nothing of what was known (the session was
@@ -98,6 +100,7 @@ class HistoryRecall(Plugin):
         if not offer_tool:
             self._tools = []
         self._agent: weakref.ref[Agent] | None = None
+        self._shown = ""
 
     # --- What is indexed ------------------------------------------------------------------------------------------------------
 
@@ -122,6 +125,7 @@ class HistoryRecall(Plugin):
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._intake.turn_begins()
+        self._shown = ""
 
     def forget(self, tracking_id: str) -> None:
         """Forget a message for good, for one that is redacted after it has left the history."""
@@ -131,19 +135,23 @@ class HistoryRecall(Plugin):
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         messages = context.messages
-        if not messages or not is_turn_start(messages[-1]):
+        if not messages or messages[-1]["role"] != "user":
             return context
-        try:
-            history = context.agent.messages[:]
-            text = await asyncio.to_thread(self._recalled, message_text(messages[-1]), history)
-        except Exception:
-            logger.warning("recall failed | sending the request without it", exc_info=True)
+        if is_turn_start(messages[-1]):
+            self._shown = await self._found(message_text(messages[-1]), context.agent)
+        if not self._shown:
             return context
-        if not text:
-            return context
-        block: ContentBlock = {"text": f"\n\n{text}"}
+        block: ContentBlock = {"text": f"\n\n{self._shown}"}
         last: Message = {**messages[-1], "content": [*messages[-1]["content"], block]}
         return context.replace(messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
+
+    async def _found(self, question: str, agent: Any) -> str:
+        """Return the quotes for a question; an empty text if there are none, or the search fails."""
+        try:
+            return await asyncio.to_thread(self._recalled, question, agent.messages[:])
+        except Exception:
+            logger.warning("recall failed | sending the request without it", exc_info=True)
+            return ""
 
     @tool
     def search_history(self, query: str) -> str:
@@ -172,7 +180,7 @@ class HistoryRecall(Plugin):
         hits = self.retriever.search(question, _CANDIDATES)
         scores = {hit.number: hit.score for hit in hits}
         found = {hit.number: hit.message for hit in hits}
-        for hit in hits[: _CANDIDATES // 5]:
+        for hit in hits[:_LOOKED_AROUND]:
             found.update(self.retriever.around(hit.number))
         unwanted = frozenset(leave_out)
         ranked = [

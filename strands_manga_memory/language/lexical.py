@@ -17,7 +17,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 _NEAR_WEIGHT = 0.3
 _MOST_TERMS = 24
-_MOST_POSTINGS = 2_500
+_MOST_POSTINGS = 2_000
 """Of a question's terms the rarest are looked up until so many texts hold one: common ones cost most and tell least."""
 
 
