@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LARGE = 50_000
-"""Messages of more characters and bytes are counted in a thread."""
+"""New messages of more characters and bytes together are counted in a thread."""
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
@@ -325,9 +325,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return agent.messages if agent is not None else []
 
     async def _keep_budget_off_loop(self, agent: Agent, coming: list[Message]) -> None:
-        """Keep the budget; large messages not counted before are left to a thread: megabytes take a good part of a second."""
+        """Keep the budget; large messages not counted before, or many, are left to a thread: they take a good part of a second."""
         new = itertools.takewhile(lambda message: message not in self._notes, reversed([*agent.messages, *coming]))
-        if any(size_of(message["content"]) > _LARGE for message in new):
+        sizes = itertools.accumulate(size_of(message["content"]) for message in new)
+        if any(size > _LARGE for size in sizes):
             await asyncio.to_thread(self._keep_budget, agent, coming)
         else:
             self._keep_budget(agent, coming)

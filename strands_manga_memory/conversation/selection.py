@@ -334,7 +334,7 @@ class _Filling:
             worth = note.worth = sum(fixed_signals(note, weights).values())
             note.worth_by = weights
         if note.referenced:
-            worth += weights.referenced * math.log1p(len(note.referenced))
+            worth += weights.referenced * math.log1p(note.referenced)
         fresh: float = 0.5 ** (age / weights.half_life)
         worth += weights.recency * fresh
         if candidate.message["role"] == "assistant":
