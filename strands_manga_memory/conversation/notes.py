@@ -28,7 +28,8 @@ _NEXT = 8
 _READ_CLOSELY = 2_000
 """Of a longer history that comes all at once, older messages are read closely only if their score is above average.
 
-It bounds the time: 10,000 messages take half of what they would. It costs quality: up to a fifth of what would have been kept."""
+It bounds the time: 10,000 messages take half of what they would. It costs quality: up to a fifth of what would have been
+kept."""
 
 _NO_TRAITS = Traits()
 
