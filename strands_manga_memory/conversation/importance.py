@@ -325,7 +325,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return agent.messages if agent is not None else []
 
     async def _keep_budget_off_loop(self, agent: Agent, coming: list[Message]) -> None:
-        """Keep the budget; many or large messages not counted before are left to a thread: they take a good part of a second."""
+        """Keep the budget; many or large messages not counted before are left to a thread: they may take a second."""
         new = itertools.takewhile(lambda message: message not in self._notes, reversed([*agent.messages, *coming]))
         sizes = itertools.accumulate(size_of(message["content"]) for message in new)
         if any(size > _LARGE for size in sizes):

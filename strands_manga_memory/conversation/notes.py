@@ -88,6 +88,7 @@ class Notes:
         self._recent: deque[tuple[Note, frozenset[str], set[str]]] = deque(maxlen=_NEXT)
         self._skims = False
         self._warned = False
+        self._revision = 0
 
     def total(self, messages: Iterable[Message]) -> int:
         """Return the tokens of all ``messages`` together."""
@@ -99,6 +100,7 @@ class Notes:
         Of a history of more than 2,000 messages that were not seen before the older ones are only skimmed: what is no
         preference, correction, condition or the like has no traits, and its words are not learned.
         """
+        self._take_up_answers(messages)
         self._previous = None
         closely_from = len(messages) - _READ_CLOSELY
         found = []
@@ -109,6 +111,17 @@ class Notes:
             found.append(note)
         self._skims = False
         return found
+
+    def _take_up_answers(self, messages: Sequence[Message]) -> None:
+        """Score messages again if the scorer has thought of something since."""
+        revision = getattr(self._scorer, "revision", 0)
+        if revision == self._revision:
+            return
+        self._revision = revision
+        for message in messages:
+            if message in self._notes:
+                note = self._notes(message)
+                note.score, note.worth = self._score(message, note.act), None
 
     def __call__(self, message: Message) -> Note:
         """Return the note of one message."""

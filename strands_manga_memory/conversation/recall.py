@@ -19,6 +19,7 @@ from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.intake import Intake, Source
+from strands_manga_memory.conversation.requests import without_added
 from strands_manga_memory.conversation.shortening import cut_text, is_shortened
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
@@ -138,7 +139,8 @@ class HistoryRecall(Plugin):
         if not messages or messages[-1]["role"] != "user":
             return context
         if is_turn_start(messages[-1]):
-            self._shown = await self._found(message_text(messages[-1]), context.agent)
+            asked = without_added(context)[0][-1]  # other plugins' blocks are no part of the question
+            self._shown = await self._found(message_text(asked), context.agent)
         if not self._shown:
             return context
         block: ContentBlock = {"text": f"\n\n{self._shown}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,17 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import AfterInvocationEvent
 from strands.types.content import Message
+from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory import (
     ConversationScope,
     HistoryRecall,
     ImportanceWeightedConversationManager,
+    MangaMemory,
     TieredSessionManager,
     open_table,
 )
 from strands_manga_memory.conversation import (
-    Archived,
-    Bm25Retriever,
     MicroCompaction,
     Reactive,
     Snip,
@@ -41,11 +41,11 @@ CAT = "By the way, my cat is called Momo."
 COUNTER = default_counter()
 
 
-def made(recall: HistoryRecall, *, model: Any = None, manager: Any = None, **more: Any) -> Agent:
+def made(recall: HistoryRecall, *, model: Any = None, manager: Any = None, before: Sequence[Any] = (), **more: Any) -> Agent:
     return Agent(
         model=model or ScriptedModel(lambda _: "answer " * 30),
         conversation_manager=manager or SlidingWindowConversationManager(window_size=6),
-        plugins=[recall],
+        plugins=[*before, recall],
         callback_handler=None,
         **more,
     )
@@ -417,15 +417,53 @@ def test_one_plugin_serves_one_agent() -> None:
         made(recall)
 
 
-def test_the_index_keeps_the_latest_and_forgets_on_request() -> None:
-    retriever = Bm25Retriever(most=3)
-    retriever.add(Archived(str(number), "user", f"volume {number} of the series") for number in range(5))
-    assert len(retriever) == 3
-    assert {hit.message.id for hit in retriever.search("volume", 10)} == {"2", "3", "4"}
-    retriever.add([Archived("4", "user", "another text")])
-    retriever.forget("3")
-    assert {hit.message.id for hit in retriever.search("series", 10)} == {"2"}
-    assert [hit.message.id for hit in retriever.search("another", 10)] == ["4"]
-    assert set(retriever.around(4)) == {3, 5}
-    with pytest.raises(ValueError, match="most must be a positive whole number, got 0"):
-        Bm25Retriever(most=0)
+# --- The facade ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize"])
+def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history: Any) -> None:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", memories=True)
+
+    def start(user: str = "u1", session: str = "s1") -> Agent:
+        model = ScriptedModel(lambda _: "answer " * 30)
+        arguments = memory.agent_kwargs(user_id=user, session_id=session, history=history, max_tokens=800, recall=True)
+        return Agent(model=model, callback_handler=None, **arguments)
+
+    agent = start()
+    manager: Any = agent.conversation_manager
+    assert getattr(manager, "trimmer", manager).max_tokens == 600
+    agent("hello")
+    for number in range(40):
+        agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")
+    agent = start()
+    model: Any = agent.model
+    for number in range(0, 40, 4):
+        agent(f"What is the name of cat number {number}?")
+        assert f"Momo{number} " in json.dumps(model.requests[-1].messages)
+    assert any("recalled_history" in json.dumps(request.messages) for request in model.requests)
+    assert "search_history" in agent.tool_names
+    for user, session in (("u1", "s2"), ("u2", "s1")):
+        other = start(user, session)
+        talk(other, 12)
+        other("What is the name of cat number 1?")
+        assert "Momo" not in quoted(other)
+    memory.close()
+
+
+def test_the_facade_leaves_it_out_unless_it_is_asked_for(tmp_path: Path) -> None:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3")
+    arguments = memory.agent_kwargs(user_id="u1", session_id="s1")
+    assert "plugins" not in arguments
+    assert arguments["conversation_manager"].max_tokens == 4_096
+    memory.close()
+
+
+def test_blocks_of_other_plugins_are_no_part_of_the_question() -> None:
+    agent = made(HistoryRecall(), before=[ContextInjector(lambda _: "The cat is Momo.", trigger="everyTurn")])
+    agent("hello")
+    agent(CAT)
+    talk(agent)
+    agent("zzz")
+    assert quoted(agent) == ""
+    agent("And my cat?")
+    assert CAT in quoted(agent)
