@@ -52,6 +52,7 @@ class Intake:
         self._pending: list[Said] = []
         self._settled = 0
         self._seen: dict[str, int] = {}
+        self._forgotten: set[str] = set()
 
     def said(self, message: Message, at: float) -> None:
         """Take note of a message of the present turn."""
@@ -76,26 +77,26 @@ class Intake:
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
             changed = [Said(message, 0.0) for id_, message in present.items() if self._seen.get(id_) != seen[id_]]
-            self._retriever.add(archived([*ready, *changed]))
+            self._add(archived([*ready, *changed]))
             self._seen = seen
             del self._pending[: len(ready)]
             self._settled -= len(ready)
 
     def forget(self, id_: str) -> None:
-        """Remove a message for good: from the archive, and from what is to be taken in."""
+        """Remove a message for good: also if the history or the source still has it, it is not taken in again."""
         with self._lock:
-            gone = [at for at, said in enumerate(self._pending) if _id(said.message) == id_]
-            for at in reversed(gone):
-                del self._pending[at]
-                self._settled -= at < self._settled
+            self._forgotten.add(id_)
             self._retriever.forget(id_)
+
+    def _add(self, messages: Iterable[Archived]) -> None:
+        self._retriever.add(message for message in messages if message.id not in self._forgotten)
 
     def _read_source(self, open_ids: set[str]) -> None:
         if self._source is None or not self._is_unread:
             return
         self._is_unread = False
         try:
-            self._retriever.add(each for each in archived(map(_said, self._source())) if each.id not in open_ids)
+            self._add(each for each in archived(map(_said, self._source())) if each.id not in open_ids)
         except Exception:
             logger.warning("the earlier history could not be read | recalling only what this process has seen", exc_info=True)
 

@@ -129,7 +129,7 @@ class HistoryRecall(Plugin):
         self._shown = ""
 
     def forget(self, tracking_id: str) -> None:
-        """Forget a message for good, for one that is redacted after it has left the history."""
+        """Forget a message for good: it is never quoted again. For one that is redacted after it has left the history."""
         self._intake.forget(tracking_id)
 
     # --- What is recalled -----------------------------------------------------------------------------------------------------
