@@ -132,6 +132,12 @@ class Bm25Retriever:
     def __len__(self) -> int:
         return len(self._shelf)
 
+    @property
+    def index_bytes(self) -> int:
+        """The size of the inverted index, without the messages."""
+        with self._lock:
+            return self._index.size
+
     def add(self, messages: Iterable[Archived]) -> None:
         """Take in messages, in the order of speech; one whose id is known takes the place of what was said before under it."""
         with self._lock:

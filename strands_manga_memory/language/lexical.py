@@ -17,7 +17,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 _NEAR_WEIGHT = 0.3
 _MOST_TERMS = 24
-_MOST_POSTINGS = 2_000
+_MOST_POSTINGS = 1_500
 """Of a question's terms the rarest are looked up until so many texts hold one: common ones cost most and tell least."""
 
 
@@ -45,6 +45,12 @@ class LexicalIndex(Generic[_Name]):
     def __len__(self) -> int:
         """Return how many texts there are."""
         return len(self._rows)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the inverted index."""
+        pages, size = (self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * size)
 
     def __del__(self) -> None:
         """Close the database."""

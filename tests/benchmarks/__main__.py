@@ -22,6 +22,7 @@ NAMES = [
     "dead-tier",
     "trim",
     "tokens",
+    "recall",
     "retention",
     "summaries",
     "breaker",
