@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 
+QUOTES = "<recalled_history>"
+"""How a text begins that quotes the archive."""
+
 _TOOL_CHARACTERS = 2_000
 
 
@@ -102,7 +105,7 @@ class Intake:
 
 
 def archived(messages: Iterable[Said]) -> Iterator[Archived]:
-    """Return messages as the archive keeps them; marks, summaries and shortened messages are left out: they quote others."""
+    """Return messages as the archive keeps them; marks, summaries, shortened messages and what was found in it are left out."""
     for message, at in messages:
         if is_stub(message) or is_synthesized(message) or is_shortened(message):
             continue
@@ -110,7 +113,8 @@ def archived(messages: Iterable[Said]) -> Iterator[Archived]:
             speaker, text = "tool", "\n".join(result_texts(message))[:_TOOL_CHARACTERS]
         else:
             speaker, text = message["role"], message_text(message)
-        yield Archived(_id(message) or str(uuid.uuid4()), speaker, text, at or None)
+        if not text.startswith(QUOTES):
+            yield Archived(_id(message) or str(uuid.uuid4()), speaker, text, at or None)
 
 
 def _said(record: Any) -> Said:
