@@ -1,7 +1,8 @@
 """retention: what of a conversation survives trimming, and what recall brings back.
 
-With ``--kit FOLDER`` the benchmark kit in that folder is run on its recorded conversations, and then once more with each signal
-switched off. Without it, a conversation made of the shop talk of the tests is used.
+With ``--kit FOLDER`` the benchmark kit in that folder is run on its recorded conversations, message by message, and with recall
+through real agents; then each signal is switched off in turn, on the conversations as a whole. That takes some ten minutes.
+Without the kit, a conversation made of the shop talk of the tests is used.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ _KIT_BUDGETS = {
     "multiwoz_recall": ">= 0.93",
     "tau5_recall": ">= 0.98",
     "tau5_tool_support": ">= 0.985",
+    "locomo_in_view_with_recall": ">= 0.86",
+    "prefdaily_in_view_with_recall": ">= 0.95",
 }
 _SETS = ("locomo", "prefdaily", "sgd", "multiwoz", "tau5")
 _WEIGHTS = "RETENTION_WEIGHTS"
@@ -80,25 +84,25 @@ def _with_kit(folder: Path) -> dict[str, float]:
     global BUDGETS
     BUDGETS = _KIT_BUDGETS
     sys.path.insert(0, str(folder))
-    values = _measure({})
+    values = {**_measured(), **_recalled(), **{f"at_once_{name}": value for name, value in _at_once({}).items()}}
     off = [field.name for field in dataclasses.fields(SignalWeights) if field.name != "half_life"]
     for name in progress(off, "each signal off in turn"):
-        without = _measure({name: 0.0})
-        values |= {f"without_{name}_{label}": value for label, value in without.items()}
+        values |= {f"at_once_without_{name}_{label}": value for label, value in _at_once({name: 0.0}).items()}
     if PLOT is not None:
         _plot(PLOT)
     return values
 
 
-def _bench(specs: dict[str, Any], budgets: list[int]) -> dict[str, Any]:
+def _bench(specs: dict[str, Any], budgets: list[int], sets: Sequence[str] = _SETS, *, recall: int = 0) -> dict[str, Any]:
     from retention import run as kit
 
-    found: dict[str, Any] = kit.bench(list(_SETS), specs, budgets, workers=os.cpu_count() or 1)
+    found: dict[str, Any] = kit.bench(list(sets), specs, budgets, workers=os.cpu_count() or 1, recall_budget=recall)
     return found
 
 
-def _measure(weights: dict[str, float]) -> dict[str, float]:
-    os.environ[_WEIGHTS] = json.dumps(weights)
+def _measured() -> dict[str, float]:
+    """Return what is left when the conversations come message by message."""
+    os.environ[_WEIGHTS] = "{}"
     found = _bench({"ours": ("manager", "tests.benchmarks.retention:manager")}, [4_096])
     values = {}
     for name, by_budget in found.items():
@@ -106,6 +110,30 @@ def _measure(weights: dict[str, float]) -> dict[str, float]:
         values[f"{name}_recall"] = result["recall"][0]
         if name in ("sgd", "tau5"):
             values[f"{name}_tool_support"] = result["support_tool"][0]
+    return values
+
+
+def _recalled() -> dict[str, float]:
+    """Return what real agents are shown when they are asked, a quarter of the budget being for recall."""
+    specs = {"ours": ("agent", "tests.benchmarks.retention:agent")}
+    found = _bench(specs, [4_096], ("locomo", "prefdaily"), recall=1_024)
+    return {f"{name}_in_view_with_recall": by_budget["4096"]["ours"]["in_view"][0] for name, by_budget in found.items()}
+
+
+def _at_once(weights: dict[str, float]) -> dict[str, float]:
+    """Return what is left of the conversations when they come as a whole, with some weights changed."""
+    from retention import data
+
+    os.environ[_WEIGHTS] = json.dumps(weights)
+    values = {}
+    for name in _SETS:
+        shares = []
+        for stream in data.load(name):
+            kept = {id(message) for message in manager(4_096).fitted(stream["messages"], 4_096)}
+            for query in stream["queries"]:
+                gold = [id(stream["messages"][number]) in kept for number in query["gold"]]
+                shares += [sum(gold) / len(gold)] if gold else []
+        values[name] = sum(shares) / len(shares)
     return values
 
 
