@@ -88,7 +88,7 @@ class Shelf:
     def put(self, messages: Iterable[Archived]) -> tuple[dict[int, Archived], list[int]]:
         """Take in messages; return those that are new or changed, by number, and the numbers of those that went for them."""
         changed: dict[int, Archived] = {}
-        for message in messages:
+        for message in list(messages):  # all of them or, if they cannot be read, none
             number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
             known = self._messages.get(number)
             if known is None or known.text != message.text:

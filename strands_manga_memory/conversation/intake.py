@@ -27,6 +27,7 @@ QUOTES = "<recalled_history>"
 """How a text begins that quotes the archive."""
 
 _TOOL_CHARACTERS = 2_000
+_MOST_TRIES = 3
 
 
 class Said(NamedTuple):
@@ -44,13 +45,14 @@ class Intake:
 
     Args:
         retriever: The archive.
-        source: Returns the messages of before this process, oldest first; read once, and again after everything was forgotten.
+        source: Returns the messages of before this process, oldest first; read once (in up to three turns if it fails), and
+            again after everything was forgotten.
     """
 
     def __init__(self, retriever: Retriever, source: Source | None) -> None:
         self._retriever = retriever
         self._source = source
-        self._is_unread = source is not None
+        self._tries = _MOST_TRIES
         self._lock = threading.Lock()
         self._pending: list[Said] = []
         self._settled = 0
@@ -75,7 +77,7 @@ class Intake:
             if known and known.isdisjoint(present):
                 logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
                 self._retriever.clear()
-                self._is_unread = self._source is not None
+                self._tries = _MOST_TRIES
                 ready, self._pending, self._settled = [], self._pending[self._settled :], 0
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
@@ -95,11 +97,12 @@ class Intake:
         self._retriever.add(message for message in messages if message.id not in self._forgotten)
 
     def _read_source(self, open_ids: set[str]) -> None:
-        if self._source is None or not self._is_unread:
+        if self._source is None or not self._tries:
             return
-        self._is_unread = False
+        self._tries -= 1
         try:
             self._add(each for each in archived(map(_said, self._source())) if each.id not in open_ids)
+            self._tries = 0
         except Exception:
             logger.warning("the earlier history could not be read | recalling only what this process has seen", exc_info=True)
 

@@ -153,14 +153,24 @@ def test_it_is_whole_again_after_a_restart(tmp_path: Path) -> None:
     assert CAT in quoted(agent)
 
 
-def test_a_history_that_cannot_be_read_is_logged_and_the_turn_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> list[Any]:
-        raise OSError("no disk")
+def test_a_history_that_cannot_be_read_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    reads = []
 
-    agent = made(HistoryRecall(history=broken))
+    def broken() -> Any:
+        reads.append(len(reads))
+        yield {"role": "user", "content": [{"text": CAT}], "tracking_id": "c1"}
+        if len(reads) < 3:
+            raise OSError("no disk")
+
+    recall = HistoryRecall(history=broken)
+    agent = made(recall)
     with caplog.at_level(logging.WARNING):
         assert str(agent("hello")).startswith("answer")
     assert "could not be read" in caplog.text
+    assert recall.search("cat") == []
+    talk(agent, 5)
+    assert reads == [0, 1, 2]
+    assert next(hit.message.text for hit in recall.search("cat")) == CAT
 
 
 # --- Whichever manager took it out --------------------------------------------------------------------------------------------
