@@ -70,7 +70,7 @@ def main() -> int:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Open the stores, hold the conversation, print what came of it."""
-    from mangaassist import report
+    from mangaassist import recall, report
     from mangaassist.checks import TokenCounter
     from mangaassist.model import LOCAL_NOTE, calls_tools
     from mangaassist.services import ServiceError
@@ -109,6 +109,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             return 1
     result = report.as_dict(evidence, backend=backend.name, model=arguments.model, token_unit=counter.unit)
     report.print_table(console, evidence, result)
+    recall.show(console)
     if arguments.json:
         report.print_json(result)
     return 0 if evidence.passed else 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from strands_manga_memory.conversation import (
         BudgetPlan,
+        HistoryRecall,
         ImportanceScorer,
         ImportanceWeightedConversationManager,
         Summary,
@@ -88,6 +89,7 @@ __version__ = "0.1.0"
 _HOME = {
     "conversation": (
         "BudgetPlan",
+        "HistoryRecall",
         "ImportanceScorer",
         "ImportanceWeightedConversationManager",
         "Summary",
@@ -181,6 +183,7 @@ __all__ = [
     "ErasureReport",
     "GuardedMCPTools",
     "GuardedTool",
+    "HistoryRecall",
     "HotStore",
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.notes import Note
-from strands_manga_memory.conversation.scoring import message_act
 
 REMEMBERED_DROPS = 1_000
 
@@ -27,6 +26,7 @@ class MessageFate:
         tokens: Its size.
         fate: ``"kept"``, ``"dropped"`` or ``"shortened"``.
         why: The reason, in words.
+        signals: What its worth is made of, signal by signal, in logarithms of odds; see ``SignalWeights``.
     """
 
     tracking_id: str | None
@@ -36,6 +36,7 @@ class MessageFate:
     tokens: int
     fate: str
     why: str
+    signals: dict[str, float] = field(default_factory=dict)
 
 
 class Fates:
@@ -45,6 +46,7 @@ class Fates:
         self._dropped: deque[MessageFate] = deque(maxlen=REMEMBERED_DROPS)
         self._numbers = itertools.count()
         self._order: dict[str | None, int] = {}
+        self._marked: dict[str | None, MessageFate] = {}
 
     def see(self, messages: Iterable[Message]) -> None:
         """Take note of the order of messages."""
@@ -53,9 +55,19 @@ class Fates:
             if id_ not in self._order:
                 self._order[id_] = next(self._numbers)
 
-    def drop(self, message: Message, note: Note, why: str) -> None:
-        """Remember that a message was dropped."""
-        self._dropped.append(fate_of(message, note, "dropped", why))
+    def drop(self, fate: MessageFate) -> None:
+        """Remember that a message was dropped; of one that a mark stood for, what it was before."""
+        before = self._marked.pop(fate.tracking_id, None)
+        self._dropped.append(fate if before is None else replace(before, fate="dropped", why=fate.why))
+
+    def mark(self, fate: MessageFate) -> None:
+        """Remember what a message was whose place a mark keeps."""
+        self._marked[fate.tracking_id] = fate
+
+    def marked(self, stub: MessageFate) -> MessageFate:
+        """Return the fate of a message whose place a mark keeps: what it was, with the tokens of the mark."""
+        before = self._marked.get(stub.tracking_id)
+        return stub if before is None else replace(before, tokens=stub.tokens, fate="shortened", why=stub.why)
 
     def in_order(self, present: Iterable[MessageFate]) -> list[MessageFate]:
         """Return the dropped and the ``present`` messages in the order they were spoken."""
@@ -63,10 +75,12 @@ class Fates:
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Drop the order of messages that are neither among these nor remembered as dropped."""
-        ids = {message.get("tracking_id") for message in messages} | {fate.tracking_id for fate in self._dropped}
+        present = {message.get("tracking_id") for message in messages}
+        self._marked = {id_: fate for id_, fate in self._marked.items() if id_ in present}
+        ids = present | {fate.tracking_id for fate in self._dropped}
         self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
 
-def fate_of(message: Message, note: Note, fate: str, why: str) -> MessageFate:
+def fate_of(message: Message, note: Note, fate: str, why: str, signals: dict[str, float] | None = None) -> MessageFate:
     """Return the record of one message."""
-    return MessageFate(message.get("tracking_id"), message["role"], message_act(message), note.score, note.tokens, fate, why)
+    return MessageFate(message.get("tracking_id"), message["role"], note.act, note.score, note.tokens, fate, why, signals or {})

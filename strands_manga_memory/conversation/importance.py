@@ -34,6 +34,9 @@ from strands_manga_memory.conversation.requests import Requests, with_added, wit
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
 from strands_manga_memory.conversation.shortening import is_shortened
+from strands_manga_memory.conversation.signals import SignalWeights, text_signals, tool_signals
+from strands_manga_memory.conversation.stubs import is_stub, joined
+from strands_manga_memory.conversation.summary import is_synthesized
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, mended, tool_use_ids, turns
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LARGE = 50_000
-"""Messages of more characters and bytes are counted in a thread."""
+"""New messages of more characters and bytes together are counted in a thread."""
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
@@ -65,9 +68,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports.
         scorer: Says what a message is worth; default: rules in English and Japanese.
         bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
+        signals: What each signal counts when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
-        on_evict: Called with the messages that left the history, whenever some did, perhaps in a thread. Its errors are logged.
+        on_evict: Called with the messages that left the history or were shortened in it, as they were before, whenever some
+            did, perhaps in a thread; also with those that a summary or a compaction around this manager took out. Its errors
+            are logged.
         proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
 
     Raises:
@@ -81,6 +87,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         *,
         scorer: ImportanceScorer | None = None,
         bands: Bands | None = None,
+        signals: SignalWeights | None = None,
         counter: TokenCounter | None = None,
         max_turns: int | None = None,
         on_evict: Callable[[list[Message]], None] | None = None,
@@ -91,6 +98,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.max_turns = None if max_turns is None else _positive("max_turns", max_turns)
         self.scorer = _with_method("scorer", scorer if scorer is not None else RuleScorer(), "score")
         self.bands = bands or Bands()
+        self.signals = signals or SignalWeights()
         self.counter = _with_method("counter", counter if counter is not None else default_counter(), "count")
         if on_evict is not None and not callable(on_evict):
             raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
@@ -171,6 +179,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             if self._is_over(history, tokens):
                 choice = self._choose(self._candidates(history), self._budget)
                 history, tokens = list(choice.kept.values()), choice.tokens
+            history = joined(history)
             self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=with_added(history, added))
         except Exception:
@@ -257,11 +266,25 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """Return what became of each message, of the history and of the last 1,000 dropped ones, in the order of speech."""
         messages = list(agent.messages)
         self._fates.see(messages)
-        why = self._choose(self._candidates(messages), self._budget).why
-        return self._fates.in_order(
-            fate_of(message, self._notes(message), "shortened" if is_shortened(message) else "kept", why[at])
-            for at, message in enumerate(messages)
-        )
+        candidates = self._candidates(messages)
+        why = self._choose(candidates, self._budget).why
+        ages = _ages(messages)
+        return self._fates.in_order(self._present(each, ages[at], why[at]) for at, each in enumerate(candidates))
+
+    def _present(self, candidate: Candidate, age: int, why: str) -> MessageFate:
+        """Return the fate of a message of the history."""
+        if is_stub(candidate.message):
+            return self._fates.marked(self._fate(candidate.message, age, "shortened", why))
+        return self._fate(candidate.message, age, "shortened" if is_shortened(candidate.message) else "kept", why)
+
+    def _fate(self, message: Message, age: int, fate: str, why: str) -> MessageFate:
+        note = self._notes(message)
+        if note.act in ("tool_use", "tool_result"):
+            signals = tool_signals(note, age=age, weights=self.signals)
+        else:
+            service = self._notes.vocabulary.service if message["role"] == "assistant" else 0.0
+            signals = text_signals(note, is_service=service, age=age, weights=self.signals)
+        return fate_of(message, note, fate, why, signals)
 
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
@@ -282,6 +305,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
             return list(messages)
         return list(self._choose(self._candidates(messages), self._calibration.budget(max_tokens)).kept.values())
 
+    def evicted(self, messages: Sequence[Message]) -> None:
+        """Tell ``on_evict`` of messages that left the history; marks and parts of summaries among them are left out."""
+        said = [message for message in messages if not is_stub(message) and not is_synthesized(message)]
+        if said and self.on_evict is not None:
+            try:
+                self.on_evict(said)
+            except Exception:
+                logger.warning("on_evict failed | the messages have left the history", exc_info=True)
+
     # --- Keeping the budget -------------------------------------------------------------------------------------------------
 
     @property
@@ -293,9 +325,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return agent.messages if agent is not None else []
 
     async def _keep_budget_off_loop(self, agent: Agent, coming: list[Message]) -> None:
-        """Keep the budget; large messages not counted before are left to a thread: megabytes take a good part of a second."""
+        """Keep the budget; many or large messages not counted before are left to a thread: they may take a second."""
         new = itertools.takewhile(lambda message: message not in self._notes, reversed([*agent.messages, *coming]))
-        if any(size_of(message["content"]) > _LARGE for message in new):
+        sizes = itertools.accumulate(size_of(message["content"]) for message in new)
+        if any(size > _LARGE for size in sizes):
             await asyncio.to_thread(self._keep_budget, agent, coming)
         else:
             self._keep_budget(agent, coming)
@@ -316,8 +349,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
 
     def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
-        notes = [self._notes(message) for message in messages]
-        return [Candidate(message, note.tokens, note.score) for message, note in zip(messages, notes, strict=True)]
+        notes = self._notes.read(messages)
+        return [Candidate(message, note.tokens, note.score, note) for message, note in zip(messages, notes, strict=True)]
 
     def _is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         if tokens > self._calibration.budget(max(self.max_tokens, self.grow_to)):
@@ -326,7 +359,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def _choose(self, candidates: Sequence[Candidate], budget: int, *, may_shorten: bool = True) -> Choice:
         self._fix_first_turn([candidate.message for candidate in candidates])
-        limits = Limits(budget, self.max_turns, self.bands, may_shorten=may_shorten)
+        service = self._notes.vocabulary.service
+        limits = Limits(budget, self.max_turns, self.bands, may_shorten=may_shorten, weights=self.signals, service=service)
         return choose(candidates, limits, first_turn=self._first_turn, count=self.counter.count)
 
     def _commit(self, agent: Agent, history: list[Message], choice: Choice) -> None:
@@ -341,18 +375,19 @@ class ImportanceWeightedConversationManager(ConversationManager):
         gone = [at for at in range(len(history)) if at not in choice.kept]
         if not gone and not choice.shortened:
             return
+        left = [message for at, message in enumerate(history) if choice.kept.get(at) is not message]
         if [id(message) for message in agent.messages[: len(history)]] != [id(message) for message in history]:
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
         agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
         self._fates.see(history)
+        ages = _ages(history)
         for at in gone[-REMEMBERED_DROPS:]:
-            self._fates.drop(history[at], self._notes(history[at]), choice.why[at])
-        if gone and self.on_evict is not None:
-            try:
-                self.on_evict([history[at] for at in gone])
-            except Exception:
-                logger.warning("on_evict failed | the messages have left the history", exc_info=True)
+            self._fates.drop(self._fate(history[at], ages[at], "dropped", choice.why[at]))
+        for at in choice.shortened:
+            if at < len(history) and is_stub(choice.kept[at]) and not is_stub(history[at]):
+                self._fates.mark(self._fate(history[at], ages[at], "shortened", choice.why[at]))
+        self.evicted(left)
 
     def _fix_first_turn(self, messages: Sequence[Message]) -> None:
         """Remember the extent of the first turn once it is over, by id: told anew from a trimmed history it might grow."""
@@ -360,6 +395,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
             found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
             first = found[0] if len(found) > 1 else ()
             self._first_turn = frozenset(id_ for at in first if (id_ := messages[at].get("tracking_id")))
+
+
+def _ages(messages: Sequence[Message]) -> list[int]:
+    """Return for each message how many turns began after it."""
+    began = list(itertools.accumulate((is_turn_start(message) for message in reversed(messages)), initial=0))
+    return began[-2::-1]
 
 
 def _ensure_ids(messages: list[Message]) -> None:

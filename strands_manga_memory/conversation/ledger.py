@@ -28,6 +28,8 @@ def fingerprint(value: Any) -> int:
 
 def content_fingerprint(message: Message) -> int:
     """Return the fingerprint of what the model is sent of ``message``: its role and content, not its id and metadata."""
+    if len(message["content"]) == 1 and len(block := message["content"][0]) == 1 and "text" in block:
+        return hash((message["role"], block["text"]))  # as below, in half the time
     blocks = [block["text"] if len(block) == 1 and "text" in block else fingerprint(block) for block in message["content"]]
     return hash((message["role"], *blocks))
 
@@ -57,13 +59,13 @@ class Ledger(Generic[_Measure]):
 
     def __call__(self, message: Message) -> _Measure:
         """Return the measure of ``message``."""
-        id_, content = message.get("tracking_id"), content_fingerprint(message)
-        value = self._measured.get((id_, content))
+        key = message.get("tracking_id"), content_fingerprint(message)
+        value = self._measured.get(key)
         if value is None:
-            value = self._measured.get((None, content))  # measured before it got its id
+            value = self._measured.get((None, key[1]))  # measured before it got its id
             value = self._measure(message) if value is None else value
             with self._lock:
-                self._measured[id_, content] = value
+                self._measured[key] = value
         return value
 
     def __len__(self) -> int:

@@ -9,13 +9,15 @@ from typing import Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.turns import tool_result_ids, tool_use_ids
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.language.messages import message_text
 
 
 class ImportanceScorer(Protocol):
-    """Says what a message is worth. It is asked once for each content of a message, so it may be slow, but not wait for I/O."""
+    """Says what a message is worth. It is asked once for each content of a message, so it may be slow, but not wait for I/O.
+
+    One that finds out more later has a whole number ``revision`` as well, and changes it then: everything is asked again.
+    """
 
     def score(self, message: Message, context: Sequence[Message] = ()) -> float:
         """Return the worth of ``message``, 0 to 1; ``context`` is the history it is part of."""
@@ -65,6 +67,8 @@ class ImportanceWeights:
 
     preference: float = 0.9
     correction: float = 0.85
+    constraint: float = 0.75
+    decision: float = 0.6
     recommendation: float = 0.6
     unmatched: float = 0.5
     tool_use: float = 0.4
@@ -92,13 +96,18 @@ class RuleScorer:
 
     def score(self, message: Message, context: Sequence[Message] = ()) -> float:
         """Return the score of ``message``'s act."""
-        return float(getattr(self.weights, message_act(message)))
+        return self.score_of_act(message_act(message))
+
+    def score_of_act(self, act: str) -> float:
+        """Return the score of an act: a dialogue act, ``"tool_use"`` or ``"tool_result"``."""
+        return float(getattr(self.weights, act))
 
 
 def message_act(message: Message) -> str:
     """Return what a message does: ``"tool_use"``, ``"tool_result"`` or the value of a ``DialogueAct``."""
-    if tool_result_ids(message):
+    kinds = {kind for block in message["content"] for kind in block}
+    if "toolResult" in kinds:
         return "tool_result"
-    if tool_use_ids(message):
+    if "toolUse" in kinds:
         return "tool_use"
     return dialogue_act(message_text(message), message["role"]).value

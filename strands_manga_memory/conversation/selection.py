@@ -1,37 +1,47 @@
 """The choice: which messages of a history stay under a budget, and which of those are shortened.
 
 What must stay: the first turn (the original intent: what the user asked, and the final answer), the current turn, and what is
-pinned. What else there is stays by band, from the newest to the oldest, as whole exchanges, so that the history stays valid.
-If what must stay leaves no room, it is shortened in the order of :func:`_make_room`.
+pinned. What else there is stays by band, then by worth per token, then the newest. A question may stay without its answer and
+an answer without its question: a mark of one token keeps the place of the other, so that roles alternate. A tool call stays
+with its result or not at all, the result perhaps as its gist. If what must stay leaves no room, it is shortened in the order
+of :func:`_make_room`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from strands.types.content import Message
 
+from strands_manga_memory.conversation.gist import gist_of
+from strands_manga_memory.conversation.notes import Note
 from strands_manga_memory.conversation.scoring import Band, Bands
 from strands_manga_memory.conversation.shortening import Shortener
-from strands_manga_memory.conversation.turns import Exchange, exchanges, tool_use_ids
+from strands_manga_memory.conversation.signals import SignalWeights, fixed_signals, priority
+from strands_manga_memory.conversation.stubs import STUB, is_stub, is_text, stub_of
+from strands_manga_memory.conversation.turns import Exchange, exchanges, is_turn_start, tool_use_ids
 
 FIRST_TURN = "first turn"
 CURRENT_TURN = "current turn"
 PINNED = "pinned, or in the exchange of a pinned message"
 NO_ROOM = "no room in the budget"
 TOO_MANY_TURNS = "over the cap in turns"
+_IN_BAND = {band: f"{band.name.lower()} band" for band in Band}
+PLACE_KEPT = "left out, a mark keeps its place"
 
 _HARD_FLOOR = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A message and what is known about it."""
 
     message: Message
     tokens: int
     score: float
+    note: Note | None = None
 
 
 @dataclass(frozen=True)
@@ -43,12 +53,16 @@ class Limits:
         turns: Most exchanges to keep; None: as many as fit. What must stay is not bound by it.
         bands: Where the bands begin.
         may_shorten: Whether what must stay may be shortened if it is too large.
+        weights: What the signals count.
+        service: How far the assistant is one that serves, 0 to 1.
     """
 
     tokens: int
     turns: int | None = None
     bands: Bands = field(default_factory=Bands)
     may_shorten: bool = True
+    weights: SignalWeights = field(default_factory=SignalWeights)
+    service: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,8 +112,10 @@ def choose(
     for at in required.keys() - shortener.messages.keys():
         why[at] = NO_ROOM
     kept = shortener.messages
-    tokens = shortener.tokens + _fill(kept, groups, candidates, limits, limits.tokens - shortener.tokens, why)
-    return Choice({at: kept[at] for at in sorted(kept)}, frozenset(shortener.changed), why, tokens)
+    filling = _Filling(kept, candidates, limits, limits.tokens - shortener.tokens, why, count)
+    filling.fill(groups)
+    changed = frozenset(shortener.changed | filling.changed)
+    return Choice({at: kept[at] for at in sorted(kept)}, changed, why, limits.tokens - filling.room)
 
 
 def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
@@ -109,8 +125,8 @@ def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
 
 def is_pinned(message: Message) -> bool:
     """Whether the message carries Strands' pin, ``metadata.custom.pinned``."""
-    custom = (message.get("metadata") or {}).get("custom") or {}
-    return custom.get("pinned") is True
+    metadata = message.get("metadata")
+    return bool(metadata) and ((metadata or {}).get("custom") or {}).get("pinned") is True
 
 
 # --- What stays or goes as one ----------------------------------------------------------------------------------------------
@@ -127,6 +143,7 @@ class _Group:
     parent: _Group | None
     required: str = ""
     is_cycle: bool = False
+    spoken: int = 0
 
 
 def _groups(candidates: Sequence[Candidate], bands: Bands, first_turn: Collection[str]) -> list[_Group]:
@@ -136,7 +153,7 @@ def _groups(candidates: Sequence[Candidate], bands: Bands, first_turn: Collectio
     found: list[_Group] = []
     current = True
     for exchange in reversed(exchanges([candidate.message for candidate in candidates])):
-        groups = list(_of_exchange(exchange, candidates, bands))
+        groups = _of_exchange(exchange, candidates, bands)
         core = groups[0]
         for group in groups:
             if current and (group is core or group.is_cycle):
@@ -164,62 +181,247 @@ def _first_positions(candidates: Sequence[Candidate], ids: Collection[str]) -> I
             yield at
 
 
-def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Bands) -> Iterator[_Group]:
+def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Bands) -> list[_Group]:
     """The groups of one exchange: its core, its cycles, and the unanswered turns before it, the newest first.
 
     A parent is worth at least as much as its children, so that it is chosen before them. An unanswered turn stays only if all
     that follows it does: two user messages that did not meet before would meet otherwise.
     """
-
-    def group(positions: tuple[int, ...], parent: _Group | None, *, is_cycle: bool = False) -> _Group:
-        tokens, score = 0, 0.0
-        for at in positions:
-            tokens += candidates[at].tokens
-            score = max(score, candidates[at].score)
-        return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle)
-
-    core = group(exchange.core, None)
-    cycles = [group(positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
+    core = _group(candidates, exchange.core, None)
+    cycles = [_group(candidates, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
     waiting = core
-    unanswered = [waiting := group(positions, waiting) for positions in reversed(exchange.unanswered)]
+    unanswered = [waiting := _group(candidates, positions, waiting) for positions in reversed(exchange.unanswered)]
     for child in (*cycles, *reversed(unanswered)):
         parent = child.parent or core
         parent.score = max(parent.score, child.score)
-    for each in (core, *cycles, *unanswered):
+    groups = [core, *cycles, *unanswered]
+    for each in groups:
         each.band = bands.of(each.score)
-        yield each
+    return groups
 
 
-def _fill(
-    kept: dict[int, Message],
-    groups: Sequence[_Group],
-    candidates: Sequence[Candidate],
-    limits: Limits,
-    room: int,
-    why: dict[int, str],
-) -> int:
-    """Add to ``kept`` what else fits, band by band, the newest first, and say ``why``; return the tokens added."""
-    staying = {group for group in groups if group.required}
-    exchanges_left = (limits.turns or len(groups)) - sum(group.parent is None for group in staying)
-    added = 0
-    for band in (Band.HIGH, Band.MIDDLE, Band.LOW):
+def _group(
+    candidates: Sequence[Candidate], positions: tuple[int, ...], parent: _Group | None, *, is_cycle: bool = False
+) -> _Group:
+    tokens, score, spoken = 0, 0.0, 0
+    for at in positions:
+        message, size, worth, _ = candidates[at]
+        tokens += size
+        if worth > score:
+            score = worth
+        if is_turn_start(message):
+            spoken += size
+    return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle, spoken)
+
+
+def _band(group: _Group) -> Band:
+    """Return the band in which a group is chosen: a tool call with its result is never among the first out."""
+    return max(Band.MIDDLE, group.band) if group.is_cycle else group.band
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """An exchange that need not stay whole: what keeping any of it costs, and what of it can be kept.
+
+    Attributes:
+        texts: Positions of texts a mark can take the place of.
+        rigid: Positions of what stays whole if anything of the exchange stays.
+        is_open: Whether something of it stays.
+    """
+
+    texts: tuple[int, ...]
+    rigid: tuple[int, ...]
+    is_open: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Item:
+    """Something that stays or goes: a text, a tool call with its result, or an unanswered turn."""
+
+    band: Band
+    priority: float
+    positions: tuple[int, ...]
+    tokens: int
+    place: _Place
+    forms: dict[int, Message] | None = None
+    needs: _Item | None = None
+    taken: bool = False
+
+
+class _Filling:
+    """Adds to what must stay what else fits, and says why."""
+
+    def __init__(
+        self,
+        kept: dict[int, Message],
+        candidates: Sequence[Candidate],
+        limits: Limits,
+        room: int,
+        why: dict[int, str],
+        count: Callable[[Message], int],
+    ) -> None:
+        self.kept = kept
+        self.changed: set[int] = set()
+        self.room = room
+        self._candidates = candidates
+        self._limits = limits
+        self._why = why
+        self._count = count
+        self._stub_tokens = count({"role": "assistant", "content": [{"text": STUB}]})
+
+    def fill(self, groups: Sequence[_Group]) -> None:
+        """Add by band, then by worth per token, then the newest first."""
+        exchanges_left = (self._limits.turns or len(groups)) - sum(
+            group.parent is None and bool(group.required) for group in groups
+        )
+        items = self._items(groups)
+        items.sort(key=lambda item: (-item.band, -item.priority, -item.positions[0]))
+        for item in items:
+            if not item.taken:
+                opens = not item.place.is_open
+                if opens and exchanges_left <= 0:
+                    self._why.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
+                elif self._take(item) and opens:
+                    exchanges_left -= 1
+        for at in range(len(self._candidates)):
+            self._why.setdefault(at, NO_ROOM)
+
+    def _items(self, groups: Sequence[_Group]) -> list[_Item]:
+        items: list[_Item] = []
+        place = _Place((), ())
+        by_group: dict[_Group, _Item] = {}
+        age = -1
         for group in groups:
-            if group.band is not band or group.required:
+            if group.parent is None:
+                age += 1
+                place = self._place(group)
+                if not group.required:
+                    items += [self._text(at, age, place) for at in place.texts if not is_stub(self._candidates[at].message)]
+                    if place.rigid and not any(not is_stub(self._candidates[at].message) for at in place.texts):
+                        items.append(self._whole(group, place, age, None))
+            elif group.required:
                 continue
-            if group.parent is not None and group.parent not in staying:
-                reason = why[group.parent.positions[0]]
-            elif group.parent is None and exchanges_left <= 0:
-                reason = TOO_MANY_TURNS
-            elif group.tokens > room - added:
-                reason = NO_ROOM
+            elif group.is_cycle:
+                items += self._cycle(group, age, place)
             else:
-                reason = f"{band.name.lower()} band"
-                staying.add(group)
-                added += group.tokens
-                exchanges_left -= group.parent is None
-                kept.update((at, candidates[at].message) for at in group.positions)
-            why.update(dict.fromkeys(group.positions, reason))
-    return added
+                by_group[group] = item = self._whole(group, place, age, by_group.get(group.parent))
+                items.append(item)
+        return items
+
+    def _place(self, core: _Group) -> _Place:
+        if core.required:
+            return _Place((), (), is_open=True)
+        texts: list[int] = []
+        rigid: list[int] = []
+        for at in core.positions:
+            (texts if is_text(self._candidates[at].message) else rigid).append(at)
+        return _Place(tuple(texts), tuple(rigid))
+
+    def _text(self, at: int, age: int, place: _Place) -> _Item:
+        candidate = self._candidates[at]
+        worth = self._worth(candidate, age)
+        band = self._limits.bands.of(candidate.score)
+        if candidate.note is not None and candidate.note.answers:
+            band = max(band, Band.MIDDLE)  # "yes" to a question is more than a courtesy
+        return _Item(band, priority(worth, candidate.tokens), (at,), candidate.tokens, place)
+
+    def _worth(self, candidate: Candidate, age: int) -> float:
+        weights, note = self._limits.weights, candidate.note
+        if note is None:
+            return weights.act * (candidate.score - 0.5)
+        worth = note.worth
+        if worth is None or note.worth_by is not weights:
+            worth = note.worth = sum(fixed_signals(note, weights).values())
+            note.worth_by = weights
+        if note.referenced:
+            worth += weights.referenced * math.log1p(note.referenced)
+        fresh: float = 0.5 ** (age / weights.half_life)
+        worth += weights.recency * fresh
+        if candidate.message["role"] == "assistant":
+            worth += self._limits.service * (weights.service + weights.fresh_service * fresh)
+        return worth
+
+    def _cycle(self, group: _Group, age: int, place: _Place) -> Iterator[_Item]:
+        """A call with the gist of its result, and the rest of the result."""
+        weights = self._limits.weights
+        worth = weights.act * (group.score - 0.5) + weights.tool + weights.fresh_tool * 0.5 ** (age / weights.half_life)
+        band = _band(group)
+        gist = self._gist(group.positions[1]) if self._limits.may_shorten else None
+        if gist is None:
+            yield _Item(band, priority(worth, group.tokens), group.positions, group.tokens, place)
+            return
+        saved = self._candidates[group.positions[1]].tokens - gist[1]
+        short = group.tokens - saved
+        item = _Item(band, priority(worth, short), group.positions, short, place, {group.positions[1]: gist[0]})
+        yield item
+        yield _Item(band, priority(worth + weights.whole_result, saved), group.positions, saved, place, None, item)
+
+    def _gist(self, at: int) -> tuple[Message, int] | None:
+        candidate = self._candidates[at]
+        if candidate.note is None:
+            return None
+        if candidate.note.gist is None:
+            gist = gist_of(candidate.message, ())
+            candidate.note.gist = (gist, self._count(gist)) if gist is not None else (candidate.message, candidate.tokens)
+        gist, tokens = candidate.note.gist
+        return (gist, tokens) if tokens < candidate.tokens else None
+
+    def _whole(self, group: _Group, place: _Place, age: int, needs: _Item | None) -> _Item:
+        worth = max(self._worth(self._candidates[at], age) for at in group.positions)
+        tokens = 0 if group.parent is None else group.tokens
+        positions = () if group.parent is None else group.positions
+        return _Item(group.band, priority(worth, group.tokens), positions or group.positions[:1], tokens, place, None, needs)
+
+    def _take(self, item: _Item) -> bool:
+        """Keep an item, with what it needs, if it fits."""
+        cost = self._cost(item)
+        if cost > self.room:
+            return False
+        chain = [item]
+        while (needs := chain[-1].needs) is not None and not needs.taken:
+            chain.append(needs)
+            cost += self._cost(needs)
+        if not item.place.is_open:
+            for at in item.place.texts:
+                cost += self._mark_tokens(at)
+            for at in item.place.rigid:
+                cost += self._candidates[at].tokens
+        if cost > self.room:
+            return False
+        self.room -= cost
+        if not item.place.is_open:
+            self._open(item.place)
+        for link in chain:
+            link.taken = True
+            for at in link.positions:
+                message = self._candidates[at].message
+                self.kept[at] = message if link.forms is None else link.forms.get(at, message)
+                self._why[at] = _IN_BAND[link.band]
+                self.changed.discard(at)
+            if link.forms:
+                self.changed.update(link.forms)
+        return True
+
+    def _cost(self, item: _Item) -> int:
+        at = item.positions[0]
+        return item.tokens - (self._mark_tokens(at) if at in item.place.texts else 0)
+
+    def _mark_tokens(self, at: int) -> int:
+        tokens = self._candidates[at].tokens
+        return tokens if tokens < self._stub_tokens else self._stub_tokens
+
+    def _open(self, place: _Place) -> None:
+        place.is_open = True
+        for at in place.texts:
+            candidate = self._candidates[at]
+            small = candidate.tokens <= self._stub_tokens
+            self.kept[at] = candidate.message if small else stub_of(candidate.message)
+            self._why[at] = PLACE_KEPT
+            if not small:
+                self.changed.add(at)
+        for at in place.rigid:
+            self.kept[at] = self._candidates[at].message
+            self._why[at] = "in an exchange of which something stays"
 
 
 # --- When what must stay is too much ----------------------------------------------------------------------------------------
@@ -236,9 +438,12 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
     alone are over the budget, the rest keeps a readable size and the result is over it.
     """
     others = dict.fromkeys(Band, 0)
+    spoken = 0
     for group in groups:
-        others[group.band] += 0 if group.required else group.tokens
-    wanted = others[Band.HIGH] + (min(others[Band.MIDDLE], budget // 4) if shortener.tokens > budget else 0)
+        others[_band(group)] += 0 if group.required else group.tokens
+        spoken += 0 if group.required else group.spoken
+    middle = others[Band.MIDDLE] if shortener.tokens > budget else min(others[Band.MIDDLE], spoken)
+    wanted = others[Band.HIGH] + min(middle, budget // 4)
     aim = max(budget // 2, budget - wanted)
     everything = list(shortener.messages)
     if not everything or shortener.tokens <= aim:
@@ -247,6 +452,8 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
     floor = max(64, budget // 32)
     shortener.shorten("toolResult", everything[:-1], aim, floor)
     shortener.shorten("toolResult", everything[-1:], aim, floor)
+    for deeper in (floor // 2, floor // 4) if spoken else ():  # the user's own words are worth more than old results
+        shortener.shorten("toolResult", everything[:-1], budget - min(spoken, budget // 4), max(_HARD_FLOOR, deeper))
     if shortener.tokens <= budget:
         return
     shortener.shorten("text", first, aim, floor)

@@ -17,6 +17,11 @@ _MARKER_TOKENS = 12
 _HEAD_SHARE = 0.6
 
 
+def cut_marker(characters: int) -> str:
+    """Return what stands where so many characters were cut."""
+    return f"\n[... {characters} characters cut ...]\n"
+
+
 def is_shortened(message: Message) -> bool:
     """Whether something was cut from the message."""
     return any(_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
@@ -39,7 +44,7 @@ def cut_text(text: str, tokens: int, count: Callable[[str], int]) -> str:
         from_head = min(len(head), int(kept * _HEAD_SHARE))
         from_tail = min(len(tail), kept - from_head)
         cut = present + gone - from_head - from_tail
-        shorter = f"{head[:from_head]}\n[... {cut} characters cut ...]\n{tail[len(tail) - from_tail :]}"
+        shorter = f"{head[:from_head]}{cut_marker(cut)}{tail[len(tail) - from_tail :]}"
         if kept <= 0 or count(shorter) <= tokens:
             return shorter
         kept = kept * 4 // 5

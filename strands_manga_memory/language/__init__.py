@@ -1,6 +1,7 @@
 """What words mean: pure functions on text, in English and Japanese."""
 
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes
 from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.language.normalize import normalized

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import condensed, sentences, weight
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.messages import message_text

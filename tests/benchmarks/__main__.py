@@ -10,10 +10,24 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "summaries", "breaker", "usermemory"]
+NAMES = [
+    "roundtrips",
+    "restore",
+    "overhead",
+    "stall",
+    "dead-tier",
+    "trim",
+    "tokens",
+    "recall",
+    "retention",
+    "summaries",
+    "breaker",
+    "usermemory",
+]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
@@ -107,7 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}; default: all")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
+    parser.add_argument("--kit", type=Path, metavar="FOLDER", help="retention: folder of the benchmark kit")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="retention: draw recall against budget too (needs --kit)")
     options = parser.parse_args(arguments)
+    if options.kit is not None:
+        retention = _module("retention")
+        retention.KIT, retention.PLOT = options.kit.resolve(), options.plot  # type: ignore[attr-defined]
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join(NAMES)}")

@@ -13,6 +13,7 @@ from strands_manga_memory.conversation.selection import (
     CURRENT_TURN,
     FIRST_TURN,
     NO_ROOM,
+    PLACE_KEPT,
     TOO_MANY_TURNS,
     Candidate,
     Choice,
@@ -21,6 +22,7 @@ from strands_manga_memory.conversation.selection import (
     is_pinned,
 )
 from strands_manga_memory.conversation.shortening import is_shortened
+from strands_manga_memory.conversation.stubs import STUB, stub_of
 from strands_manga_memory.conversation.turns import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
@@ -92,11 +94,24 @@ def test_bands_go_before_age() -> None:
     assert list(chosen(history, 20, scores=scores).kept) == [0, 1, 10, 11]
 
 
-def test_an_exchange_is_worth_its_best_message() -> None:
-    history = [*exchange(), user("ok"), assistant("I recommend the deluxe edition."), *exchange(text=GREETING), *exchange()]
-    choice = chosen(history, 26, scores={5: 0.1})
-    assert choice.why[2] == choice.why[3] == "middle band"
+def test_an_answer_stays_without_its_question_whose_place_a_mark_keeps() -> None:
+    question = user("ok so what do you think of it then")
+    history = [*exchange(), question, assistant("I recommend the deluxe edition."), *exchange(text=GREETING), *exchange()]
+    choice = chosen(history, 26, scores={2: 0.1, 5: 0.1})
+    assert choice.why[3] == "middle band"
+    assert choice.why[2] == PLACE_KEPT
+    assert choice.kept[2] == {"role": "user", "content": [{"text": STUB}], "tracking_id": question["tracking_id"]}
+    assert 2 in choice.shortened
     assert choice.why[4] == NO_ROOM
+    assert problems(list(choice.kept.values())) == []
+
+
+def test_a_mark_goes_with_what_it_stood_beside() -> None:
+    stub = stub_of(assistant())
+    history = [*exchange(), user(words(20)), stub, *exchange(), *exchange()]
+    choice = chosen(history, 34)
+    assert list(choice.kept) == [0, 1, 4, 5, 6, 7]
+    assert choice.why[2] == choice.why[3] == NO_ROOM
 
 
 def test_pinned_messages_stay_with_their_exchange() -> None:
@@ -122,7 +137,7 @@ def test_tool_cycles_of_earlier_turns_go_before_their_questions_and_answers() ->
     assert list(choice.kept) == [0, 1, 2, 5, 6, 7, 8, 9]
     assert choice.why[2] == choice.why[7] == "middle band"
     assert choice.why[3] == choice.why[4] == NO_ROOM
-    assert choice.why[5] == choice.why[6] == "low band"
+    assert choice.why[5] == choice.why[6] == "middle band"
 
 
 def test_a_pinned_result_keeps_its_call_its_exchange_and_its_parallel_results() -> None:
@@ -176,8 +191,8 @@ def test_large_results_also_make_room_for_the_high_band_up_to_half_the_budget() 
     tool_turn = [user(), calls("a"), results("a", content=[{"text": words(1_900)}]), assistant()]
     history = [*exchange(), *exchange(600, text=PREFERENCE), *exchange(600), *tool_turn]
     choice = chosen(history, 2_000)
-    assert list(choice.kept) == [0, 1, 2, 3, 6, 7, 8, 9]
-    assert choice.shortened == {8}
+    assert {0, 1, 2, 3, 6, 7, 8, 9} <= choice.kept.keys()
+    assert 8 in choice.shortened
     assert choice.why[2] == "high band"
     many = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=PREFERENCE)], *tool_turn]
     assert chosen(many, 2_000).kept[22]["content"][0]["toolResult"]["content"][0]["text"].count("w") > 800

@@ -1,0 +1,44 @@
+"""What the history keeps and why, and what comes back when it is asked for: a talk that is longer than its budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strands import Agent
+
+from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager
+from strands_manga_memory.testing import ScriptedModel
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BUDGET = 300
+TALK = (
+    "Hello, I am looking for something to read.",
+    "I prefer stories without horror.",
+    "My order number is MNG-20417 and it goes to the shop in Umeda.",
+    *(f"And what do people say about shelf {number} of the second hand corner, is it worth a look?" for number in range(12)),
+)
+QUESTION = "Which shop does my order go to, and what about shelf 3 of the second hand corner?"
+
+
+def show(console: Console) -> None:
+    """Print how each message fared and what was quoted for the last question."""
+    model = ScriptedModel(lambda _: "Let me see. " * 8)
+    agent = Agent(
+        model=model,
+        conversation_manager=ImportanceWeightedConversationManager(BUDGET),
+        plugins=[HistoryRecall(200)],
+        callback_handler=None,
+    )
+    for text in TALK:
+        agent(text)
+    console.print(f"\nwhat {BUDGET} tokens of history keep (explain):")
+    for fate in [fate for fate in agent.conversation_manager.explain(agent) if fate.role == "user"][:6]:  # type: ignore[attr-defined]
+        most = sorted(fate.signals, key=lambda name: -abs(fate.signals[name]))[:3]
+        console.print(f"  {fate.fate:<9} {fate.act:<12} {fate.tokens:>3} tokens  {fate.why} ({', '.join(most)})")
+    agent(QUESTION)
+    blocks = [block.get("text", "") for block in model.requests[-1].messages[-1]["content"]]
+    quotes = [line for text in blocks if "<recalled_history>" in text for line in text.splitlines() if line.startswith("[user")]
+    console.print("recalled for one call:")
+    console.print(*quotes[:1], markup=False)
