@@ -62,12 +62,15 @@ def condensed(sentence: str) -> str:
         return _condensed_japanese(sentence)
     kept: list[str] = []
     waiting: list[str] = []
+    shouted = sentence.isupper()
     for match in _WORD.finditer(sentence.replace("\u2019", "'")):
         word = match[0]
-        bare = word.strip(_EDGES).lower()
+        bare = word.strip(_EDGES)
         if not bare:
             continue
-        if bare not in _EMPTY and bare not in _GLUE:
+        is_name = _is_part_of_a_name(bare, at_start=match.start() == 0, shouted=shouted)
+        bare = bare.lower()
+        if is_name or (bare not in _EMPTY and bare not in _GLUE):
             if waiting and (len(waiting) <= _MOST_GLUE if kept else all(glue.lower() in _LEADING_GLUE for glue in waiting)):
                 kept += waiting
             elif waiting and waiting[-1].lower() in _LEADING_GLUE:
@@ -79,6 +82,16 @@ def condensed(sentence: str) -> str:
         else:
             waiting = []
     return " ".join(kept).strip(_EDGES)
+
+
+def is_empty_word(word: str) -> bool:
+    """Whether a word, in lower case, carries nothing by itself."""
+    return word in _EMPTY or word in _GLUE
+
+
+def _is_part_of_a_name(word: str, *, at_start: bool, shouted: bool) -> bool:
+    """Whether a word is written with a capital that a sentence does not ask for: "Portland, OR", "All Saints"."""
+    return word[0].isupper() and not (at_start or shouted or word == "I" or word.startswith("I'"))
 
 
 def _condensed_japanese(sentence: str) -> str:
