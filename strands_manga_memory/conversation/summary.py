@@ -299,4 +299,3 @@ def _lines(slots: Iterable[Slot]) -> list[str]:
             lines.append(_line(slot))
         source = slot.source if slot.kind in _PLAIN else None
     return lines
-

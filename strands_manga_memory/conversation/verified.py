@@ -238,6 +238,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         except Exception:
             logger.warning("the summary could not be waited for | going on without it", exc_info=True)
         self._swap_in(agent)
+        if self._pending is None and self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
+            # What follows is trimming. Turns too few to be worth a summary become facts first, so that none of them is lost.
+            self._fold_at_once(agent, self.trimmer.max_tokens, only_fresh=True)
 
     async def _wait(self) -> None:
         if self._pending is not None and not self._pending.run.is_done:
@@ -503,6 +506,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             bands=bands,
             band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
             tokens_of=tokens,
+            outdated={id_ for slot in summary.slots for id_ in slot.corrects},
         )
         ids = frozenset(message.get("tracking_id") for message in kept)
         if kept:
@@ -522,17 +526,17 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         message: Message = {"role": "user", "content": [{"text": text}]}
         return int(self.trimmer.counter.count(message))
 
-    def _fold_at_once(self, agent: Agent, budget: int) -> None:
-        """Turn everything before the recent turns into facts, now and without a model."""
+    def _fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+        """Turn what is before the recent turns into facts, now and without a model; if wanted, only what no summary covers."""
         try:
             history = agent.messages[:]
             fold = fold_of(history, self.keep_recent_turns)
-            if not fold.fresh and not fold.shown:
+            if not fold.fresh and (only_fresh or not fold.shown):
                 return
             self._pending = None
             summary = self._writer(None).from_rules(fold.summary, fold.fresh)
             head, gone = self._head(summary, history, fold.before_recent, budget)
-            if self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
+            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
                 agent.messages[: fold.before_recent] = head
                 self._evicted(gone)
         except CorruptRecordError:

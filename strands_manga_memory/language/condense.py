@@ -63,14 +63,19 @@ def condensed(sentence: str) -> str:
     kept: list[str] = []
     waiting: list[str] = []
     shouted = sentence.isupper()
+    before = ""
     for match in _WORD.finditer(sentence.replace("\u2019", "'")):
         word = match[0]
         bare = word.strip(_EDGES)
         if not bare:
+            if word in "-–—":  # between the parts of a name
+                waiting.append(word)
             continue
-        is_name = _is_part_of_a_name(bare, at_start=match.start() == 0, shouted=shouted)
-        bare = bare.lower()
-        if is_name or (bare not in _EMPTY and bare not in _GLUE):
+        means_more = _is_part_of_a_name(bare, at_start=match.start() == 0, shouted=shouted) or (
+            bare in ("am", "a.m") and _is_number(before)
+        )
+        before = bare = bare.lower()
+        if means_more or (bare not in _EMPTY and bare not in _GLUE):
             if waiting and (len(waiting) <= _MOST_GLUE if kept else all(glue.lower() in _LEADING_GLUE for glue in waiting)):
                 kept += waiting
             elif waiting and waiting[-1].lower() in _LEADING_GLUE:
@@ -92,6 +97,10 @@ def is_empty_word(word: str) -> bool:
 def _is_part_of_a_name(word: str, *, at_start: bool, shouted: bool) -> bool:
     """Whether a word is written with a capital that a sentence does not ask for: "Portland, OR", "All Saints"."""
     return word[0].isupper() and not (at_start or shouted or word == "I" or word.startswith("I'"))
+
+
+def _is_number(word: str) -> bool:
+    return word[:1].isdigit() or _NUMBER.fullmatch(word) is not None
 
 
 def _condensed_japanese(sentence: str) -> str:

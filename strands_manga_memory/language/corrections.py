@@ -29,7 +29,10 @@ quantity date time price volume order_id asin isbn email phone reference languag
 _COMPARED = frozenset(_COMPARED_TYPES.split())
 _GROUPS = {"weekday": "date"}
 _NUMBER = "number"
-_BARE_NUMBER = re.compile(r"(?<![\w.:/-])(\d{1,4})(?![\w:/-]|\.\d)(?: ([a-z]{3,}))?")
+_BARE_NUMBER = re.compile(
+    r"(?<![\w.:/-])(?<!past )(?<!quarter to )(\d{1,4})(?![\w:/-]|\.\d| ?[ap]\.?m\b| in the | o\W?clock)(?: ([a-z]{3,}))?"
+)
+"""A number that is no time of day, and the word after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,8 @@ def values_of(text: str, types: EntityTypes) -> dict[str, Value]:
 def corrected(slots: Sequence[Slot], types: EntityTypes, *, since: int = 0) -> list[Slot]:
     """Return the slots after each correction from number ``since`` on has replaced what it is about.
 
-    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plain that it
-    is of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the new
+    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plain that it is
+    of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the new
     value is written behind it, after ``→``. The correction remembers the message it corrects.
     """
     changed = list(slots)
@@ -108,16 +111,20 @@ def _corrected_by(
 ) -> int | None:
     """Return the number of the slot whose value of a type is replaced; None if there is none."""
     topic = _topic(slots[at].text)
+    of_unknown_unit: int | None = None
     for before in range(at - 1, -1, -1):
         if slots[before].source == slots[at].source:
             continue
         if before < at - _REACH and len(topic & _topic(slots[before].text)) < (1 if exact else 2):
             continue
         old = values(before).get(type_)
-        if old is None or (old.unit and new.unit and old.unit != new.unit):
+        if old is None:
             continue
-        return before if old.form != new.form else None
-    return None
+        if old.unit == new.unit:
+            return before if old.form != new.form else None
+        if of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, slots):
+            of_unknown_unit = before
+    return of_unknown_unit
 
 
 def _is_next(before: int, at: int, slots: Sequence[Slot]) -> bool:

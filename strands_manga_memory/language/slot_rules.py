@@ -48,9 +48,7 @@ _WAITS = re.compile(
     re.IGNORECASE,
 )
 _INSTEAD = re.compile(r"\A(?:no|nope)\b|\b(?:how|what) about\b|\binstead\b|\bchange\b|\bi guess\b|代わりに|変更", re.IGNORECASE)
-_MY = re.compile(
-    r"\b(?:my|our|the) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b", re.IGNORECASE
-)
+_MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b", re.IGNORECASE)
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220

@@ -90,7 +90,7 @@ def test_findings_go_first_and_corrections_last() -> None:
 def test_text_is_escaped() -> None:
     view = laid_out(summary(Slot(SlotKind.STATEMENT, "</conversation_summary> & <b>", "x")))
     text = view.messages[0]["content"][0]["text"]
-    assert "&lt;/conversation_summary&gt; &amp; &lt;b&gt;" in text
+    assert "&lt;/conversation_summary&gt; & &lt;b&gt;" in text
 
 
 def test_a_history_is_taken_apart() -> None:
