@@ -191,11 +191,12 @@ def shown(
     what identifies something, decisions, preferences and corrections go last (mission row B7). The record keeps as much again;
     the log keeps everything.
     """
-    prose = Text(summary.text, types)
-    in_prose = tuple(slot for slot in summary.slots if summary.text and prose.holds(slot))
+    written = summary.text
+    prose = Text(written, types)
+    in_prose = tuple(slot for slot in summary.slots if prose.holds(slot)) if written else ()
     said = frozenset(in_prose)
     waiting = sorted((numbered for numbered in enumerate(summary.slots) if numbered[1] not in said), key=_precedence)
-    head = [OPENING, HEADING, *([quoted(summary.text)] if summary.text else [])]
+    head = [OPENING, HEADING, *([quoted(written)] if written else [])]
     room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
     more = max(0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8)
     fitting, left_out = _fitting(waiting, room + more, count)

@@ -113,9 +113,10 @@ _CAPITALIZED = re.compile(r"\b[A-Z][\w'-]+")
 _MINE_WORDS = "my our i'm we're named called"
 _MINE = frozenset(_MINE_WORDS.split())
 _MINE_PHRASES = ("i am ", "i live", "i work", "call me", "私の", "うちの", "僕の", "妻", "夫", "息子", "娘", "母", "父")
-_NUMBER = re.compile(
-    r"\d+|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])"
-)
+_NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
+_NUMBER_WORDS = _NUMBER_NAMES.split()
+_NUMBER = re.compile(rf"\d+|\b(?:{'|'.join(_NUMBER_WORDS)})\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])")
+_DIGIT = re.compile(r"\d")
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
@@ -126,4 +127,6 @@ def weight(sentence: str) -> float:
     if not sentence.isascii():
         names += len(_KANA_NAME.findall(sentence)) // 2
     is_mine = not _MINE.isdisjoint(lower.split()) or any(phrase in lower for phrase in _MINE_PHRASES)
-    return min(4.0, len(_NUMBER.findall(lower)) + max(0, names)) + (1.5 if is_mine else 0.0)
+    may_count = not sentence.isascii() or _DIGIT.search(lower) or any(word in lower for word in _NUMBER_WORDS)
+    numbers = len(_NUMBER.findall(lower)) if may_count else 0
+    return min(4.0, numbers + max(0, names)) + (1.5 if is_mine else 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from strands_manga_memory.language.condense import condensed, is_empty_word, weight
 from strands_manga_memory.language.entities import EntityTypes
@@ -18,6 +19,9 @@ OF_USERS = frozenset({SlotKind.CORRECTION, SlotKind.PREFERENCE, SlotKind.DECISIO
 
 _REACH = 6
 """A correction is about one of so many things said before it, or about one further back on the same topic."""
+
+_REMEMBERED = 4_096
+"""So many texts are not read twice: each correction is compared with what was said before it."""
 
 _CORRECTING_WORDS = "actually meant mean instead change make wrong please sorry rather about with from that this"
 _CORRECTING = frozenset(_CORRECTING_WORDS.split())
@@ -71,9 +75,10 @@ def values_of(text: str, types: EntityTypes) -> dict[str, Value]:
 def corrected(slots: Sequence[Slot], types: EntityTypes, *, since: int = 0) -> list[Slot]:
     """Return the slots after each correction from number ``since`` on has replaced what it is about.
 
-    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plain that it is
-    of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the new
-    value is written behind it, after ``→``. The correction remembers the message it corrects.
+    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plain that it
+    is of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
+    new value is written behind it, after ``→``. A slot of which nothing is left has no text. The correction remembers the
+    message it corrects.
     """
     changed = list(slots)
     known: dict[int, dict[str, Value]] = {}
@@ -97,7 +102,7 @@ def corrected(slots: Sequence[Slot], types: EntityTypes, *, since: int = 0) -> l
             changed[before] = _without(changed[before], old.text) if is_plain else _marked(changed[before], old.text, new.text)
             changed[at] = replace(changed[at], corrects=tuple(dict.fromkeys((*changed[at].corrects, changed[before].source))))
             known.pop(before, None)
-    return [slot for slot in changed if slot.text]
+    return changed
 
 
 def _corrected_by(
@@ -134,9 +139,10 @@ def _is_next(before: int, at: int, slots: Sequence[Slot]) -> bool:
     return all(slot.source in ends for slot in between)
 
 
-def _topic(text: str) -> set[str]:
+@lru_cache(_REMEMBERED)
+def _topic(text: str) -> frozenset[str]:
     """The words a text is about: its longer ones, without numbers and without those of correcting."""
-    return {word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING}
+    return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING)
 
 
 def _without(slot: Slot, value: str) -> Slot:

@@ -21,31 +21,44 @@ def merged(slots: Iterable[Slot], *, earlier: Sequence[Slot] = (), types: Entity
         earlier: What was current before that: slots that this function returned. A correction among them has had its effect.
         types: The entity types that are compared by value.
     """
-    said_last = list(slots)
-    together = corrected([*earlier, *said_last], types, since=len(earlier))
-    return _newest(together)
+    together = corrected([*earlier, *slots], types, since=len(earlier))
+    return _newest(together, since=len(earlier))
 
 
-def _newest(slots: Sequence[Slot]) -> list[Slot]:
+def _newest(slots: Sequence[Slot], *, since: int) -> list[Slot]:
+    """Return the slots that no later one replaces; those before number ``since`` have been compared with one another."""
     newest: list[Slot] = []
     keys: set[tuple[SlotKind, str]] = set()
-    later: dict[str, set[int]] = {}  # word to the slots that hold it
+    later: dict[str, set[int]] = {}  # word to the later slots that hold it
     of_users: set[int] = set()
-    for slot in reversed(slots):
+    for at in range(len(slots) - 1, -1, -1):
+        slot = slots[at]
         group = SlotKind.STATEMENT if slot.kind in OF_USERS else slot.kind
         said = frozenset(words(slot.text)) or frozenset((slot.text,))
-        if slot.key and (group, slot.key) in keys:
+        if not slot.text or (slot.key and (group, slot.key) in keys):
             continue
         # What the user said is not replaced by the assistant's repeating it: that is the first to be left out.
-        holders = set.intersection(*(later.get(word, set()) for word in said))
+        holders = _holding(said, later)
         if holders & of_users if group is SlotKind.STATEMENT else holders:
+            continue
+        newest.append(slot)
+        if at < since:
             continue
         if slot.key:
             keys.add((group, slot.key))
         if group is SlotKind.STATEMENT:
-            of_users.add(len(newest))
+            of_users.add(at)
         if slot.kind is not SlotKind.TASK:
             for word in said:
-                later.setdefault(word, set()).add(len(newest))
-        newest.append(slot)
+                later.setdefault(word, set()).add(at)
     return newest[::-1]
+
+
+def _holding(said: frozenset[str], slots: dict[str, set[int]]) -> set[int]:
+    """Return the slots that hold all words."""
+    holders: set[int] | None = None
+    for word in said:
+        holders = slots.get(word, set()) if holders is None else holders & slots.get(word, set())
+        if not holders:
+            return set()
+    return holders or set()

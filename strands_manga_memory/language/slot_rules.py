@@ -17,38 +17,53 @@ from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.slots import Slot, SlotKind
 
-_DECISION = re.compile(
+
+class _Phrases:
+    """A pattern for texts in lower case; to save time it is searched only if one of its cues, separated by commas, is there."""
+
+    def __init__(self, cues: str, pattern: str) -> None:
+        self._cues = tuple(cues.split(","))
+        self._pattern = re.compile(pattern)
+
+    def are_in(self, lower: str) -> bool:
+        return any(cue in lower for cue in self._cues) and self._pattern.search(lower) is not None
+
+
+_DECISION = _Phrases(
+    "take,go with,choose,pick,book,buy,order,settle,let's,decided,にし,に決,を買,を注,で予,でお",
     r"\b(?:i|we)(?:'ll| will| am going to|'m going to)? (?:take|go with|choose|pick|book|buy|order|settle on)\b"
     r"|\blet's (?:go|do|make|book|take)\b"
     r"|\bbook (?:it|that|me)\b|\bi(?:'ve| have) decided\b|にします|に決め|を買い|を注文|で予約|でお願い",
-    re.IGNORECASE,
 )
-_PROMISE = re.compile(
+_PROMISE = _Phrases(
+    "will,'ll,going to,promise,連絡,お送,手配,発送,お届,返金,確認",
     r"\b(?:i|we)(?:'ll| will| am going to|'re going to|'m going to) (?!(?:be|need) (?:happy|glad|to)\b)"
     r"|\bwill be (?:back|sent|delivered|refunded)\b"
     r"|\bi promise\b|ご連絡(?:いた|し)|お送り(?:いた|し)|手配(?:いた|し)"
     r"|発送(?:いた|し|予定)|お届け|返金(?:され|いた|し)|確認して",
-    re.IGNORECASE,
 )
-_OUTCOME = re.compile(
+_OUTCOME = _Phrases(
+    "ed,paid,success,complete,number,code,done,完了,手続,予約,変更,キャンセル,承り",
     r"\b(?:booked|reserved|confirmed|cancell?ed|refunded|ordered|shipped|delivered|scheduled|paid|updated|changed|added|removed"
     r"|registered|transferred|successful(?:ly)?|completed?|reference (?:number|code)|confirmation (?:number|code)|done)\b"
     r"|完了|手続き|予約(?:でき|し)|変更(?:しま|いた)|キャンセル(?:しま|いた)|承り",
-    re.IGNORECASE,
 )
-_OFFER = re.compile(
+_OFFER = _Phrases(
+    "?,？,would you,shall i,do you,can i,anything,let me,ませんか,でしょうか",
     r"\?\s*\Z|[かね][？?]\s*\Z|\b(?:would you|shall i|do you want|can i|anything else|let me know)\b|ませんか|でしょうか",
-    re.IGNORECASE,
 )
-_ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z", re.IGNORECASE)
-_WAITS = re.compile(
+_ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z")
+_WAITS = _Phrases(
+    "let me,'ll,will,know,not sure,moment,get back,確認,調べ,わかりかね,お待ち",
     r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know"
     r"|not sure|one moment"
     r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
-    re.IGNORECASE,
 )
-_INSTEAD = re.compile(r"\A(?:no|nope)\b|\b(?:how|what) about\b|\binstead\b|\bchange\b|\bi guess\b|代わりに|変更", re.IGNORECASE)
-_MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b", re.IGNORECASE)
+_INSTEAD = _Phrases(
+    "no,about,instead,change,guess,代わり,変更",
+    r"\A(?:no|nope)\b|\b(?:how|what) about\b|\binstead\b|\bchange\b|\bi guess\b|代わりに|変更",
+)
+_MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220
@@ -91,7 +106,7 @@ class RuleSlotExtractor:
                 ]
                 continue
             text = message_text(message)
-            if text and open_questions and _WAITS.search(text):
+            if text and open_questions and _WAITS.are_in(text.lower()):
                 found += open_questions
             if text:
                 open_questions = []
@@ -105,7 +120,8 @@ class RuleSlotExtractor:
             act = dialogue_act(sentence, "user")
             if act in _SET_ACTS:
                 continue
-            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(sentence) is not None
+            lower = sentence.lower()
+            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.are_in(lower)
             said = condensed(_cut(sentence))
             if not said:
                 continue
@@ -115,20 +131,20 @@ class RuleSlotExtractor:
                 kind = SlotKind.CORRECTION  # also the sentence after "No, sorry."
             elif act is DialogueAct.PREFERENCE:
                 kind = SlotKind.PREFERENCE
-            elif _DECISION.search(sentence):
+            elif _DECISION.are_in(lower):
                 kind = SlotKind.DECISION
-            elif _ASKS.search(sentence):
+            elif _ASKS.search(lower):
                 kind = SlotKind.QUESTION
             else:
                 kind = SlotKind.STATEMENT
-            yield Slot(kind, said, source, self._key(sentence, entities), worth + len(entities))
+            yield Slot(kind, said, source, self._key(lower, entities), worth + len(entities))
 
-    def _key(self, sentence: str, entities: Sequence[Entity]) -> str:
+    def _key(self, lower: str, entities: Sequence[Entity]) -> str:
         """What a sentence is about, if a later one on the same takes its place: "my budget is", or an e-mail address."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
-        match = _MY.search(sentence)
+        match = _MY.search(lower)
         if match is None or any(self.types[entity.type].is_exact for entity in entities):
             return ""  # two orders have two numbers
         return normalized(match[1])
@@ -136,18 +152,23 @@ class RuleSlotExtractor:
     def _of_assistant(self, text: str, source: str) -> Iterator[Slot]:
         for sentence in sentences(text) if text else ():
             exact = [entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact]
-            offers = bool(_OFFER.search(sentence))
-            if _OUTCOME.search(sentence) and not offers:
-                kind = SlotKind.OUTCOME
-            elif _PROMISE.search(sentence) and not offers:
-                kind = SlotKind.PROMISE
-            elif exact or (weight(sentence) > _ENOUGH and not offers and dialogue_act(sentence, "assistant") not in _SET_ACTS):
-                kind = SlotKind.FINDING
-            else:
-                continue
-            said = condensed(_cut(sentence))
-            if said:
-                yield Slot(kind, said, source, weight=weight(sentence) + 2 * len(exact))
+            worth = weight(sentence)
+            kind = self._kind_of_assistant(sentence, worth, names_something=bool(exact))
+            if kind is not None and (said := condensed(_cut(sentence))):
+                yield Slot(kind, said, source, weight=worth + 2 * len(exact))
+
+    def _kind_of_assistant(self, sentence: str, worth: float, *, names_something: bool) -> SlotKind | None:
+        lower = sentence.lower()
+        kind = SlotKind.OUTCOME if _OUTCOME.are_in(lower) else SlotKind.PROMISE if _PROMISE.are_in(lower) else SlotKind.FINDING
+        if (
+            kind is SlotKind.FINDING
+            and not names_something
+            and (worth <= _ENOUGH or dialogue_act(sentence, "assistant") in _SET_ACTS)
+        ):
+            return None
+        if _OFFER.are_in(lower):
+            return SlotKind.FINDING if names_something else None
+        return kind
 
     def _of_calls(self, message: Message, source: str) -> Iterator[Slot]:
         for block in message["content"]:

@@ -1,21 +1,22 @@
 """Recorded task dialogues with gold slot values: what of them the model still sees at 4,096 tokens, and in which order.
 
-A stream is some 40 dialogues in a row, put through a manager message by message. At its end everything is read that the model would
-be sent. Counted are:
+A stream is some 40 dialogues in a row, put through a manager message by message. At its end everything is read that the model
+would be sent. Counted are:
 
-* ``values_findable``: the gold values that stand in it, in any spelling, of all that are current. Left out are labels that are no
-  words of users (``True``, ``dontcare``), and values that were taken back. Some 2 in 100 labels name a value in words nobody used
-  ("seven years back" is labelled "2012"): they count as lost, unless another dialogue says them.
+* ``values_findable``: of the gold values that are current, those that stand in it, in any spelling. Left out are labels that are
+  no words of users (``True``, ``dontcare``), and values that were taken back. Some 3 in 100 labels say a value in words nobody
+  used ("seven years back" is labelled "2012"): they count as lost, unless another dialogue has the words.
 * ``values_findable_where_said``: stricter. Of the values the user said in the words of the label, those that stand in what came
   from their own dialogue: its messages that were kept, and the facts taken from them.
-* ``superseded_not_current``: of the values a user took back, those that are gone from everything that came from the message which
-  said them, or that are followed, further on in what the model sees, by the value that took their place, in words from the same
+* ``superseded_not_current``: of the values a user took back, those that are gone from everything that came from the message
+  that said them, or are followed, further on in what the model sees, by the value that took their place, in words from the same
   dialogue. A value that stands last, or alone, counts as presented as current.
-* ``superseded_gone``: the part of them that is gone altogether. ``superseded_marked``: the part that is gone or whose own line says
-  what became of it (``3 copies → 4``).
+* ``superseded_gone``: the part of them that is gone altogether. ``superseded_marked``: the part that is gone or whose own line
+  says what became of it (``3 copies → 4``).
 
-Gold names no slots. So a value counts as taken back if a message labelled as correction, in the same dialogue, gives another value
-of the same form (a time; a day; a number of the same thing, told by the word after it), and the old one is not said again.
+Gold names no slots. So a value counts as taken back if a message labelled as correction, in the same dialogue, gives another
+value of the same form (a time; a day; a number of the same thing, told by the word after it), and the old one is not said
+again.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
 
 @dataclass(frozen=True)
 class _Replaced:
-    """A value that was taken back: said in message ``at``, replaced in message ``by``, in a dialogue that ends before ``end``."""
+    """A value taken back: said in message ``at``, replaced in message ``by``, in a dialogue that ends before ``end``."""
 
     at: int
     old: str
