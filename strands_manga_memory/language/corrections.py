@@ -75,7 +75,7 @@ def values_of(text: str, types: EntityTypes) -> dict[str, Value]:
 def corrected(slots: Sequence[Slot], types: EntityTypes, *, since: int = 0) -> list[Slot]:
     """Return the slots after each correction from number ``since`` on has replaced what it is about.
 
-    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plain that it
+    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plainly
     is of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
     new value is written behind it, after ``→``. A slot of which nothing is left has no text. The correction remembers the
     message it corrects.

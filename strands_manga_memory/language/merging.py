@@ -8,6 +8,7 @@ from strands_manga_memory.language.corrections import OF_USERS, corrected
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.normalize import words
 from strands_manga_memory.language.slots import Slot, SlotKind
+from strands_manga_memory.language.unhurried import unhurried
 
 
 def merged(slots: Iterable[Slot], *, earlier: Sequence[Slot] = (), types: EntityTypes = SHOP) -> list[Slot]:
@@ -31,7 +32,7 @@ def _newest(slots: Sequence[Slot], *, since: int) -> list[Slot]:
     keys: set[tuple[SlotKind, str]] = set()
     later: dict[str, set[int]] = {}  # word to the later slots that hold it
     of_users: set[int] = set()
-    for at in range(len(slots) - 1, -1, -1):
+    for at in unhurried(range(len(slots) - 1, -1, -1)):
         slot = slots[at]
         group = SlotKind.STATEMENT if slot.kind in OF_USERS else slot.kind
         said = frozenset(words(slot.text)) or frozenset((slot.text,))

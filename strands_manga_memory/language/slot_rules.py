@@ -16,6 +16,7 @@ from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.slots import Slot, SlotKind
+from strands_manga_memory.language.unhurried import unhurried
 
 
 class _Phrases:
@@ -91,7 +92,7 @@ class RuleSlotExtractor:
         """Return the slots of ``messages``, the older first; see ``language.merging`` for which of them are current."""
         found: list[Slot] = []
         open_questions: list[Slot] = []
-        for message in messages:
+        for message in unhurried(messages):
             source = message.get("tracking_id") or ""
             if message["role"] == "user":
                 text = message_text(message)
