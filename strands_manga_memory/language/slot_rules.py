@@ -27,7 +27,10 @@ class _Phrases:
         self._pattern = re.compile(pattern)
 
     def are_in(self, lower: str) -> bool:
-        return any(cue in lower for cue in self._cues) and self._pattern.search(lower) is not None
+        for cue in self._cues:
+            if cue in lower:
+                return self._pattern.search(lower) is not None
+        return False
 
 
 _DECISION = _Phrases(

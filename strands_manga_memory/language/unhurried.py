@@ -14,7 +14,7 @@ _WORK, _PAUSE = 0.001, 0.000_1
 def unhurried(items: Iterable[_T]) -> Iterator[_T]:
     """Yield items, and let other threads run for a tenth of a millisecond after each millisecond of work.
 
-    Python takes the interpreter away from a busy thread only every 5 ms: so long, at each of its steps, the loop would stand still.
+    A busy thread gives the interpreter away only every 5 ms: so long the loop would stand still at each of its steps.
     """
     began = time.perf_counter()
     for item in items:

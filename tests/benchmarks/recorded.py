@@ -3,9 +3,9 @@
 A stream is some 40 dialogues in a row, put through a manager message by message. At its end everything is read that the model
 would be sent. Counted are:
 
-* ``values_findable``: of the gold values that are current, those that stand in it, in any spelling. Left out are labels that are
-  no words of users (``True``, ``dontcare``), and values that were taken back. Some 3 in 100 labels say a value in words nobody
-  used ("seven years back" is labelled "2012"): they count as lost, unless another dialogue has the words.
+* ``values_findable``: of the gold values that are current, those that stand in it, in any spelling. Left out are labels that
+  are no words of users (``True``, ``dontcare``), and values that were taken back. Some 3 in 100 labels say a value in words
+  nobody used ("seven years back" is labelled "2012"): they count as lost, unless another dialogue has the words.
 * ``values_findable_where_said``: stricter. Of the values the user said in the words of the label, those that stand in what came
   from their own dialogue: its messages that were kept, and the facts taken from them.
 * ``superseded_not_current``: of the values a user took back, those that are gone from everything that came from the message
