@@ -282,8 +282,7 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
 
 def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure() -> None:
     agent = made()
-    agent.conversation_manager._counted = None
-    agent.conversation_manager._text_tokens = lambda _: 1 // 0
+    agent.conversation_manager._head.prepare = lambda _: 1 // 0
     talk(agent, 6)
     assert len(agent.messages) == 12
     assert agent.conversation_manager.stats().failed == 1
