@@ -14,12 +14,12 @@ from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.tokens import TokenCounter
 from strands_manga_memory.conversation.transcript import chunks, cut_to, quoted, transcript
 from strands_manga_memory.conversation.turns import is_turn_start
-from strands_manga_memory.conversation.verification import Text, Verdict, verify
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.merging import merged
 from strands_manga_memory.language.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots import RANK, Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.summarizer import Prompt, Summarizer
+from strands_manga_memory.language.verification import Text, Verdict, verify
 
 logger = logging.getLogger(__name__)
 
