@@ -423,12 +423,16 @@ class CrashError(BaseException):
 
 
 @pytest.mark.parametrize("point", ["before the swap", "after the swap", "at a message", "after the invocation"])
-@pytest.mark.parametrize("kind", ["file", "snapshot"])
+@pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
 def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, point: str, tmp_path: Path) -> None:
     def session() -> Any:
         if kind == "file":
             return FileSessionManager("s", storage_dir=str(tmp_path))
-        return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
+        if kind == "snapshot":
+            return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
+        table = SQLiteTable(tmp_path / "t.sqlite3")
+        table.create_if_missing()
+        return TieredSessionManager("s", durable=table, save_on="message")
 
     agent = made(agent={"session_manager": session()})
     manager = agent.conversation_manager
