@@ -69,7 +69,8 @@ def test_two_processes_summarize_one_session(backend: str, unique: str, request:
         child.hear("ready")
     for child in children:
         child.say(go=True)
-    assert all([child.hear("swapped")["swapped"] > 0 for child in children])
+    swapped = [child.hear("swapped")["swapped"] for child in children]
+    assert min(swapped) > 0
     for child in children:
         child.end()
 
