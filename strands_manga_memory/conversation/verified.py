@@ -78,8 +78,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         keep_important: Whether covered turns of high importance stay as well, as far as the trimmer's budget allows.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
             Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less.
-        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Without it the
-            turns are read from the history.
+        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
+            written anew from there. Without it the turns are read from the history, and when the prose has no room any more
+            the oldest sentences go; the facts they said are then written below it.
         cache: Drafts by content, kept for 24 hours.
         on_warning: Called with the tokens of history and the trigger when the history comes near it.
         rest_seconds: How long a failing summarizer is left alone. Default 300.
