@@ -24,7 +24,6 @@ from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -74,20 +73,13 @@ class SessionFinalizer:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         self._caches = hot
-        if hot is not None and durable is not None and not hot.survives_process:
-            hot = None
-        self._hot = hot
-        writer = shared_writer(hot, durable)
-        self._tiers = Tiers(
-            hot=hot,
-            durable=durable,
-            writer=writer,
-            codec=codec or Codec(),
+        self._tiers = Tiers.of(
+            hot,
+            durable,
+            codec=codec,
             clock=clock,
-            ttl=ttl or TtlPolicy(),
+            ttl=ttl,
             on_store_error="raise",
-            hot_health=writer.hot_health,
-            durable_health=writer.durable_health,
         )
         self._memory_codec = memory_codec
         self._pii = pii or PiiPolicy()
@@ -122,9 +114,9 @@ class SessionFinalizer:
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
         claimed = None
-        if self._hot is not None:
-            claimed = self._hot.claim(place.conversation, expired_only=False)
-            there = self._hot.load(place.conversation, [], touch=False) if claimed is None else None
+        if self._tiers.hot is not None:
+            claimed = self._tiers.hot.claim(place.conversation, expired_only=False)
+            there = self._tiers.hot.load(place.conversation, [], touch=False) if claimed is None else None
             if there is not None and there.state != DELETED:
                 raise ConflictError("the conversation is being finalized by someone else")
         conversation = Conversation(place, self._tiers, base={})
@@ -132,8 +124,8 @@ class SessionFinalizer:
             conversation.flush_claimed()
         transcript = ended_transcript(place, self._tiers)
         stored = None if transcript is None else self._finalized(transcript)
-        if claimed is not None and self._hot is not None and self._tiers.durable is not None:
-            self._hot.drop(place.conversation, expect=(claimed.epoch, claimed.version))
+        if claimed is not None and self._tiers.hot is not None and self._tiers.durable is not None:
+            self._tiers.hot.drop(place.conversation, expect=(claimed.epoch, claimed.version))
         return stored
 
     def _finalized(self, transcript: Transcript) -> MemoryRecord | None:
@@ -149,7 +141,7 @@ class SessionFinalizer:
         Returns:
             Whether there is a conversation in the hot tier; the sweeper finalizes it when the grace is over.
         """
-        if self._hot is None:
+        if self._tiers.hot is None:
             return False
-        record = self._hot.load(Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, [], touch=True)
+        record = self._tiers.hot.load(Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, [], touch=True)
         return record is not None and record.state == ACTIVE

@@ -7,10 +7,12 @@ import itertools
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, SQLiteTable, Table
 from tests import servers
 
 # Before any client is made: boto3 must not look for real credentials, and no test may use them.
@@ -91,3 +93,22 @@ def dynamodb_server() -> Iterator[servers.DynamoDB]:
     """A DynamoDB server for the whole run of this worker. To stop one, start your own with ``servers.dynamodb()``."""
     with servers.dynamodb() as server:
         yield server
+
+
+@pytest.fixture(params=["sqlite", "dynamodb"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[tuple[Table, Table]]:
+    """The tables of sessions and of user memory, created, on a SQLite file and on a DynamoDB server in turn."""
+    made: tuple[Table, Table]
+    if request.param == "sqlite":
+        made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    else:
+        server: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
+        made = (
+            DynamoDBTable(server.client(), name=unique, deadline=10),
+            DynamoDBTable(server.client(), USER_MEMORY, name=f"{unique}m", deadline=10),
+        )
+    for table in made:
+        table.create_if_missing()
+    yield made
+    for table in made:
+        table.close()

@@ -5,7 +5,9 @@ Everything listens on 127.0.0.1 only and ends with its ``with`` block.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import select
 import signal
 import socket
@@ -271,14 +273,15 @@ class FaultyProxy:
     """A TCP proxy on 127.0.0.1 that counts what passes and misbehaves on request.
 
     Attributes:
-        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing) or ``"reset"`` (cut every connection);
-            set by the methods of these names.
+        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing), ``"reset"`` (cut every connection) or
+            ``"refuse"`` (answer every HTTP request with an error); set by the methods of these names.
         delay: Seconds each answer is held back.
         to_server_bytes: Bytes forwarded to the server.
         to_client_bytes: Bytes forwarded to the client.
         round_trips: How often a client began to send after it had been answered, or first.
         connections: How many connections were accepted.
         dropped_answers: How many answers ``drop_next_answer`` has swallowed.
+        refused: How many HTTP requests ``refuse`` has answered.
     """
 
     def __init__(self, target_host: str, target_port: int) -> None:
@@ -290,6 +293,8 @@ class FaultyProxy:
         self.mode = "pass"
         self.delay = 0.0
         self.dropped_answers = 0
+        self.refused = 0
+        self._refusal = b""
         self.clear_counts()
         self._listener = socket.create_server((HOST, 0))
         self.host = HOST
@@ -320,6 +325,13 @@ class FaultyProxy:
         self.mode = "reset"
         for pair in self._open():
             _cut(*pair)
+
+    def refuse(self, code: str, *, status: int = 400) -> None:
+        """Answer every HTTP request as an AWS service that refuses it: ``status`` and the error ``code``, as JSON."""
+        body = json.dumps({"__type": code, "message": "refused"}).encode()
+        head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/x-amz-json-1.1\r\ncontent-length: {len(body)}\r\n"
+        self._refusal = head.encode() + b"connection: close\r\n\r\n" + body
+        self.mode = "refuse"
 
     def drop_next_answer(self, count: int = 1) -> None:
         """Forward the next ``count`` requests, and close their connections instead of passing the answers on."""
@@ -366,8 +378,20 @@ class FaultyProxy:
 
     def _requests(self, pair: tuple[socket.socket, socket.socket], answered: threading.Event) -> None:
         client, server = pair
+        held = b""
         for data in self._read(client):
             if self.mode == "blackhole":
+                continue
+            if self.mode == "refuse":
+                held += data
+                head, is_whole, body = held.partition(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: *(\d+)", head)
+                if is_whole and len(body) >= int(length[1] if length else 0):
+                    with self._lock:
+                        self.refused += 1
+                    with suppress(OSError):
+                        client.sendall(self._refusal)
+                    break
                 continue
             with self._lock:
                 self.to_server_bytes += len(data)

@@ -9,7 +9,7 @@ from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.transcript import Transcript, Utterance
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.hot_tier import HotTier
-from strands_manga_memory.session.records import Place, Segment, Stored
+from strands_manga_memory.session.records import Place, Segment, Stored, segment_number
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.hot import DELETED
@@ -77,12 +77,6 @@ def _headless(durable: DurableTier, place: Place, tiers: Tiers, *, below: int = 
             done = last
     for segment in segments:
         yield from (slot for _, slot in sorted(durable.log.read([segment]).items()))
-
-
-def segment_number(sort: str) -> tuple[int, bool]:
-    """Return the first number of the segment that a row of the log belongs to, and whether it is a further part of it."""
-    number, _, part = sort.rsplit("#", 1)[1].partition("~")
-    return int(number), bool(part)
 
 
 def _transcript(ids: Mapping[str, Any], log: Iterable[Logged], stored: Stored | None) -> Transcript | None:

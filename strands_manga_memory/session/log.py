@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.hot_tier import logged_of
-from strands_manga_memory.session.records import Place, Segment, pack, unpack
+from strands_manga_memory.session.records import Place, Segment, pack, segment_number, unpack
 from strands_manga_memory.session.split import discard_parts, key_of, put_split, whole_values
 from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.codec import Codec
@@ -175,7 +175,7 @@ class SegmentLog:
                 yield item
 
     def _first(self, item: Item) -> int:
-        return int(key_of(self._table, item)[1].rsplit("#", 1)[1])
+        return segment_number(key_of(self._table, item)[1])[0]
 
     def _last(self, item: Item) -> int:
         last = item.get("last")
@@ -185,7 +185,7 @@ class SegmentLog:
         return last
 
     def _is_part(self, item: Item) -> bool:
-        return "~" in key_of(self._table, item)[1].rsplit("#", 1)[1]
+        return segment_number(key_of(self._table, item)[1])[1]
 
     def _messages(self, items: Sequence[Item]) -> Iterator[Logged]:
         for item, data in zip(items, whole_values(self._table, items), strict=True):

@@ -43,7 +43,6 @@ from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.codec import Codec, load
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.writer import shared_writer
 
 _AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
 _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
@@ -99,16 +98,12 @@ class TieredSessionManager(SessionManager[Agent]):
         max_unsaved: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if hot is not None and durable is not None and not hot.survives_process:
-            hot = None
-        writer = shared_writer(hot, durable)
-        self._tiers = Tiers(
-            hot=hot,
-            durable=durable,
-            writer=writer,
-            codec=codec or Codec(),
+        self._tiers = Tiers.of(
+            hot,
+            durable,
+            codec=codec,
             clock=clock,
-            ttl=ttl or TtlPolicy(),
+            ttl=ttl,
             save_on=save_on,
             flush_every=flush_every,
             on_conflict=on_conflict,
@@ -118,8 +113,6 @@ class TieredSessionManager(SessionManager[Agent]):
             hot_deadline=hot_deadline,
             durable_deadline=durable_deadline,
             max_unsaved=max_unsaved,
-            hot_health=writer.hot_health,
-            durable_health=writer.durable_health,
         )
         if isinstance(session_id, ConversationScope):
             self.scope: ConversationScope | None = session_id

@@ -70,6 +70,12 @@ class Place:
         return f"{self.member}#", f"{self.member}#~"
 
 
+def segment_number(sort: str) -> tuple[int, bool]:
+    """Return the first number of the segment that a row of the log belongs to, and whether it is a further part of it."""
+    number, _, part = sort.rsplit("#", 1)[1].partition("~")
+    return int(number), bool(part)
+
+
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the key of a session's entry in its user's directory; None if the session has no user.
 

@@ -11,15 +11,14 @@ from typing import Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.ended import durable_tier_of, segment_number
+from strands_manga_memory.session.ended import durable_tier_of
 from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex, due_key, finalized_key
-from strands_manga_memory.session.records import Draft, Head, Place, Stored, directory_key, with_save
+from strands_manga_memory.session.records import Draft, Head, Place, Stored, directory_key, segment_number, with_save
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore, WriteStatus
 from strands_manga_memory.stores.table import Condition, Table
-from strands_manga_memory.stores.writer import Writer, shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -76,24 +75,17 @@ class SessionSweeper:
             raise ValueError(f"lease must be a positive number of seconds, got {lease!r}")
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
-        if hot is not None and durable is not None and not hot.survives_process:
-            hot = None
-        self._hot = hot
         self._finalizer = finalizer
         self._is_cache = is_cache
         self._lease = lease
         self._index = None if durable is None else ExpiryIndex(durable)
-        self._writer: Writer = shared_writer(hot, durable)
-        self._tiers = Tiers(
-            hot=hot,
-            durable=durable,
-            writer=self._writer,
-            codec=codec or Codec(),
+        self._tiers = Tiers.of(
+            hot,
+            durable,
+            codec=codec,
             clock=clock,
-            ttl=ttl or TtlPolicy(),
+            ttl=ttl,
             on_store_error="raise",
-            hot_health=self._writer.hot_health,
-            durable_health=self._writer.durable_health,
         )
 
     def run_once(self, *, limit: int = 100) -> int:
@@ -102,12 +94,12 @@ class SessionSweeper:
         Raises:
             StoreUnavailableError: The hot tier, or the only one, does not answer.
         """
-        hot = [] if self._hot is None else list(self._hot.expired(limit=limit))
+        hot = [] if self._tiers.hot is None else list(self._tiers.hot.expired(limit=limit))
         finished = sum(self._sweep(name) for name in hot)
         try:
             return finished + self._sweep_durable(limit)
         except StoreUnavailableError as error:
-            if self._hot is None:
+            if self._tiers.hot is None:
                 raise
             logger.warning("error=<%s> | the durable tier could not be swept, it is tried again", type(error).__name__)
             return finished
@@ -115,12 +107,12 @@ class SessionSweeper:
     # The hot tier
 
     def _sweep(self, name: str) -> bool:
-        assert self._hot is not None  # noqa: S101 - for the type checker
-        claimed = self._hot.claim(name, lease=self._lease)
+        assert self._tiers.hot is not None  # noqa: S101 - for the type checker
+        claimed = self._tiers.hot.claim(name, lease=self._lease)
         if claimed is None:
             return False
         if self._is_cache(name):
-            self._hot.drop(name, expect=(claimed.epoch, claimed.version))
+            self._tiers.hot.drop(name, expect=(claimed.epoch, claimed.version))
             return False
         try:
             conversation = Conversation(Place.named(name), self._tiers, base={})
@@ -132,7 +124,7 @@ class SessionSweeper:
             logger.warning("error=<%s> | an expired conversation was not finished, it is tried again", type(error).__name__)
             logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
             return False
-        return self._hot.drop(name, expect=(claimed.epoch, claimed.version))
+        return self._tiers.hot.drop(name, expect=(claimed.epoch, claimed.version))
 
     # The durable tier
 
@@ -157,7 +149,7 @@ class SessionSweeper:
     def _look(self, entry: Entry, index: ExpiryIndex) -> bool:
         """Do what is due for one conversation, and say when to look again; tell whether it was finalized."""
         place, now, ttl = entry.place, self._tiers.clock(), self._tiers.ttl
-        hot = None if self._hot is None else self._hot.load(place.conversation, [], touch=False)
+        hot = None if self._tiers.hot is None else self._tiers.hot.load(place.conversation, [], touch=False)
         if hot is not None and hot.state != DELETED:
             index.move(
                 entry, due=now + (self._lease if hot.state == CLOSING else max(self._lease, hot.expires_in + self._lease))

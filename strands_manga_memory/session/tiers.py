@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.stores.writer import Writer, shared_writer
 
 SaveOn = Literal["turn", "message"]
 OnConflict = Literal["merge", "raise"]
@@ -62,6 +62,34 @@ class Tiers:
                 raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
         if self.hot is None and self.durable is None:
             raise ValueError("hot and durable are both None: pass hot=open_hot_store(url), durable=open_table(url), or both")
+
+    @classmethod
+    def of(
+        cls,
+        hot: HotStore | None,
+        durable: Table | None,
+        *,
+        codec: Codec | None = None,
+        ttl: TtlPolicy | None = None,
+        **rules: Any,
+    ) -> Tiers:
+        """Return tiers with the writer and the health that all who use these stores in this process share.
+
+        A hot tier that ends with the process says nothing that a durable one beside it would not: it is left out.
+        """
+        if hot is not None and durable is not None and not hot.survives_process:
+            hot = None
+        writer = shared_writer(hot, durable)
+        return cls(
+            hot=hot,
+            durable=durable,
+            writer=writer,
+            hot_health=writer.hot_health,
+            durable_health=writer.durable_health,
+            codec=codec or Codec(),
+            ttl=ttl or TtlPolicy(),
+            **rules,
+        )
 
     @property
     def hot_survives(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.stores import open_hot_store, open_table
+from strands_manga_memory.stores import open_hot_store
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
@@ -86,28 +86,17 @@ def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: F
     assert sorted(talk.marks(new_process(stores).log()).elements()) == wanted
 
 
-def test_the_durable_tier_throttles(new_process: NewProcess, services: Stores) -> None:
-    """Each request is refused with the error code that DynamoDB has for it, until it is not."""
-    table = open_table(services.durable)
-    refused = {"left": 12}
-
-    def throttle(model: Any, **_: Any) -> Any:
-        if refused["left"] and model.name in ("PutItem", "GetItem", "BatchWriteItem"):
-            refused["left"] -= 1
-            answer = type("Answer", (), {"status_code": 400, "headers": {}, "content": b""})()
-            return answer, {
-                "Error": {"Code": "ThrottlingException", "Message": "slow down"},
-                "ResponseMetadata": {"HTTPStatusCode": 400},
-            }
-        return None
-
-    process = new_process(services, durable=table, flush_every=1)
+def test_the_durable_tier_throttles(new_process: NewProcess, far: Far, services: Stores) -> None:
+    """Every request is refused with the error that DynamoDB has for it, until none is."""
+    stores, _, durable = far
+    process = new_process(stores, flush_every=1)
     process.agent("t0 tool")
     process.settle()
-    table._client.meta.events.register("before-call.dynamodb", throttle)  # type: ignore[attr-defined]
+    durable.refuse("ThrottlingException")
     for number in range(1, 4):
         process.agent(f"t{number} tool")
-    servers.wait_until(lambda: refused["left"] == 0, "the end of the throttling")
+    servers.wait_until(lambda: durable.refused > 3, "the throttling")
+    durable.passing()
     process.manager.flush()
     cold = new_process(Stores(None, services.durable))
     wanted = sorted(mark for number in range(4) for mark in talk.wanted_marks(f"t{number}", "tool"))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent
 
 from strands_manga_memory import (
-    USER_MEMORY,
     ConversationScope,
-    DynamoDBTable,
     MangaMemory,
     RedisHotStore,
-    SQLiteTable,
     StoreUnavailableError,
+    Table,
     export_user,
     forget_user,
 )
@@ -29,18 +26,10 @@ from tests import servers
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
 
-@pytest.fixture(params=["sqlite", "dynamodb"])
-def memory(request: pytest.FixtureRequest, tmp_path: Path, valkey_server: servers.Valkey, unique: str) -> Iterator[MangaMemory]:
-    durable: Any
-    known: Any
-    if request.param == "sqlite":
-        durable, known = SQLiteTable(tmp_path / "m"), SQLiteTable(tmp_path / "m", USER_MEMORY)
-    else:
-        server: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
-        durable = DynamoDBTable(server.client(), name=unique, deadline=10)
-        known = DynamoDBTable(server.client(), USER_MEMORY, name=f"{unique}m", deadline=10)
+@pytest.fixture
+def memory(tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str) -> Iterator[MangaMemory]:
     with valkey_server.client() as client:
-        made = MangaMemory.open(RedisHotStore(client, prefix=unique, deadline=5), durable, memories=known)
+        made = MangaMemory.open(RedisHotStore(client, prefix=unique, deadline=5), tables[0], memories=tables[1])
         yield made
         made.close()
 

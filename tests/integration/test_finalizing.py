@@ -20,6 +20,7 @@ from strands_manga_memory import (
     SQLiteTable,
     StoreUnavailableError,
     Summary,
+    Table,
     TieredSessionManager,
     UserMemoryStore,
 )
@@ -33,13 +34,11 @@ SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": 
 class World:
     """Stores whose clock the test moves, and users who talk."""
 
-    def __init__(self, folder: Path, *, hot: bool = True) -> None:
+    def __init__(self, tables: tuple[Table, Table], *, hot: bool = True) -> None:
         self.clock = FakeClock(1_700_000_000.0)
         self.hot = SURVIVING(clock=self.clock) if hot else None
-        self.durable: Any = SQLiteTable(folder / "m.sqlite3")
-        self.memories: Any = SQLiteTable(folder / "m.sqlite3", USER_MEMORY)
-        for table in (self.durable, self.memories):
-            table.create_if_missing()
+        self.durable: Any = tables[0]
+        self.memories: Any = tables[1]
 
     def talk(
         self, session: str, *texts: str, user: str = "u1", reply: str = "Noted.", close: bool = True, tools: Any = ()
@@ -72,13 +71,25 @@ class World:
         return sorted(self.store(user).recall(type="interaction_summary", limit=None), key=lambda record: record.memory_id)
 
     def durable_rows(self) -> list[str]:
-        with self.durable._connected() as connection:
-            return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
+        if isinstance(self.durable, SQLiteTable):
+            with self.durable._connected() as connection:
+                return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
+        pages = self.durable._client.get_paginator("scan").paginate(TableName=self.durable._name)
+        return [f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]]
 
 
 @pytest.fixture(params=[True, False], ids=["hot", "durable only"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, hot=request.param)
+def world(request: pytest.FixtureRequest, tables: tuple[Table, Table]) -> World:
+    return World(tables, hot=request.param)
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> tuple[Table, Table]:
+    """Tables for what does not depend on them."""
+    made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    for table in made:
+        table.create_if_missing()
+    return made
 
 
 def test_what_is_kept_of_a_session(world: World) -> None:
@@ -130,8 +141,8 @@ def test_a_summary_of_a_model_typed_or_plain(world: World) -> None:
     ],
     ids=["raises", "empty", "refusal", "no json", "not text", "no text", "nonsense", "longer than its source"],
 )
-def test_a_model_that_fails_costs_no_summary(tmp_path: Path, answer: Any) -> None:
-    world = World(tmp_path)
+def test_a_model_that_fails_costs_no_summary(quick: tuple[Table, Table], answer: Any) -> None:
+    world = World(quick)
     world.talk("s1", "I want horror manga please")
     world.clock.advance(1801)
     assert world.sweeper(ScriptedModel(lambda messages: answer)).run_once() == 1
@@ -140,8 +151,8 @@ def test_a_model_that_fails_costs_no_summary(tmp_path: Path, answer: Any) -> Non
     assert "horror" in summary.content
 
 
-def test_a_summarizer_that_hangs_is_left(tmp_path: Path) -> None:
-    world, released = World(tmp_path), threading.Event()
+def test_a_summarizer_that_hangs_is_left(quick: tuple[Table, Table]) -> None:
+    world, released = World(quick), threading.Event()
 
     def hang(lines: Any, *, max_tokens: int) -> Summary:
         released.wait(60)
@@ -181,8 +192,8 @@ def test_each_incarnation_has_a_summary_of_its_own_also_under_the_same_ids(world
     assert len(world.summaries()) == 2
 
 
-def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(tables: tuple[Table, Table]) -> None:
+    world = World(tables)
     world.talk("s1", "I want horror manga")
     world.clock.advance(6 * 3600)
     world.hot._conversations.clear()  # as the store's own expiry does
@@ -190,8 +201,8 @@ def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(tmp_pat
     assert "horror" in world.summaries()[0].content
 
 
-def test_from_the_durable_log_when_the_tables_own_expiry_took_the_head(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_from_the_durable_log_when_the_tables_own_expiry_took_the_head(tables: tuple[Table, Table]) -> None:
+    world = World(tables)
     world.talk("s1", "I want horror manga")
     world.clock.advance(3 * DAY)
     world.hot._conversations.clear()
@@ -214,8 +225,8 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back(world: World
     assert {record.version for record in world.summaries()} == {1}
 
 
-def test_a_sweeper_that_dies_behind_its_fence_leaves_no_log(tmp_path: Path) -> None:
-    world = World(tmp_path, hot=False)
+def test_a_sweeper_that_dies_behind_its_fence_leaves_no_log(tables: tuple[Table, Table]) -> None:
+    world = World(tables, hot=False)
     world.talk("s1", "I want horror manga")
     world.clock.advance(0.5 * DAY)
     world.sweeper().run_once()
@@ -254,8 +265,8 @@ def test_a_live_agent_goes_on_after_its_ended_log_was_deleted(world: World) -> N
 
 
 @pytest.mark.parametrize("step", range(12))
-def test_a_crash_at_any_step_is_completed_later(tmp_path: Path, step: int) -> None:
-    world = World(tmp_path)
+def test_a_crash_at_any_step_is_completed_later(tables: tuple[Table, Table], step: int) -> None:
+    world = World(tables)
     world.talk("s1", "My favorite genre is horror.", "Is Uzumaki there?")
     world.clock.advance(1801)
     healthy = world.memories
@@ -286,8 +297,8 @@ def test_a_crash_at_any_step_is_completed_later(tmp_path: Path, step: int) -> No
     assert len(world.store().recall(type="episode")) == 1
 
 
-def test_many_sweepers_make_each_summary_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_many_sweepers_make_each_summary_once(tables: tuple[Table, Table]) -> None:
+    world = World(tables)
     for number in range(30):
         world.talk("s1", "I want horror manga", user=f"u{number}")
     world.clock.advance(1801)
@@ -301,8 +312,8 @@ def test_many_sweepers_make_each_summary_once(tmp_path: Path) -> None:
         assert summary.version == 1
 
 
-def test_a_sweeper_whose_clock_is_ahead_harms_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path, hot=False)
+def test_a_sweeper_whose_clock_is_ahead_harms_nothing(tables: tuple[Table, Table]) -> None:
+    world = World(tables, hot=False)
     agent = world.talk("s1", "I want horror manga")
     ahead = FakeClock(world.clock.now + 3600)
     stores = {"hot": None, "durable": world.durable}
@@ -365,8 +376,8 @@ def test_a_topic_of_three_sessions_is_a_pattern(world: World) -> None:
     assert world.store().recall(type="behavioural_pattern") == []
 
 
-def test_disconnect_starts_a_grace_and_a_return_resumes(tmp_path: Path) -> None:
-    world, scope = World(tmp_path), ConversationScope("u1", "s1")
+def test_disconnect_starts_a_grace_and_a_return_resumes(quick: tuple[Table, Table]) -> None:
+    world, scope = World(quick), ConversationScope("u1", "s1")
     world.talk("s1", "I want horror manga")
     world.clock.advance(1500)
     assert world.finalizer().disconnected(scope)
@@ -380,8 +391,8 @@ def test_disconnect_starts_a_grace_and_a_return_resumes(tmp_path: Path) -> None:
 # Roll-ups
 
 
-def test_weeks_and_months_within_their_caps_with_pointers(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Table]) -> None:
+    world = World(quick)
     for number in range(60):
         world.talk(
             f"s{number}",
@@ -413,16 +424,16 @@ def test_weeks_and_months_within_their_caps_with_pointers(tmp_path: Path) -> Non
     assert any("expired" in found and len(found) > 1 for found in later)
 
 
-def test_a_session_that_no_roll_up_covers_yet_is_told(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_session_that_no_roll_up_covers_yet_is_told(quick: tuple[Table, Table]) -> None:
+    world = World(quick)
     world.talk("s1", "Do you have 『Uzumaki』?")
     world.finalizer().run(ConversationScope("u1", "s1"))
     world.clock.advance(12 * DAY)
     assert "Uzumaki" in world.store().build_agent_context()
 
 
-def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tables: tuple[Table, Table]) -> None:
+    world = World(tables)
     world.talk("s1", "Do you have 『Uzumaki』?")
     summary = world.finalizer().run(ConversationScope("u1", "s1"))
     assert summary is not None

@@ -15,7 +15,6 @@ from strands import Agent
 
 from strands_manga_memory import (
     SESSIONS,
-    USER_MEMORY,
     CallablePreferenceSink,
     InMemoryHotStore,
     KinesisPreferenceSink,
@@ -26,6 +25,7 @@ from strands_manga_memory import (
     SQLiteTable,
     StoreError,
     StoreUnavailableError,
+    Table,
     TablePreferenceSink,
     TableProfileSource,
     UserMemoryStore,
@@ -41,10 +41,8 @@ OWNER = Owner("u1")
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> SQLiteTable:
-    made = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
-    made.create_if_missing()
-    return made
+def table(tables: tuple[Table, Table]) -> Table:
+    return tables[1]
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -78,7 +76,7 @@ def settle(store: object, within: Callable[[], bool]) -> None:
 # The spool
 
 
-def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: SQLiteTable) -> None:
+def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: Table) -> None:
     sink = Sink()
     spool = PreferenceSpool(table, sink)
     for number in range(20):
@@ -90,7 +88,7 @@ def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: SQ
     assert list(spool.waiting(OWNER)) == []
 
 
-def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: SQLiteTable) -> None:
+def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
     sink, clock = Sink(), FakeClock()
     sink.refusing = True
     spool = PreferenceSpool(table, sink, clock=clock)
@@ -100,13 +98,13 @@ def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: SQLiteTa
         with pytest.raises(StoreUnavailableError, match="throttled"):
             spool.drain(OWNER)
     sink.refusing = False
-    another_process = PreferenceSpool(SQLiteTable(table._path, USER_MEMORY), sink, clock=clock)
+    another_process = PreferenceSpool(table, sink, clock=clock)
     assert another_process.drain_all() == 60
     assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(60)]
     assert another_process.drain_all() == 0
 
 
-def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_same_id(table: SQLiteTable) -> None:
+def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_same_id(table: Table) -> None:
     taken: list[PreferenceSignal] = []
 
     def die_after_sending(signal: PreferenceSignal) -> None:
@@ -122,7 +120,7 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
     assert taken[0] == taken[1]
 
 
-def test_workers_whose_clocks_differ_agree_on_the_order(table: SQLiteTable) -> None:
+def test_workers_whose_clocks_differ_agree_on_the_order(table: Table) -> None:
     sink = Sink()
     ahead, behind = (PreferenceSpool(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
     ahead.store(OWNER, "genre", "first", at=9_000.0)
@@ -131,7 +129,7 @@ def test_workers_whose_clocks_differ_agree_on_the_order(table: SQLiteTable) -> N
     assert [signal.value for signal in sink.taken] == ["first", "second"]
 
 
-def test_one_worker_at_a_time_sends_a_users_signals(table: SQLiteTable) -> None:
+def test_one_worker_at_a_time_sends_a_users_signals(table: Table) -> None:
     inside, go_on, sent = threading.Event(), threading.Event(), []
 
     def slow(signal: PreferenceSignal) -> None:
@@ -151,7 +149,7 @@ def test_one_worker_at_a_time_sends_a_users_signals(table: SQLiteTable) -> None:
     assert sent == ["horror"]
 
 
-def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: SQLiteTable) -> None:
+def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: Table) -> None:
     sink = TablePreferenceSink(table)
 
     def signal(number: int, value: str) -> PreferenceSignal:
@@ -163,7 +161,7 @@ def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: SQLiteTabl
     assert known.content == "genre: c"
 
 
-def test_personal_data_never_reaches_a_sink(table: SQLiteTable) -> None:
+def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
     spool = PreferenceSpool(table, sink)
     spool.store(OWNER, "contact", "call 090-1234-5678", at=1.0)
@@ -176,35 +174,70 @@ def test_personal_data_never_reaches_a_sink(table: SQLiteTable) -> None:
 
 
 @pytest.fixture(scope="module")
-def kinesis() -> Iterator[Any]:
+def kinesis_server() -> Iterator[servers.DynamoDB]:
     server = servers.DynamoDB()
     server._env["SERVICES"] = "kinesis"  # type: ignore[index]
     server.start()
-    config = Config(retries={"mode": "standard", "total_max_attempts": 1})
-    yield boto3.client("kinesis", region_name="us-east-1", endpoint_url=server.endpoint, config=config)
+    yield server
     server.kill()
 
 
-def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, table: SQLiteTable) -> None:
-    kinesis.create_stream(StreamName="prefs", ShardCount=1)
+def kinesis_client(endpoint: str) -> Any:
+    config = Config(retries={"mode": "standard", "total_max_attempts": 1})
+    return boto3.client("kinesis", region_name="us-east-1", endpoint_url=endpoint, config=config)
+
+
+@pytest.fixture
+def kinesis(kinesis_server: servers.DynamoDB) -> Any:
+    return kinesis_client(kinesis_server.endpoint)
+
+
+@pytest.fixture
+def stream(kinesis: Any, unique: str) -> str:
+    kinesis.create_stream(StreamName=unique, ShardCount=1)
     servers.wait_until(
-        lambda: kinesis.describe_stream(StreamName="prefs")["StreamDescription"]["StreamStatus"] == "ACTIVE", "the stream"
+        lambda: kinesis.describe_stream(StreamName=unique)["StreamDescription"]["StreamStatus"] == "ACTIVE", "the stream"
     )
-    spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name="prefs"))
+    return unique
+
+
+def records_of(kinesis: Any, stream: str) -> list[dict[str, Any]]:
+    shard = kinesis.describe_stream(StreamName=stream)["StreamDescription"]["Shards"][0]["ShardId"]
+    iterator = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    return list(kinesis.get_records(ShardIterator=iterator)["Records"])
+
+
+def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, stream: str, table: Table) -> None:
+    spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name=stream))
     owner = Owner("u1", "tenant")
     for number in range(5):
         spool.store(owner, "genre", f"ホラー {number}", at=1.0, session_id="s1")
     assert spool.drain(owner) == 5
-    shard = kinesis.describe_stream(StreamName="prefs")["StreamDescription"]["Shards"][0]["ShardId"]
-    iterator = kinesis.get_shard_iterator(StreamName="prefs", ShardId=shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
-    records = kinesis.get_records(ShardIterator=iterator)["Records"]
+    records = records_of(kinesis, stream)
     bodies = [json.loads(record["Data"]) for record in records]
     assert [body["value"] for body in bodies] == [f"ホラー {number}" for number in range(5)]
     assert {record["PartitionKey"] for record in records} == {"tenant:u1"}
     assert bodies[0]["number"] == 1
 
 
-def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: SQLiteTable) -> None:
+def test_a_stream_that_throttles_gets_everything_in_order_later(
+    kinesis_server: servers.DynamoDB, kinesis: Any, stream: str, table: Table
+) -> None:
+    with servers.FaultyProxy(servers.HOST, kinesis_server.port) as proxy:
+        client = kinesis_client(f"http://{proxy.host}:{proxy.port}")
+        spool = PreferenceSpool(table, KinesisPreferenceSink(client, stream_name=stream))
+        proxy.refuse("ProvisionedThroughputExceededException")
+        for number in range(20):
+            spool.emit(OWNER, "genre", f"value {number}", session_id="s1")
+        servers.wait_until(lambda: proxy.refused >= 3 and len(list(spool.waiting(OWNER))) == 20, "the stream to refuse")
+        assert records_of(kinesis, stream) == []
+        proxy.passing()
+        servers.wait_until(lambda: list(spool.waiting(OWNER)) == [], "the stream to take what waited")
+    values = [json.loads(record["Data"])["value"] for record in records_of(kinesis, stream)]
+    assert values == [f"value {number}" for number in range(20)]
+
+
+def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: Table) -> None:
     spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
     spool.store(OWNER, "genre", "horror", at=1.0)
     with pytest.raises(StoreError, match="ResourceNotFoundException"):

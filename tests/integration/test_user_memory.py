@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +33,9 @@ from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
 
 
-@pytest.fixture(params=["sqlite", "dynamodb"])
-def table(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Table]:
-    made: Table
-    if request.param == "sqlite":
-        made = SQLiteTable(tmp_path / "memory.sqlite3", USER_MEMORY)
-    else:
-        server: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
-        made = DynamoDBTable(server.client(), USER_MEMORY, name=unique, deadline=10)
-    made.create_if_missing()
-    yield made
-    made.close()
+@pytest.fixture
+def table(tables: tuple[Table, Table]) -> Table:
+    return tables[1]
 
 
 @pytest.fixture
