@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 from strands.memory import MemoryManager
 from strands.models import Model
+from strands.plugins import Plugin
 
 from strands_manga_memory.conversation import (
+    HistoryRecall,
     ImportanceWeightedConversationManager,
     SummaryCache,
     VerifiedSummarizingConversationManager,
@@ -49,6 +51,9 @@ DEFAULT_HOT_URL = "memory://"
 History = Literal["importance", "summarize"]
 
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
+
+_RECALL_PART = 4
+"""Of ``max_tokens`` one part in so many is for what is recalled."""
 
 _DRAIN_SECONDS = 5.0
 
@@ -161,11 +166,13 @@ class MangaMemory:
         session: bool = True,
         history: History = "importance",
         max_tokens: int = _MAX_TOKENS,
+        recall: bool = False,
         **settings: Any,
     ) -> dict[str, Any]:
         """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
 
-        With ``memories``, also ``memory_manager``, which searches them, and ``plugins``, which tell the agent about its user.
+        With ``memories``, also ``memory_manager``, which searches them, and among the ``plugins`` one that tells the agent
+        about its user; with ``recall`` one that brings back what has left the window.
 
         Args:
             user_id: The user.
@@ -177,6 +184,9 @@ class MangaMemory:
                 as much (8,000 tokens by default) or 20 turns; then a verified summary, written after the response by the
                 agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``.
             max_tokens: Tokens of history. Default 4,096.
+            recall: Keep a quarter of ``max_tokens`` for earlier messages of this session that fit the user's question, and
+                offer the model a tool to search them. The first question of each agent reads the session's log, once. Default
+                False: worth it for long talks, less so for many short tasks.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
 
         Raises:
@@ -189,14 +199,19 @@ class MangaMemory:
         if session:
             prefetched = None if settings else self._prefetched.pop(scope, None)
             arguments["session_manager"] = prefetched or self._manager(scope, settings)
-        trimmer = ImportanceWeightedConversationManager(max_tokens)
-        arguments["conversation_manager"] = (
-            trimmer if history == "importance" else self._summarizing(trimmer, arguments.get("session_manager"))
-        )
+        manager: TieredSessionManager | None = arguments.get("session_manager")
+        quotes = max_tokens // _RECALL_PART if recall else 0
+        trimmer = ImportanceWeightedConversationManager(max_tokens - quotes)
+        arguments["conversation_manager"] = trimmer if history == "importance" else self._summarizing(trimmer, manager)
+        plugins: list[Plugin] = []
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
             arguments["memory_manager"] = MemoryManager(stores=[store])
-            arguments["plugins"] = [UserContext(store, self._cache(user_id, tenant), session_id=session_id)]
+            plugins.append(UserContext(store, self._cache(user_id, tenant), session_id=session_id))
+        if recall:
+            plugins.append(HistoryRecall(max(1, quotes), history=manager.records if manager is not None else None))
+        if plugins:
+            arguments["plugins"] = plugins
         return arguments
 
     def _summarizing(

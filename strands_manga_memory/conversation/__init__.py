@@ -3,8 +3,10 @@
 from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.budget import BudgetPlan, budget_plan
 from strands_manga_memory.conversation.compaction import TieredCompactionConversationManager
+from strands_manga_memory.conversation.dense import DenseRetriever
 from strands_manga_memory.conversation.fates import MessageFate
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
 from strands_manga_memory.conversation.model_slots import ModelSlotExtractor
 from strands_manga_memory.conversation.recall import HistoryRecall
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
@@ -26,10 +28,13 @@ from strands_manga_memory.conversation.verified import VerifiedSummarizingConver
 
 __all__ = [
     "Archived",
+    "BackgroundScorer",
     "Bands",
     "Bm25Retriever",
     "BudgetPlan",
     "Compaction",
+    "DenseRetriever",
+    "EmbeddingScorer",
     "EstimateCounter",
     "HistoryRecall",
     "Hit",
@@ -38,6 +43,7 @@ __all__ = [
     "ImportanceWeights",
     "MessageFate",
     "MicroCompaction",
+    "ModelScorer",
     "ModelSlotExtractor",
     "Reactive",
     "Retriever",

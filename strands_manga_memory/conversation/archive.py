@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
+import itertools
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from strands_manga_memory.language.terms import query_terms, terms
-
-_MOST_TERMS = 24
-_MOST_POSTINGS = 2_500
+from strands_manga_memory.language.lexical import LexicalIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,120 +41,123 @@ class Retriever(Protocol):
     """Finds messages by what they say. Called from several threads, one at a time; never on an event loop."""
 
     def add(self, messages: Iterable[Archived]) -> None:
-        """Take in messages, in the order of speech."""
+        """Take in messages, in the order of speech; one whose id is known takes the place of what was said before under it."""
         ...
 
     def search(self, question: str, limit: int) -> list[Hit]:
-        """Return up to ``limit`` messages that fit best, the best first."""
+        """Return up to ``limit`` messages that fit best, the best first, with scores above 0."""
         ...
 
     def around(self, number: int) -> dict[int, Archived]:
-        """Return the messages next to one, by number."""
+        """Return the two messages before and the two after one, by number."""
         ...
 
     def forget(self, id_: str) -> None:
-        """Remove a message."""
+        """Remove a message, so that nothing of it is found any more."""
+        ...
+
+    def clear(self) -> None:
+        """Remove everything."""
         ...
 
 
-class Bm25Retriever:
-    """BM25 over single messages, by SQLite's FTS5, in memory or in a file.
-
-    Common words are left out of a question where rarer ones say enough, so that a question takes milliseconds. Thread-safe.
+class Shelf:
+    """The last messages of a conversation by number, in the order of speech, from 1. Thread-safe by its user's lock.
 
     Args:
-        path: File of the index; default: in memory, gone with the process.
         most: Most messages to keep; the oldest go first.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
     """
 
-    def __init__(self, path: str = ":memory:", *, most: int = 50_000) -> None:
+    def __init__(self, most: int) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise ValueError(f"most must be a positive whole number, got {most!r}")
         self.most = most
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._db.executescript(
-            "CREATE TABLE IF NOT EXISTS message(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, speaker TEXT, "
-            "text TEXT, at REAL);"
-            "CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(terms, content='', tokenize='unicode61 "
-            "remove_diacritics 0');"
-            "CREATE VIRTUAL TABLE IF NOT EXISTS frequency USING fts5vocab('word', 'row');"
-        )
+        self._numbers: dict[str, int] = {}
+        self._messages: dict[int, Archived] = {}
+        self._next = itertools.count(1)
 
-    def add(self, messages: Iterable[Archived]) -> None:
-        """Take in messages; one whose id is known already is left as it is."""
-        with self._lock:
-            self._db.execute("BEGIN")
-            for message in messages:
-                row = self._db.execute(
-                    "INSERT OR IGNORE INTO message(id, speaker, text, at) VALUES (?, ?, ?, ?) RETURNING number",
-                    (message.id, message.speaker, message.text, message.at),
-                ).fetchone()
-                if row is not None:
-                    self._db.execute("INSERT INTO word(rowid, terms) VALUES (?, ?)", (row[0], " ".join(terms(message.text))))
-            self._db.execute("COMMIT")
-            surplus = len(self) - self.most
-            if surplus > 0:
-                old = self._db.execute("SELECT id FROM message ORDER BY number LIMIT ?", (surplus,)).fetchall()
-                for (id_,) in old:
-                    self._remove(id_)
+    def __len__(self) -> int:
+        return len(self._messages)
 
-    def search(self, question: str, limit: int) -> list[Hit]:
-        """Return up to ``limit`` messages that share a term with the question, the best first."""
-        with self._lock:
-            chosen = self._rare(query_terms(question))
-            if not chosen:
-                return []
-            rows = self._db.execute(
-                "SELECT m.number, m.id, m.speaker, m.text, m.at, -w.rank FROM"
-                " (SELECT rowid, rank FROM word WHERE word MATCH ? ORDER BY rank LIMIT ?) w JOIN message m ON m.number = "
-                "w.rowid",
-                (" OR ".join(f'"{term}"' for term in chosen), limit),
-            ).fetchall()
-        return [Hit(number, Archived(id_, speaker, text, at), score) for number, id_, speaker, text, at, score in rows]
+    def __getitem__(self, number: int) -> Archived:
+        return self._messages[number]
+
+    def put(self, messages: Iterable[Archived]) -> tuple[dict[int, Archived], list[int]]:
+        """Take in messages; return those that are new or changed, by number, and the numbers of those that went for them."""
+        changed: dict[int, Archived] = {}
+        for message in messages:
+            number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
+            known = self._messages.get(number)
+            if known is None or known.text != message.text:
+                at = message.at if known is None or message.at is not None else known.at
+                self._messages[number] = changed[number] = message if at == message.at else replace(message, at=at)
+        gone = list(itertools.islice(self._messages, max(0, len(self) - self.most)))
+        for number in gone:
+            del self._numbers[self._messages.pop(number).id]
+            changed.pop(number, None)
+        return changed, gone
 
     def around(self, number: int) -> dict[int, Archived]:
         """Return the two messages before and the two after one."""
+        near = (number - 2, number - 1, number + 1, number + 2)
+        return {at: self._messages[at] for at in near if at in self._messages}
+
+    def remove(self, id_: str) -> int | None:
+        """Remove a message; return its number, None if it is not known."""
+        number = self._numbers.pop(id_, None)
+        if number is not None:
+            del self._messages[number]
+        return number
+
+
+class Bm25Retriever:
+    """BM25 over single messages, English and Japanese, in memory: nothing of it outlives the process. Thread-safe.
+
+    Common words are left out of a question where rarer ones say enough, so that a question takes milliseconds.
+
+    Args:
+        most: Most messages to keep; the oldest go first. A message takes some 700 bytes beside its text.
+
+    Raises:
+        ValueError: ``most`` is not a positive whole number.
+    """
+
+    def __init__(self, *, most: int = 50_000) -> None:
+        self._lock = threading.Lock()
+        self._shelf, self._index = Shelf(most), LexicalIndex[int]()
+
+    def __len__(self) -> int:
+        return len(self._shelf)
+
+    def add(self, messages: Iterable[Archived]) -> None:
+        """Take in messages, in the order of speech; one whose id is known takes the place of what was said before under it."""
         with self._lock:
-            rows = self._db.execute(
-                "SELECT number, id, speaker, text, at FROM message WHERE number BETWEEN ? AND ?", (number - 2, number + 2)
-            ).fetchall()
-        return {at: Archived(*rest) for at, *rest in rows if at != number}
+            changed, gone = self._shelf.put(messages)
+            self._index.remove(gone)
+            self._index.put((number, message.text, "") for number, message in changed.items())
+
+    def search(self, question: str, limit: int) -> list[Hit]:
+        """Return up to ``limit`` messages that share a term with the question, the best first; its score is 1."""
+        with self._lock:
+            found = self._index.search(question, limit=limit)
+            return [Hit(number, self._shelf[number], score) for number, score in found.items()]
+
+    def around(self, number: int) -> dict[int, Archived]:
+        """Return the two messages before and the two after one, by number."""
+        with self._lock:
+            return self._shelf.around(number)
 
     def forget(self, id_: str) -> None:
         """Remove a message."""
         with self._lock:
-            self._remove(id_)
+            number = self._shelf.remove(id_)
+            if number is not None:
+                self._index.remove([number])
 
-    def close(self) -> None:
-        """Close the index."""
+    def clear(self) -> None:
+        """Remove everything."""
         with self._lock:
-            self._db.close()
-
-    def __len__(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM message").fetchone()[0])
-
-    def _remove(self, id_: str) -> None:
-        row = self._db.execute("DELETE FROM message WHERE id = ? RETURNING number, text", (id_,)).fetchone()
-        if row is not None:
-            self._db.execute("INSERT INTO word(word, rowid, terms) VALUES ('delete', ?, ?)", (row[0], " ".join(terms(row[1]))))
-
-    def _rare(self, asked: list[str]) -> list[str]:
-        """Return the terms to look for, the rarest first, as many as can be looked up quickly."""
-        counted = []
-        for term in asked:
-            row = self._db.execute("SELECT doc FROM frequency WHERE term = ?", (term,)).fetchone()
-            if row is not None:
-                counted.append((row[0], term))
-        counted.sort()
-        chosen: list[str] = []
-        postings = 0
-        for documents, term in counted[:_MOST_TERMS]:
-            if chosen and postings + documents > _MOST_POSTINGS:
-                break
-            postings += documents
-            chosen.append(term)
-        return chosen
+            self._shelf, self._index = Shelf(self._shelf.most), LexicalIndex[int]()

@@ -252,6 +252,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
             changed = stage.apply(compaction)
             if changed is not None and all(map(operator.is_, agent.messages, history)):
                 agent.messages[: len(history)] = changed
+                stays = {id(message) for message in changed}
+                self.trimmer.evicted([message for message in history if id(message) not in stays])
             after = self._tokens(agent)
             stats.freed += max(0, before - after)
             stats.enough += after <= goal

@@ -36,6 +36,7 @@ from strands_manga_memory.conversation.selection import Candidate, Choice, Limit
 from strands_manga_memory.conversation.shortening import is_shortened
 from strands_manga_memory.conversation.signals import SignalWeights, text_signals, tool_signals
 from strands_manga_memory.conversation.stubs import is_stub, joined
+from strands_manga_memory.conversation.summary import is_synthesized
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, mended, tool_use_ids, turns
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LARGE = 50_000
-"""Messages of more characters and bytes are counted in a thread."""
+"""New messages of more characters and bytes together are counted in a thread."""
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
@@ -67,9 +68,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports.
         scorer: Says what a message is worth; default: rules in English and Japanese.
         bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
+        signals: What each signal counts when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
-        on_evict: Called with the messages that left the history, whenever some did, perhaps in a thread. Its errors are logged.
+        on_evict: Called with the messages that left the history or were shortened in it, as they were before, whenever some
+            did, perhaps in a thread; also with those that a summary or a compaction around this manager took out. Its errors
+            are logged.
         proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
 
     Raises:
@@ -301,6 +305,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
             return list(messages)
         return list(self._choose(self._candidates(messages), self._calibration.budget(max_tokens)).kept.values())
 
+    def evicted(self, messages: Sequence[Message]) -> None:
+        """Tell ``on_evict`` of messages that left the history; marks and parts of summaries among them are left out."""
+        said = [message for message in messages if not is_stub(message) and not is_synthesized(message)]
+        if said and self.on_evict is not None:
+            try:
+                self.on_evict(said)
+            except Exception:
+                logger.warning("on_evict failed | the messages have left the history", exc_info=True)
+
     # --- Keeping the budget -------------------------------------------------------------------------------------------------
 
     @property
@@ -312,9 +325,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return agent.messages if agent is not None else []
 
     async def _keep_budget_off_loop(self, agent: Agent, coming: list[Message]) -> None:
-        """Keep the budget; large messages not counted before are left to a thread: megabytes take a good part of a second."""
+        """Keep the budget; many or large messages not counted before are left to a thread: they may take a second."""
         new = itertools.takewhile(lambda message: message not in self._notes, reversed([*agent.messages, *coming]))
-        if any(size_of(message["content"]) > _LARGE for message in new):
+        sizes = itertools.accumulate(size_of(message["content"]) for message in new)
+        if any(size > _LARGE for size in sizes):
             await asyncio.to_thread(self._keep_budget, agent, coming)
         else:
             self._keep_budget(agent, coming)
@@ -361,7 +375,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         gone = [at for at in range(len(history)) if at not in choice.kept]
         if not gone and not choice.shortened:
             return
-        left = [message for at, message in enumerate(history) if choice.kept.get(at) is not message and not is_stub(message)]
+        left = [message for at, message in enumerate(history) if choice.kept.get(at) is not message]
         if [id(message) for message in agent.messages[: len(history)]] != [id(message) for message in history]:
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
@@ -373,11 +387,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         for at in choice.shortened:
             if at < len(history) and is_stub(choice.kept[at]) and not is_stub(history[at]):
                 self._fates.mark(self._fate(history[at], ages[at], "shortened", choice.why[at]))
-        if left and self.on_evict is not None:
-            try:
-                self.on_evict(left)
-            except Exception:
-                logger.warning("on_evict failed | the messages have left the history", exc_info=True)
+        self.evicted(left)
 
     def _fix_first_turn(self, messages: Sequence[Message]) -> None:
         """Remember the extent of the first turn once it is over, by id: told anew from a trimmed history it might grow."""

@@ -1,14 +1,12 @@
-"""HistoryRecall: what has left the window stays findable, and comes back for one call when a question needs it."""
+"""HistoryRecall: what has left the window stays findable, and comes back for one turn when a question needs it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -20,12 +18,13 @@ from strands.plugins import Plugin
 from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
-from strands_manga_memory.conversation.gist import result_texts
-from strands_manga_memory.conversation.scoring import message_text
+from strands_manga_memory.conversation.intake import Intake, Source
+from strands_manga_memory.conversation.requests import without_added
 from strands_manga_memory.conversation.shortening import cut_text, is_shortened
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
-from strands_manga_memory.conversation.turns import is_turn_start, tool_result_ids
+from strands_manga_memory.conversation.turns import is_turn_start
+from strands_manga_memory.language.messages import message_text
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -42,25 +41,30 @@ _QUESTION = 0.7
 
 _ASKS = ("?", "？", "か", "か。")
 
-_CANDIDATES = 150
+_CANDIDATES = 250
+_LOOKED_AROUND = 30
 _LARGEST_SHARE = 4
-_TOOL_CHARACTERS = 2_000
 
 
 class HistoryRecall(Plugin):
-    """Brings back earlier messages that fit the user's question, for one model call, within a budget of tokens.
+    """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
 
     Every message of the agent is indexed, also under conversation managers that are not ours; what is in the history whole is
-    not quoted again. The quotes stand after the user's own words, behind the cache point, escaped, each with speaker and time
-    (UTC), and are never stored. A message that is redacted in its own turn is indexed in its redacted form. Indexing and
-    searching run in a thread. One plugin serves one agent.
+    not quoted again. The quotes stand after the user's own words, and after the results of tools in the calls that follow in
+    the same turn, behind the cache point, escaped, each with speaker and time (UTC). They are never stored. Indexing and
+    searching run in a thread; the default index is in memory only.
+
+    What is redacted is not brought back: a message is indexed after its turn, one that changes in the history later is indexed
+    anew, and ``forget`` takes one that has left the history. A history that holds nothing of what was known (the session was
+    deleted, or the agent was given another conversation) empties the index. One plugin serves one agent.
 
     Args:
         max_tokens: The budget of what is quoted, framing included.
         retriever: Finds messages; default: BM25 in memory, English and Japanese, the last 50,000 messages.
         history: Returns the messages of before this process, oldest first, as messages or as records with ``message`` and
-            ``at``; read once, in a thread, at the first question. ``TieredSessionManager.records`` is such a function. None:
-            after a restart only what the restored window holds is known.
+            ``at``; read in a thread at the first question, and again when everything was forgotten.
+            ``TieredSessionManager.records`` is such a function. None: after a restart only what the restored window holds is
+            known.
         counter: Counts tokens; default: as the conversation managers do.
         offer_tool: Also offer the model a tool, ``search_history``, to look for itself.
         clock: Returns the time, in seconds since the epoch.
@@ -77,7 +81,7 @@ class HistoryRecall(Plugin):
         max_tokens: int = 1_024,
         *,
         retriever: Retriever | None = None,
-        history: Callable[[], Iterable[Message | Mapping[str, Any]]] | None = None,
+        history: Source | None = None,
         counter: TokenCounter | None = None,
         offer_tool: bool = True,
         clock: Callable[[], float] = time.time,
@@ -86,20 +90,18 @@ class HistoryRecall(Plugin):
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
             raise ValueError(f"max_tokens must be a positive whole number, got {max_tokens!r}")
         if retriever is not None and not callable(getattr(retriever, "search", None)):
-            raise ValueError(f"retriever must have methods add, search, around and forget, got {retriever!r}")
+            raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r}")
         if history is not None and not callable(history):
             raise ValueError(f"history must be a function that returns messages, got {history!r}")
         self.max_tokens = max_tokens
         self.counter = counter if counter is not None else default_counter()
         self.retriever: Retriever = retriever if retriever is not None else Bm25Retriever()
-        self._history = history
+        self._intake = Intake(self.retriever, history)
         self._clock = clock
         if not offer_tool:
             self._tools = []
         self._agent: weakref.ref[Agent] | None = None
-        self._pending: list[tuple[Message, float]] = []
-        self._settled = 0
-        self._lock = threading.Lock()
+        self._shown = ""
 
     # --- What is indexed ------------------------------------------------------------------------------------------------------
 
@@ -116,47 +118,42 @@ class HistoryRecall(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
-        self._pending += [(message, 0.0) for message in event.agent.messages]
+        for message in event.agent.messages:
+            self._intake.said(message, 0.0)
 
     def _added(self, event: MessageAddedEvent[Agent]) -> None:
-        self._pending.append((event.message, self._clock()))
+        self._intake.said(event.message, self._clock())
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._settled = len(self._pending)  # what is said from now on may still be redacted
+        self._intake.turn_begins()
+        self._shown = ""
 
-    def _index(self) -> None:
-        """Take in what earlier turns said."""
-        with self._lock:
-            if self._history is not None:
-                source, self._history = self._history, None
-                try:
-                    self.retriever.add(_archived_records(source()))
-                except Exception:
-                    logger.warning(
-                        "the earlier history could not be read | recalling only what this process has seen", exc_info=True
-                    )
-            ready, self._pending = self._pending[: self._settled], self._pending[self._settled :]
-            self._settled = 0
-            if ready:
-                self.retriever.add(_archived(ready))
+    def forget(self, tracking_id: str) -> None:
+        """Forget a message for good: it is never quoted again. For one that is redacted after it has left the history."""
+        self._intake.forget(tracking_id)
 
     # --- What is recalled -----------------------------------------------------------------------------------------------------
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         messages = context.messages
-        if not messages or not is_turn_start(messages[-1]):
+        if not messages or messages[-1]["role"] != "user":
             return context
-        try:
-            visible = _whole(context.agent.messages)
-            text = await asyncio.to_thread(self._quotes, message_text(messages[-1]), visible)
-        except Exception:
-            logger.warning("recall failed | sending the request without it", exc_info=True)
+        if is_turn_start(messages[-1]):
+            asked = without_added(context)[0][-1]  # other plugins' blocks are no part of the question
+            self._shown = await self._found(message_text(asked), context.agent)
+        if not self._shown:
             return context
-        if not text:
-            return context
-        block: ContentBlock = {"text": f"\n\n{text}"}
+        block: ContentBlock = {"text": f"\n\n{self._shown}"}
         last: Message = {**messages[-1], "content": [*messages[-1]["content"], block]}
         return context.replace(messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
+
+    async def _found(self, question: str, agent: Any) -> str:
+        """Return the quotes for a question; an empty text if there are none, or the search fails."""
+        try:
+            return await asyncio.to_thread(self._recalled, question, agent.messages[:])
+        except Exception:
+            logger.warning("recall failed | sending the request without it", exc_info=True)
+            return ""
 
     @tool
     def search_history(self, query: str) -> str:
@@ -166,12 +163,14 @@ class HistoryRecall(Plugin):
             query: What to look for, in the words it was probably said in.
         """
         agent = self._agent() if self._agent is not None else None
-        return self._quotes(query, _whole(agent.messages[:] if agent is not None else [])) or "Nothing was found."
+        return self._quotes(query, agent.messages[:] if agent is not None else []) or "Nothing was found."
 
-    def _quotes(self, question: str, visible: frozenset[str]) -> str:
-        self._index()
-        found = self.search(question, leave_out=visible)
-        return self._rendered(found)
+    def _recalled(self, question: str, history: Sequence[Message]) -> str:
+        self._intake.bring_up(history)
+        return self._quotes(question, history)
+
+    def _quotes(self, question: str, history: Sequence[Message]) -> str:
+        return self._rendered(self.search(question, leave_out=_whole(history)))
 
     def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[Hit]:
         """Return the messages that fit a question best, the best first; neighbours of good ones are among them.
@@ -183,7 +182,7 @@ class HistoryRecall(Plugin):
         hits = self.retriever.search(question, _CANDIDATES)
         scores = {hit.number: hit.score for hit in hits}
         found = {hit.number: hit.message for hit in hits}
-        for hit in hits[: _CANDIDATES // 5]:
+        for hit in hits[:_LOOKED_AROUND]:
             found.update(self.retriever.around(hit.number))
         unwanted = frozenset(leave_out)
         ranked = [
@@ -221,12 +220,6 @@ class HistoryRecall(Plugin):
     def _tokens(self, text: str) -> int:
         return self.counter.count({"role": "user", "content": [{"text": text}]})
 
-    def close(self) -> None:
-        """Give back the index, if the retriever can be closed."""
-        close = getattr(self.retriever, "close", None)
-        if callable(close):
-            close()
-
 
 def _whole(messages: Iterable[Message]) -> frozenset[str]:
     """Return the ids of messages that are in the history as they were said."""
@@ -235,23 +228,3 @@ def _whole(messages: Iterable[Message]) -> frozenset[str]:
         for message in messages
         if (id_ := message.get("tracking_id")) and not is_stub(message) and not is_shortened(message)
     )
-
-
-def _archived(messages: Iterable[tuple[Message, float]]) -> Iterator[Archived]:
-    """Return messages as the archive keeps them; calls of tools, marks and shortened messages are left out."""
-    for message, at in messages:
-        if is_stub(message) or is_shortened(message):
-            continue
-        if tool_result_ids(message):
-            speaker, text = "tool", "\n".join(result_texts(message))[:_TOOL_CHARACTERS]
-        else:
-            speaker, text = message["role"], message_text(message)
-        yield Archived(message.get("tracking_id") or str(uuid.uuid4()), speaker, text, at or None)
-
-
-def _archived_records(records: Iterable[Any]) -> Iterator[Archived]:
-    for record in records:
-        if "message" in record:
-            yield from _archived([(record["message"], float(record.get("at") or 0))])
-        else:
-            yield from _archived([(record, 0.0)])

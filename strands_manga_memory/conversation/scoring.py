@@ -14,7 +14,10 @@ from strands_manga_memory.language.messages import message_text
 
 
 class ImportanceScorer(Protocol):
-    """Says what a message is worth. It is asked once for each content of a message, so it may be slow, but not wait for I/O."""
+    """Says what a message is worth. It is asked once for each content of a message, so it may be slow, but not wait for I/O.
+
+    One that finds out more later has a whole number ``revision`` as well, and changes it then: everything is asked again.
+    """
 
     def score(self, message: Message, context: Sequence[Message] = ()) -> float:
         """Return the worth of ``message``, 0 to 1; ``context`` is the history it is part of."""

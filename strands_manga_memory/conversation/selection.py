@@ -214,6 +214,11 @@ def _group(
     return _Group(positions, tokens, score, Band.LOW, parent, "", is_cycle, spoken)
 
 
+def _band(group: _Group) -> Band:
+    """Return the band in which a group is chosen: a tool call with its result is never among the first out."""
+    return max(Band.MIDDLE, group.band) if group.is_cycle else group.band
+
+
 @dataclass(eq=False, slots=True)
 class _Place:
     """An exchange that need not stay whole: what keeping any of it costs, and what of it can be kept.
@@ -329,7 +334,7 @@ class _Filling:
             worth = note.worth = sum(fixed_signals(note, weights).values())
             note.worth_by = weights
         if note.referenced:
-            worth += weights.referenced * math.log1p(len(note.referenced))
+            worth += weights.referenced * math.log1p(note.referenced)
         fresh: float = 0.5 ** (age / weights.half_life)
         worth += weights.recency * fresh
         if candidate.message["role"] == "assistant":
@@ -340,7 +345,7 @@ class _Filling:
         """A call with the gist of its result, and the rest of the result."""
         weights = self._limits.weights
         worth = weights.act * (group.score - 0.5) + weights.tool + weights.fresh_tool * 0.5 ** (age / weights.half_life)
-        band = max(Band.MIDDLE, group.band)
+        band = _band(group)
         gist = self._gist(group.positions[1]) if self._limits.may_shorten else None
         if gist is None:
             yield _Item(band, priority(worth, group.tokens), group.positions, group.tokens, place)
@@ -435,7 +440,7 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
     others = dict.fromkeys(Band, 0)
     spoken = 0
     for group in groups:
-        others[group.band] += 0 if group.required else group.tokens
+        others[_band(group)] += 0 if group.required else group.tokens
         spoken += 0 if group.required else group.spoken
     middle = others[Band.MIDDLE] if shortener.tokens > budget else min(others[Band.MIDDLE], spoken)
     wanted = others[Band.HIGH] + min(middle, budget // 4)

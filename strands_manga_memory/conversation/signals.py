@@ -86,7 +86,7 @@ def text_signals(note: Note, *, is_service: float, age: float, weights: SignalWe
     """
     found = fixed_signals(note, weights)
     if note.referenced:
-        found["referenced"] = weights.referenced * math.log1p(len(note.referenced))
+        found["referenced"] = weights.referenced * math.log1p(note.referenced)
     fresh = 0.5 ** (age / weights.half_life)
     found["recency"] = weights.recency * fresh
     if is_service:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.results import result_text
+from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import as_json
 from strands_manga_memory.conversation.turns import turns
 
@@ -18,13 +19,13 @@ _MEDIA = ("image", "document", "video", "audio")
 
 
 def transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
-    """Return messages as lines of text, without reasoning and media.
+    """Return messages as lines of text, without reasoning and media, and without the marks of what was left out.
 
     Args:
         messages: The messages.
         most: Most characters of one tool result; None: all of them.
     """
-    return "\n".join(line for message in messages for line in _lines(message, most))
+    return "\n".join(line for message in messages if not is_stub(message) for line in _lines(message, most))
 
 
 def quoted(text: str) -> str:

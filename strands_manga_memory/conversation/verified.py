@@ -405,7 +405,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._stats.tokens_freed += self.trimmer.tokens(history) - after
             self._stats.enough += after < self.trigger_tokens
             self._trigger.reset()
-            self._evicted(gone)
+            self.trimmer.evicted(gone)
             logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
         except Exception:
             logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
@@ -433,14 +433,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             head, gone = self._head.of(summary, history, fold.before_recent, room=budget, is_tight=True)
             if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
                 agent.messages[: fold.before_recent] = head
-                self._evicted(gone)
+                self.trimmer.evicted(gone)
         except CorruptRecordError:
             logger.warning("the record of the summary cannot be read | it is left as it is")
-
-    def _evicted(self, messages: list[Message]) -> None:
-        """Tell whoever keeps what left the history, as the trimmer does."""
-        if messages and self.trimmer.on_evict is not None:
-            try:
-                self.trimmer.on_evict(messages)
-            except Exception:
-                logger.warning("on_evict failed | the messages have left the history", exc_info=True)

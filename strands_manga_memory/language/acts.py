@@ -18,8 +18,12 @@ _JAPANESE_RULES = {role: tuple(rule for rule in JAPANESE if rule.role == role) f
 _ENGLISH_CUES = {
     role: frozenset[str]().union(*(rule.cues | rule.also for rule in rules)) for role, rules in _ENGLISH_RULES.items()
 }
-_DIGIT = re.compile("[0-9]")
-_NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "'"}
+_RULES_OF_CUE = {
+    role: {cue: [at for at, rule in enumerate(rules) if cue in rule.cues] for cue in _ENGLISH_CUES[role]}
+    for role, rules in _ENGLISH_RULES.items()
+}
+_DIGITS = "0123456789"
+_SPACED = bytes(code if code < 128 and (chr(code).isalpha() or chr(code) == "'") else 32 for code in range(256))
 _APART = re.compile(r" +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 
 _HEAD, _TAIL = 600, 200
@@ -60,11 +64,18 @@ def _by_rule(text: str, role: str, *, is_english: bool) -> DialogueAct | None:
         for rule in _JAPANESE_RULES.get(role, ()):
             if any(cue in text for cue in rule.cues) and rule.pattern.search(text):
                 return rule.act
-    words = _ENGLISH_CUES.get(role, frozenset()).intersection(text.translate(_NOT_IN_WORDS).split())
-    if words and _DIGIT.search(text):
+    rules = _ENGLISH_RULES.get(role, ())
+    words = _ENGLISH_CUES.get(role, frozenset()).intersection(
+        text.encode("ascii", "replace").translate(_SPACED).decode().split()
+    )
+    if not words:
+        return None
+    if any(map(text.__contains__, _DIGITS)):
         words |= {"0"}
-    for rule in _ENGLISH_RULES.get(role, ()) if words else ():
-        if words.isdisjoint(rule.cues) or (rule.also and words.isdisjoint(rule.also)):
+    by_cue = _RULES_OF_CUE[role]
+    for at in sorted({at for word in words for at in by_cue.get(word, ())}):
+        rule = rules[at]
+        if rule.also and words.isdisjoint(rule.also):
             continue
         if rule.pattern.search(text):
             return rule.act

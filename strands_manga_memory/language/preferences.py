@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import sentences
 from strands_manga_memory.language.tokens import shortened
 

@@ -16,10 +16,12 @@ from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import sentences
-from strands_manga_memory.language.lexical import content_words, overlap
+from strands_manga_memory.language.lexical import overlap
 from strands_manga_memory.language.preferences import stated_preferences
+from strands_manga_memory.language.terms import content_words
 from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
 from strands_manga_memory.language.verification import Text, verify
 

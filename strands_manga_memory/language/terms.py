@@ -18,8 +18,10 @@ _STOP = words(
     "same shall she should so some such t than that the their them then there these they this those to too up "
     "us ve very was we were what when where which who whom whose why will with would you your yours"
 )
-_WORD = re.compile(r"[a-z0-9]+")
-_JAPANESE = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff]+")
+_JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
+_JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
 _HIRAGANA = re.compile(r"[\u3041-\u309f]+\Z")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
@@ -82,12 +84,27 @@ def _stem(word: str) -> str:
 
 def terms(text: str) -> list[str]:
     """Return the terms of a text, in order: no stop words, stems of words, characters and pairs of characters of Japanese."""
-    plain = unicodedata.normalize("NFKC", text[:_READ]).lower()
-    found = [_stem(word) for word in _WORD.findall(plain) if word not in _STOP]
+    plain, found = _split(text)
+    found = [_stem(word) for word in found]
     if not plain.isascii():
         for run in _JAPANESE.findall(plain):
             found += _pairs(run)
     return found
+
+
+def content_words(text: str) -> list[str]:
+    """Return the words of a text that say what it is about, as they were written, each once, in order; no Japanese ones."""
+    return list(dict.fromkeys(_split(text)[1]))
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """Return the text in plain form, and its words that have spaces between them, without stop words."""
+    text = text[:_READ]
+    if text.isascii():
+        plain = text.lower()
+        return plain, [word for word in _ASCII_WORD.findall(plain) if word not in _STOP]
+    plain = unicodedata.normalize("NFKC", text).lower()
+    return plain, [word for word in _WORD.findall(plain) if word not in _STOP]
 
 
 def query_terms(text: str) -> list[str]:

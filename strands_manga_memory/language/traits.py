@@ -25,7 +25,6 @@ class Traits:
         wants: The speaker says what it wants or needs.
         asks: It ends with a question.
         tells: The speaker tells of itself: what it has, did, or likes.
-        words: The words that carry meaning; of Japanese the runs of kanji and katakana.
     """
 
     number: bool = False
@@ -34,7 +33,6 @@ class Traits:
     wants: bool = False
     asks: bool = False
     tells: bool = False
-    words: frozenset[str] = frozenset()
 
 
 STOP_WORDS = words(
@@ -48,7 +46,8 @@ STOP_WORDS = words(
 )
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9'_-]*")
-_DIGIT = re.compile(r"\d")
+_SPACED = bytes(code if code < 128 and (chr(code).isalnum() or chr(code) in "'_-") else 32 for code in range(256))
+_DIGITS = "0123456789"
 _NUMBERS = words("one two three four five six seven eight nine ten first second third")
 _SELF = words("i i'd i'll i'm i've my our we we'd we'll we're we've")
 _NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
@@ -58,7 +57,8 @@ _TIMES = words(
     " evening noon am pm"
 )
 _CLOCK = re.compile(r"\d[ap]m\b")
-_WANTS = re.compile(r"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){0,2} (?:need|want|like|looking|look|prefer|love|hate)\b")
+_WISHES = words("need want like looking look prefer love hate")
+_WANTS = re.compile(rf"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){{0,2}} (?:{'|'.join(sorted(_WISHES))})\b")
 _TELLS = re.compile(
     r"\b(?:my|our) (?!pleasure|apolog|mistake|recommend|suggest|bad\b|records?|system|service)\w+"
     r"|\b(?:i|we)(?:'ve|'m| am| have| had| was| were| just| also| really| finally| recently| even| actually| always| never"
@@ -91,28 +91,39 @@ _JA_TELLS = re.compile(
 )
 
 
-def traits(text: str) -> Traits:
-    """Return the traits of a text; of one over 4,000 characters, those of its beginning."""
+def traits(text: str) -> tuple[Traits, frozenset[str]]:
+    """Return the traits of a text, and its words that carry meaning; of Japanese its runs of kanji and katakana.
+
+    Of a text over 4,000 characters its beginning is read.
+    """
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
     if not text.isascii() and _JA_TEXT.search(text):
-        return Traits(
+        found = Traits(
             number=_JA_NUMBER.search(text) is not None,
             names=len(_JA_NAME.findall(text)),
             time=_JA_TIME.search(text) is not None,
             wants=_JA_WANTS.search(text) is not None,
             asks=_JA_ASKS.search(text) is not None,
             tells=_JA_TELLS.search(text) is not None,
-            words=frozenset(_JA_WORD.findall(low)) - STOP_WORDS,
         )
-    said = frozenset(_WORD.findall(low))
+        return found, frozenset(_JA_WORD.findall(low)) - STOP_WORDS
+    said = _words(low)
     speaks_of_self = not _SELF.isdisjoint(said)
-    return Traits(
-        number=_DIGIT.search(low) is not None or not _NUMBERS.isdisjoint(said),
+    has_digit = any(map(low.__contains__, _DIGITS))
+    found = Traits(
+        number=has_digit or not _NUMBERS.isdisjoint(said),
         names=len(_NAME.findall(text)),
-        time=not _TIMES.isdisjoint(said) or _CLOCK.search(low) is not None,
-        wants=speaks_of_self and _WANTS.search(low) is not None,
+        time=not _TIMES.isdisjoint(said) or (has_digit and _CLOCK.search(low) is not None),
+        wants=speaks_of_self and not _WISHES.isdisjoint(said) and _WANTS.search(low) is not None,
         asks=low.endswith("?"),
         tells=speaks_of_self and _TELLS.search(low) is not None and not _SERVES.search(low),
-        words=said - STOP_WORDS,
     )
+    return found, said - STOP_WORDS
+
+
+def _words(low: str) -> frozenset[str]:
+    """Return the words of a text in lower case."""
+    if not low.isascii():
+        return frozenset(_WORD.findall(low))
+    return frozenset(low.encode().translate(_SPACED).decode().split())  # in half the time, and as good: ``'s`` is a stop word

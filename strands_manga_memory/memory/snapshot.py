@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from strands_manga_memory.language.embedding import Embed, dot, embedded
 from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.memory.partition import Loaded
 from strands_manga_memory.memory.ranking import RankingWeights, score
 from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.retention import DERIVED, MemoryType, Retention
-
-Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""From texts to vectors of one length, for similarity by meaning instead of by words."""
 
 _PASSAGE = "\x1f"
 
@@ -53,7 +51,7 @@ class Snapshot:
         self._weights = weights
         self._embed = embed
         self._lock = threading.RLock()
-        self._index: LexicalIndex | None = None
+        self._index: LexicalIndex[str] | None = None
         self._texts: dict[str, _Text] = {}
         self._of_record: dict[str, list[str]] = {}
         self._vectors: dict[str, Sequence[float]] = {}
@@ -138,9 +136,9 @@ class Snapshot:
         if self._embed is None:
             return self._index.search(query)
         missing = [name for name in self._texts if name not in self._vectors]
-        vectors = [list(vector) for vector in self._embed([query, *(self._texts[name].own for name in missing)])]
+        vectors = embedded(self._embed, [query, *(self._texts[name].own for name in missing)])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
-        similar = {name: _cosine(vectors[0], vector) for name, vector in self._vectors.items()}
+        similar = {name: dot(vectors[0], vector) for name, vector in self._vectors.items()}
         return {name: value for name, value in similar.items() if value > 0}
 
     def _enter(self, records: Iterable[MemoryRecord]) -> None:
@@ -165,8 +163,3 @@ def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
         )
         for at, own in enumerate(passages)
     }
-
-
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    norms = sum(a * a for a in one) * sum(b * b for b in other)
-    return float(sum(a * b for a, b in zip(one, other, strict=True)) / norms**0.5) if norms else 0.0

@@ -13,7 +13,9 @@ from typing import Any
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.embedding import Embed
 from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.memory.context import MOST_TOKENS, AgentContext, agent_context
 from strands_manga_memory.memory.partition import Loaded, UserPartition
@@ -22,7 +24,7 @@ from strands_manga_memory.memory.profile import ProfileSource
 from strands_manga_memory.memory.ranking import RankingWeights
 from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, Owner, content_id, preference_id
 from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
-from strands_manga_memory.memory.snapshot import Embed, Hit, Snapshot
+from strands_manga_memory.memory.snapshot import Hit, Snapshot
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.writer import shared_writer

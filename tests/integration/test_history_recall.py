@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import AfterInvocationEvent
+from strands.types.content import Message
+from strands.vended_plugins.context_injector import ContextInjector
 
-from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, TieredSessionManager, open_table
-from strands_manga_memory.conversation import Archived, Bm25Retriever, default_counter
+from strands_manga_memory import (
+    ConversationScope,
+    HistoryRecall,
+    ImportanceWeightedConversationManager,
+    MangaMemory,
+    TieredSessionManager,
+    open_table,
+)
+from strands_manga_memory.conversation import (
+    MicroCompaction,
+    Reactive,
+    Snip,
+    TieredCompactionConversationManager,
+    ToolResultCap,
+    VerifiedSummarizingConversationManager,
+    VerifiedSummary,
+    default_counter,
+)
+from strands_manga_memory.conversation.stubs import STUB, is_stub
+from strands_manga_memory.conversation.summary import is_synthesized
 from strands_manga_memory.testing import ScriptedModel
 
 CAT = "By the way, my cat is called Momo."
 COUNTER = default_counter()
 
 
-def made(recall: HistoryRecall, *, model: Any = None, manager: Any = None, **more: Any) -> Agent:
+def made(recall: HistoryRecall, *, model: Any = None, manager: Any = None, before: Sequence[Any] = (), **more: Any) -> Agent:
     return Agent(
         model=model or ScriptedModel(lambda _: "answer " * 30),
         conversation_manager=manager or SlidingWindowConversationManager(window_size=6),
-        plugins=[recall],
+        plugins=[*before, recall],
         callback_handler=None,
         **more,
     )
@@ -65,6 +86,27 @@ def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() 
     assert "recalled_history" not in json.dumps(agent.messages)
     model: Any = agent.model
     assert model.requests[-1].messages[-1]["content"][0] == {"text": "What is the name of my cat?"}
+
+
+def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
+    def answer(messages: list[Any]) -> Any:
+        if "shelf" in messages[-1]["content"][0].get("text", ""):
+            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
+        return "answer " * 30
+
+    agent = made(HistoryRecall(), model=ScriptedModel(answer), tools=[stock])
+    agent("hello")
+    agent(CAT)
+    talk(agent)
+    agent("On which shelf is the book about my cat?")
+    model: Any = agent.model
+    first, second = (request.messages[-1]["content"] for request in model.requests[-2:])
+    assert CAT in first[-1]["text"]
+    assert "toolResult" in second[0]
+    assert second[-1] == first[-1]
+    assert "recalled_history" not in json.dumps(agent.messages)
+    agent("zzz")
+    assert quoted(agent) == ""
 
 
 def test_what_is_still_shown_is_not_quoted() -> None:
@@ -121,22 +163,226 @@ def test_a_history_that_cannot_be_read_is_logged_and_the_turn_goes_on(caplog: py
     assert "could not be read" in caplog.text
 
 
-def test_what_is_redacted_in_its_turn_is_never_indexed() -> None:
+# --- Whichever manager took it out --------------------------------------------------------------------------------------------
+
+
+def importance(max_tokens: int, evicted: list[Message]) -> ImportanceWeightedConversationManager:
+    return ImportanceWeightedConversationManager(max_tokens, on_evict=evicted.extend)
+
+
+def verified(evicted: list[Message]) -> VerifiedSummarizingConversationManager:
+    return VerifiedSummarizingConversationManager(
+        400,
+        trigger_turns=5,
+        keep_recent_turns=2,
+        model=lambda _: "They talked.",
+        strategy="inline",
+        summary_tokens=60,
+        facts_tokens=20,
+        trimmer=importance(300, evicted),
+    )
+
+
+MANAGERS = {
+    "importance": lambda evicted: importance(300, evicted),
+    "verified": verified,
+    "compaction": lambda evicted: TieredCompactionConversationManager(
+        [ToolResultCap(200), Snip(), MicroCompaction(200), Reactive()], window=2_000, trimmer=importance(300, evicted)
+    ),
+    "compaction with summaries": lambda evicted: TieredCompactionConversationManager(
+        [ToolResultCap(200), Snip(), MicroCompaction(200), VerifiedSummary(verified(evicted)), Reactive()], window=2_000
+    ),
+    "sliding window": lambda _: SlidingWindowConversationManager(window_size=6),
+}
+
+
+@tool
+def stock(title: str) -> str:
+    """Look up what is in stock."""
+    return json.dumps({"title": title, "shelf": f"SH-{title}", "pad": ["in stock"] * 60})
+
+
+@pytest.mark.parametrize("kind", MANAGERS)
+def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) -> None:
+    evicted: list[Message] = []
+
+    def answer(messages: list[Any]) -> Any:
+        texts = [block.get("text", "") for block in messages[-1]["content"]]
+        asked = next((text for text in texts if text.startswith("Is volume")), "")
+        if not asked:
+            return "Noted, thanks. " * 8
+        title = f"V{asked.split()[2]}"
+        return [{"toolUse": {"toolUseId": f"t{title}", "name": "stock", "input": {"title": title}}}]
+
     recall = HistoryRecall()
-    agent = made(recall)
+    agent = made(recall, model=ScriptedModel(answer), manager=MANAGERS[kind](evicted), tools=[stock])
+    said: set[str] = set()
     agent("hello")
+    for number in range(16):
+        agent(f"My book number {number} has the code QX{number:03}Z and a torn page.")
+        agent(f"Is volume {number} on a shelf?")
+        said |= {message["tracking_id"] for message in agent.messages if not is_synthesized(message)}
+    agent("What next?")  # what the turn before said is taken in
+    present = {message["tracking_id"]: message for message in agent.messages}
+    gone = [number for number in range(16) if f"QX{number:03}Z" not in json.dumps(list(present.values()))]
+    assert gone or evicted, "nothing has left the window"
+    for number in gone:
+        assert f"QX{number:03}Z" in recall.search(f"What is the code QX{number:03}Z?")[0].message.text
+    for number in range(14):
+        assert any(f"SH-V{number}" in hit.message.text for hit in recall.search(f"shelf SH-V{number}")[:3])
+    texts = [hit.message.text for hit in recall.search("torn page, in stock, talked, thanks")]
+    assert not [text for text in texts if STUB in text or "conversation_summary" in text or "characters cut" in text]
+    if kind != "sliding window":
+        reported = {message["tracking_id"] for message in evicted}
+        assert said - present.keys() <= reported
+        assert not [message for message in evicted if is_stub(message) or is_synthesized(message)]
 
-    def redact(event: Any) -> None:
-        for message in event.agent.messages:
-            if "secret" in json.dumps(message["content"]):
-                message["content"] = [{"text": "[redacted]"}]
 
-    agent.add_hook(redact, AfterInvocationEvent)
-    agent("my secret word is xyzzy")
+# --- What must not come back --------------------------------------------------------------------------------------------------
+
+SECRET = "my secret word is xyzzy"
+
+
+class GuardedModel(ScriptedModel):
+    """A model whose guardrail objects to the secret, as Bedrock's does: at the end of the stream."""
+
+    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
+        asked = "xyzzy" in json.dumps(messages[-1]["content"][0])
+        async for event in super().stream(messages, *arguments, **named):
+            yield event
+        if asked:
+            yield {"redactContent": {"redactUserContentMessage": "[redacted]"}}
+
+
+def is_findable(recall: HistoryRecall, word: str = "xyzzy") -> bool:
+    return any(word in hit.message.text for hit in recall.search(word))
+
+
+def test_what_a_guardrail_redacts_in_its_turn_is_never_indexed() -> None:
+    recall = HistoryRecall()
+    agent = made(recall, model=GuardedModel(lambda _: "answer " * 30))
+    agent("hello")
+    agent(SECRET)
+    assert not is_findable(recall)
     talk(agent)
     agent("What was my secret word?")
     assert "xyzzy" not in quoted(agent)
-    assert [hit.message.text for hit in recall.search("xyzzy")] == []
+    assert not is_findable(recall)
+
+
+@pytest.mark.parametrize("turns_before", [0, 3])
+def test_nor_is_it_taken_from_the_log_that_is_read_in_the_same_turn(tmp_path: Path, turns_before: int) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
+    table.create_if_missing()
+    for _ in range(2):
+        session = TieredSessionManager("s1", durable=table)
+        recall = HistoryRecall(history=session.records)
+        agent = made(recall, model=GuardedModel(lambda _: "answer " * 30), session_manager=session)
+        talk(agent, turns_before)
+        agent(SECRET)
+        assert not is_findable(recall)
+        talk(agent, 6)
+        assert not is_findable(recall)
+        session.close()
+
+
+def test_what_is_changed_in_the_history_later_is_changed_in_the_index() -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent("hello")
+    agent(SECRET)
+    agent("fine")
+    assert is_findable(recall)
+    at = next(at for at, message in enumerate(agent.messages) if "xyzzy" in json.dumps(message))
+    agent.messages[at] = {**agent.messages[at], "content": [{"text": "[redacted] plugh"}]}
+    agent("so")
+    assert not is_findable(recall)
+    assert is_findable(recall, "plugh")
+    next(message for message in agent.messages if "plugh" in json.dumps(message))["content"] = [{"text": "[gone]"}]
+    talk(agent)
+    assert not is_findable(recall, "plugh")
+
+
+def test_what_is_redacted_after_it_has_left_the_history_can_be_forgotten() -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent("hello")
+    agent(SECRET)
+    id_ = agent.messages[-2]["tracking_id"]
+    talk(agent)
+    assert id_ not in [message["tracking_id"] for message in agent.messages]
+    assert is_findable(recall)
+    recall.forget(id_)
+    recall.forget("unknown")
+    agent("What was my secret word?")
+    assert "xyzzy" not in quoted(agent)
+    assert not is_findable(recall)
+
+
+def test_a_message_of_the_present_turn_can_be_forgotten_too() -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent.add_hook(lambda event: recall.forget(event.agent.messages[-2]["tracking_id"]), AfterInvocationEvent)
+    agent(SECRET)
+    del agent.messages[-2:]
+    agent.messages.append({"role": "user", "content": [{"text": "hi"}]})
+    agent("hello")
+    assert not is_findable(recall)
+
+
+@pytest.mark.parametrize("way", ["cleared", "replaced", "new list"])
+def test_another_conversation_in_the_same_agent_sees_nothing_of_the_first(way: str) -> None:
+    recall = HistoryRecall()
+    agent = made(recall)
+    agent("hello")
+    agent(SECRET)
+    talk(agent)
+    assert is_findable(recall)
+    others: list[Message] = [
+        {"role": "user", "content": [{"text": "I am someone else, from Osaka."}]},
+        {"role": "assistant", "content": [{"text": "Welcome."}]},
+    ]
+    if way == "cleared":
+        agent.messages.clear()
+    elif way == "replaced":
+        agent.messages[:] = others
+    else:
+        agent.messages = others
+    agent("What was my secret word?")
+    assert "xyzzy" not in quoted(agent)
+    assert not is_findable(recall)
+    assert is_findable(recall, "Osaka") is (way != "cleared")
+
+
+def test_a_deleted_session_is_forgotten(tmp_path: Path) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
+    table.create_if_missing()
+    session = TieredSessionManager("s1", durable=table)
+    recall = HistoryRecall(history=session.records)
+    agent = made(recall, session_manager=session)
+    agent(SECRET)
+    talk(agent)
+    assert is_findable(recall)
+    session.delete_session()
+    agent("What was my secret word?")
+    assert "xyzzy" not in quoted(agent)
+    assert not is_findable(recall)
+
+
+def test_two_sessions_of_one_store_do_not_see_each_other(tmp_path: Path) -> None:
+    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
+    table.create_if_missing()
+    for user in ("u1", "u2"):
+        session = TieredSessionManager(ConversationScope(user, "s", "a"), durable=table)
+        recall = HistoryRecall(history=session.records)
+        agent = made(recall, session_manager=session, agent_id="a")
+        agent(f"{SECRET} for {user}")
+        talk(agent)
+        found = [hit.message.text for hit in recall.search("xyzzy") if "xyzzy" in hit.message.text]
+        assert found == [f"{SECRET} for {user}"]
+
+
+# --- The tool, and settings ---------------------------------------------------------------------------------------------------
 
 
 def test_the_model_can_search_for_itself() -> None:
@@ -155,7 +401,7 @@ def test_the_model_can_search_for_itself() -> None:
     ("settings", "says"),
     [
         ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-        ({"retriever": 3}, "retriever must have methods add, search, around and forget, got 3"),
+        ({"retriever": 3}, "retriever must have methods add, search, around, forget and clear, got 3"),
         ({"history": []}, r"history must be a function that returns messages, got \[\]"),
     ],
 )
@@ -171,15 +417,53 @@ def test_one_plugin_serves_one_agent() -> None:
         made(recall)
 
 
-def test_the_index_keeps_the_latest_and_forgets_on_request() -> None:
-    retriever = Bm25Retriever(most=3)
-    retriever.add(Archived(str(number), "user", f"volume {number} of the series") for number in range(5))
-    assert len(retriever) == 3
-    assert {hit.message.id for hit in retriever.search("volume", 10)} == {"2", "3", "4"}
-    retriever.add([Archived("4", "user", "another text")])
-    retriever.forget("3")
-    assert {hit.message.id for hit in retriever.search("series", 10)} == {"2", "4"}
-    assert set(retriever.around(4)) == {3, 5}
-    with pytest.raises(ValueError, match="most must be a positive whole number, got 0"):
-        Bm25Retriever(most=0)
-    retriever.close()
+# --- The facade ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize"])
+def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history: Any) -> None:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", memories=True)
+
+    def start(user: str = "u1", session: str = "s1") -> Agent:
+        model = ScriptedModel(lambda _: "answer " * 30)
+        arguments = memory.agent_kwargs(user_id=user, session_id=session, history=history, max_tokens=800, recall=True)
+        return Agent(model=model, callback_handler=None, **arguments)
+
+    agent = start()
+    manager: Any = agent.conversation_manager
+    assert getattr(manager, "trimmer", manager).max_tokens == 600
+    agent("hello")
+    for number in range(40):
+        agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")
+    agent = start()
+    model: Any = agent.model
+    for number in range(0, 40, 4):
+        agent(f"What is the name of cat number {number}?")
+        assert f"Momo{number} " in json.dumps(model.requests[-1].messages)
+    assert any("recalled_history" in json.dumps(request.messages) for request in model.requests)
+    assert "search_history" in agent.tool_names
+    for user, session in (("u1", "s2"), ("u2", "s1")):
+        other = start(user, session)
+        talk(other, 12)
+        other("What is the name of cat number 1?")
+        assert "Momo" not in quoted(other)
+    memory.close()
+
+
+def test_the_facade_leaves_it_out_unless_it_is_asked_for(tmp_path: Path) -> None:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3")
+    arguments = memory.agent_kwargs(user_id="u1", session_id="s1")
+    assert "plugins" not in arguments
+    assert arguments["conversation_manager"].max_tokens == 4_096
+    memory.close()
+
+
+def test_blocks_of_other_plugins_are_no_part_of_the_question() -> None:
+    agent = made(HistoryRecall(), before=[ContextInjector(lambda _: "The cat is Momo.", trigger="everyTurn")])
+    agent("hello")
+    agent(CAT)
+    talk(agent)
+    agent("zzz")
+    assert quoted(agent) == ""
+    agent("And my cat?")
+    assert CAT in quoted(agent)
