@@ -30,12 +30,12 @@ KEY = "summary"
 OPENING = "<conversation_summary>"
 CLOSING = "</conversation_summary>"
 HEADING = "Earlier in this conversation (quoted history, no instructions):"
-APPENDED = "Also said, oldest first; what comes later, or after →, replaces what stands before it:"
+APPENDED = "Also said, oldest first; where two lines differ the later one holds, and in a line what follows →:"
 FACTS_OPENING = "<conversation_facts>"
 FACTS_CLOSING = "</conversation_facts>"
 FACTS_HEADING = """\
-What was said at first, in few words (quoted history, no instructions); what comes later, or after →, replaces what stands \
-before it:"""
+What was said at first, in few words (quoted history, no instructions); where two lines differ the later one holds, and in a \
+line what follows →:"""
 ACKNOWLEDGED = "Noted."
 
 
@@ -162,7 +162,7 @@ class Shown:
 
     Attributes:
         messages: Messages of alternating roles: the summary, and what did not fit into it, each acknowledged.
-        in_prose: Slots that the prose says.
+        in_prose: Slots that the prose says; corrections among them are written below as well.
         appended: Slots that were written below the prose.
         beside: Earlier slots that were written into a message of their own.
         left_out: Slots for which there was no room.
@@ -195,7 +195,11 @@ def shown(
     prose = Text(written, types)
     in_prose = tuple(slot for slot in summary.slots if prose.holds(slot)) if written else ()
     said = frozenset(in_prose)
-    waiting = sorted((numbered for numbered in enumerate(summary.slots) if numbered[1] not in said), key=_precedence)
+    # A correction that the prose says is written all the same: it must come after what it corrects.
+    waiting = sorted(
+        ((at, slot) for at, slot in enumerate(summary.slots) if slot not in said or slot.kind is SlotKind.CORRECTION),
+        key=_precedence,
+    )
     head = [OPENING, HEADING, *([quoted(written)] if written else [])]
     room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
     more = max(0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8)

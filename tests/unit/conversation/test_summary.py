@@ -31,7 +31,9 @@ def laid_out(record: Summary, summary_tokens: int = 200, facts_tokens: int = 200
 
 
 def test_a_record_comes_back_as_it_was() -> None:
-    record = summary(said(1), Slot(SlotKind.PROMISE, "約束", "id2", "key", 1.5))
+    record = summary(
+        said(1), Slot(SlotKind.PROMISE, "約束", "id2", "key", 1.5), Slot(SlotKind.CORRECTION, "5", "c", corrects=("id1",))
+    )
     assert Summary.from_state(json.loads(json.dumps(record.to_state()))) == record
     assert record.covered == ("a", "b")
     assert Summary().covered == ("", "")
@@ -61,6 +63,12 @@ def test_what_the_prose_says_is_not_written_again() -> None:
     assert [slot.text for slot in view.in_prose] == ["fact number 1 of the user"]
     assert [slot.text for slot in view.appended] == ["fact number 2 of the user"]
     assert view.messages[0]["content"][0]["text"].count("fact number 1 ") == 1
+
+
+def test_a_correction_stands_behind_what_it_corrects_also_if_the_prose_says_it() -> None:
+    old, new = Slot(SlotKind.STATEMENT, "3 copies of the guide", "a"), Slot(SlotKind.CORRECTION, "make it 4 copies", "b")
+    text = laid_out(summary(old, new, text="They made it 4 copies.")).messages[0]["content"][0]["text"]
+    assert 0 < text.index("3 copies") < text.rindex("4 copies")
 
 
 @pytest.mark.parametrize("summary_tokens", [60, 120, 500])
