@@ -206,8 +206,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         except Exception:
             logger.warning("the summary could not be waited for | going on without it", exc_info=True)
         self._swap_in(agent)
-        if self._pending is None and self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
-            # What follows is trimming. Turns too few to be worth a summary become facts first, so that none of them is lost.
+        if self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
+            # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
             self._fold_at_once(agent, self.trimmer.max_tokens, only_fresh=True)
 
     async def _wait(self) -> None:
@@ -436,3 +436,5 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self.trimmer.evicted(gone)
         except CorruptRecordError:
             logger.warning("the record of the summary cannot be read | it is left as it is")
+        except Exception:
+            logger.warning("the facts could not be written | leaving the history as it is", exc_info=True)

@@ -179,6 +179,23 @@ async def test_only_over_the_hard_limit_a_model_call_waits() -> None:
     assert agent.conversation_manager.stats().swapped == 1
 
 
+async def test_a_summary_that_takes_too_long_gives_way_to_facts() -> None:
+    held = Held()
+    agent = made(held, trigger_tokens=600, trigger_turns=100, hard_tokens=900, wait_seconds=0.01, model=quiet("word " * 60))
+    number = 0
+    while tokens(agent.messages) + 130 < 900:
+        await agent.invoke_async(f"Series number {number} is for my friend Name{number}x. " + "Say more. " * 15)
+        number += 1
+    await agent.invoke_async("say " * 300)
+    assert agent.conversation_manager.stats().waits >= 1
+    assert [at for at in range(number) if f"Name{at}x" not in view(agent)] == []
+    assert PROSE not in view(agent)
+    held.go.set()
+    assert agent.conversation_manager.finish(agent)
+    assert [at for at in range(number) if f"Name{at}x" not in view(agent)] == []
+    assert problems(agent.messages) == []
+
+
 def test_a_warning_comes_at_three_quarters(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[int, int]] = []
     agent = made(trigger_tokens=1_000, trigger_turns=1_000, on_warning=lambda tokens, trigger: seen.append((tokens, trigger)))
