@@ -118,7 +118,7 @@ class RuleSessionSummarizer:
             parts.append(f"then: {shortened(asked[-1], 90)}")
         answers = [text for role, text in lines if role == "assistant" and text.strip()]
         if answers:
-            parts.append(f"last answer: {shortened(next(sentences(answers[-1])), 90)}")
+            parts.append(f"last answer: {shortened(next(sentences(answers[-1]), answers[-1]), 90)}")
         text = cut_to_tokens("; ".join(parts) or "A short exchange without a request.", max_tokens)
         return SessionSummary(
             text=text,

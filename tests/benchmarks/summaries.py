@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -276,6 +277,7 @@ def _stages() -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Hold the conversations."""
+    logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)  # warnings that a history is long are no news here
     rows = _planted()
     rows |= _stalls_ms()
     rows["rules_at_200_turns_ms"] = _rules_ms()
