@@ -202,9 +202,7 @@ class MangaMemory:
         manager: TieredSessionManager | None = arguments.get("session_manager")
         quotes = max_tokens // _RECALL_PART if recall else 0
         trimmer = ImportanceWeightedConversationManager(max_tokens - quotes)
-        arguments["conversation_manager"] = (
-            trimmer if history == "importance" else self._summarizing(trimmer, manager, settings)
-        )
+        arguments["conversation_manager"] = trimmer if history == "importance" else self._summarizing(trimmer, manager)
         plugins: list[Plugin] = []
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
@@ -217,7 +215,7 @@ class MangaMemory:
         return arguments
 
     def _summarizing(
-        self, trimmer: ImportanceWeightedConversationManager, session: TieredSessionManager | None, settings: Mapping[str, Any]
+        self, trimmer: ImportanceWeightedConversationManager, session: TieredSessionManager | None
     ) -> VerifiedSummarizingConversationManager:
         """Return a manager that reads the session's log and shares its drafts through the hot tier."""
         return VerifiedSummarizingConversationManager(
@@ -226,8 +224,14 @@ class MangaMemory:
             summary_tokens=max(1, min(_SUMMARY_TOKENS, trimmer.max_tokens // 4)),
             keep_important=True,
             log=session.history if session is not None else None,
-            cache=SummaryCache(self.hot, codec={**self._settings, **settings}.get("codec")),
+            cache=self._drafts(),
         )
+
+    def _drafts(self) -> SummaryCache | None:
+        try:
+            return SummaryCache(self.hot)
+        except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
+            return None
 
     def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
         """Return what is known about a user.

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strands.agent.conversation_manager import ConversationManager
 from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder, HookRegistry
-from strands.types.content import ContentBlock, Message
+from strands.types.content import ContentBlock
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.results import TOOL_NAME, ResultArchive
+from strands_manga_memory.conversation.stacked import StackedConversationManager
 from strands_manga_memory.conversation.stages import Compaction, Stage, VerifiedSummary, default_stages
 from strands_manga_memory.conversation.thresholds import Thresholds, thresholds
 from strands_manga_memory.conversation.tokens import as_json
@@ -61,7 +61,7 @@ class CompactionStats:
     stages: dict[str, StageStats] = field(default_factory=dict)
 
 
-class TieredCompactionConversationManager(ConversationManager):
+class TieredCompactionConversationManager(StackedConversationManager):
     """Makes room in stages when a request comes near the model's context window (mission rows D1 and D2).
 
     By default: cap tool results, drop what is not essential, compress results in place, summarize; and, only after a real
@@ -96,7 +96,6 @@ class TieredCompactionConversationManager(ConversationManager):
         log: Log | None = None,
         trimmer: ImportanceWeightedConversationManager | None = None,
     ) -> None:
-        super().__init__()
         self.stages: list[Stage] = default_stages() if stages is None else list(stages)
         for stage in self.stages:
             if not isinstance(getattr(stage, "name", None), str) or not callable(getattr(stage, "apply", None)):
@@ -113,28 +112,16 @@ class TieredCompactionConversationManager(ConversationManager):
                 "trimmer and a VerifiedSummary exclude each other: give the trimmer to VerifiedSummary(trimmer=...)"
             )
         self._summarizing = summaries[0] if summaries else None
-        self.trimmer = self._summarizing.trimmer if self._summarizing else trimmer or ImportanceWeightedConversationManager()
-        self._base: Any = self._summarizing or self.trimmer
+        trimmer = self._summarizing.trimmer if self._summarizing else trimmer or ImportanceWeightedConversationManager()
+        super().__init__(self._summarizing or trimmer, trimmer)
         self.archive = ResultArchive(log)
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
         self._prompt: tuple[Any, int] = (None, 0)
         self._waiting = 0
 
-    @property
-    def persist_layout(self) -> bool:
-        """Whether the window is restored from the manager's own state; see ``ImportanceWeightedConversationManager``."""
-        return self.trimmer.persist_layout
-
-    @persist_layout.setter
-    def persist_layout(self, value: bool) -> None:
-        self.trimmer.persist_layout = value
-
-    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register what compacts before a model call; the hooks of summary and trimmer come after it."""
-        super().register_hooks(registry, **kwargs)
+    def _register(self, registry: HookRegistry) -> None:
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
-        self._base.register_hooks(registry, **kwargs)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         if TOOL_NAME not in event.agent.tool_names:
@@ -149,7 +136,7 @@ class TieredCompactionConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Compact if the history is over the trigger; errors are logged, never raised."""
         self._compact(agent)
-        self._base.apply_management(agent, **kwargs)
+        self._below.apply_management(agent, **kwargs)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full, or filling up.
@@ -175,28 +162,6 @@ class TieredCompactionConversationManager(ConversationManager):
             raise error or ContextWindowOverflowException(
                 f"the window is full and no stage could free anything of the {before} tokens of history"
             ) from e
-
-    def get_state(self) -> dict[str, Any]:
-        """Return what a session keeps."""
-        state: dict[str, Any] = self._base.get_state()
-        self.removed_message_count = self.trimmer.removed_message_count
-        return {**state, "__name__": type(self).__name__}
-
-    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Take back what :meth:`get_state` returned.
-
-        Raises:
-            ValueError: The state is that of another conversation manager.
-            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
-        """
-        if state.get("__name__") != type(self).__name__:
-            raise ValueError(
-                f"the session holds the state of {state.get('__name__')!r}, not of {type(self).__name__!r}: "
-                "go on with that conversation manager, or start a new session"
-            )
-        self._base.restore_from_session({**state, "__name__": type(self._base).__name__})
-        self.removed_message_count = self.trimmer.removed_message_count
-        return None
 
     # --- What users ask -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from strands.types.content import Message
@@ -78,6 +78,7 @@ def staying(
     bands: Sequence[Band],
     band_of: Callable[[Message], Band],
     tokens_of: Callable[[Sequence[Message]], int],
+    outdated: Collection[str] = (),
 ) -> list[Message]:
     """Return which covered messages stay in the history: those pinned, and of the bands given as much as there is room for.
 
@@ -89,6 +90,7 @@ def staying(
         bands: Which bands may stay.
         band_of: Returns the band of a message.
         tokens_of: Counts messages.
+        outdated: ``tracking_id`` of messages that say what was corrected later: behind the facts they would seem current.
     """
     groups = [sorted(exchange.positions()) for exchange in exchanges(messages)] if messages else []
     kept: set[int] = set()
@@ -99,6 +101,8 @@ def staying(
     for band in bands:
         for positions in reversed(groups):
             own = [messages[at] for at in positions]
+            if any(messages[at].get("tracking_id") in outdated for at in positions):
+                continue
             if kept.isdisjoint(positions) and max(map(band_of, own)) is band and (tokens := tokens_of(own)) <= room:
                 kept.update(positions)
                 room -= tokens

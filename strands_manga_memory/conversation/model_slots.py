@@ -13,9 +13,10 @@ from strands.models import Model
 from strands.types.content import Message, Messages
 
 from strands_manga_memory.conversation.transcript import quoted
-from strands_manga_memory.conversation.verification import Text
 from strands_manga_memory.language.normalize import normalized
-from strands_manga_memory.language.slots import RuleSlotExtractor, Slot, SlotExtractor, SlotKind
+from strands_manga_memory.language.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind
+from strands_manga_memory.language.verification import Text
 
 logger = logging.getLogger(__name__)
 

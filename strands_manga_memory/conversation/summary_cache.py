@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import logging
-import os
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from strands_manga_memory.exceptions import MangaMemoryError
+from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.stores.codec import Codec
 
 logger = logging.getLogger(__name__)
@@ -19,7 +18,7 @@ _T = TypeVar("_T")
 SECONDS = 24 * 3600
 """How long a draft is kept (mission row E1)."""
 
-_VERSION = b"strands-manga-memory summary 1"
+_KEY = "content"
 
 
 class ValueStore(Protocol):
@@ -33,22 +32,24 @@ class ValueStore(Protocol):
 
 
 class SummaryCache:
-    """Keeps verified drafts for 24 hours, in any hot store.
+    """Keeps verified drafts for 24 hours, in any hot store. Needs the ``encryption`` extra.
 
-    The name of an entry is a hash of who summarizes, how, and the whole source; what is stored is masked with a key made from
-    the same content. So only who already holds a conversation can find its draft and read it: after the conversation was
-    deleted, nobody can. A store that fails is a cache that has nothing.
+    The name of an entry is a hash of who summarizes, how, and the whole source; the draft is encrypted with a key made from the
+    same content. So only who already holds a conversation can find its draft and read it: once the conversation is deleted,
+    nobody can. A store that fails is a cache that has nothing.
 
     Args:
         store: Where to keep them.
         seconds: How long.
-        codec: How values are compressed, encrypted and checksummed.
+
+    Raises:
+        ImportError: ``cryptography`` is not installed.
     """
 
-    def __init__(self, store: ValueStore, *, seconds: float = SECONDS, codec: Codec | None = None) -> None:
+    def __init__(self, store: ValueStore, *, seconds: float = SECONDS) -> None:
+        _entry()
         self._store = store
         self._seconds = seconds
-        self._codec = codec or Codec()
         self.hits = 0
         self.misses = 0
 
@@ -60,41 +61,31 @@ class SummaryCache:
 
     def get(self, summarizer: str, instructions: str, source: str) -> str | None:
         """Return the draft for this content, or None."""
-        name, key = _name_and_key(summarizer, instructions, source)
+        name, codec = _entry(summarizer, instructions, source)
         found = self._tried(lambda: self._store.get_value(name))
-        text = None if found is None else self._tried(lambda: self._read(found, name, key))
+        text = None if found is None else self._tried(lambda: str(codec.decode(found, name)))
         self.hits += text is not None
         self.misses += text is None
         return text
 
     def put(self, summarizer: str, instructions: str, source: str, *, text: str) -> None:
         """Keep a draft."""
-        name, key = _name_and_key(summarizer, instructions, source)
-        salt = os.urandom(16)
-        value = {"salt": base64.b64encode(salt).decode(), "text": base64.b64encode(_masked(text.encode(), key + salt)).decode()}
-        self._tried(lambda: self._store.put_value(name, self._codec.encode(value, name), ttl=self._seconds))
-
-    def _read(self, found: bytes, name: str, key: bytes) -> str:
-        value = self._codec.decode(found, name)
-        return _masked(base64.b64decode(value["text"]), key + base64.b64decode(value["salt"])).decode()
+        name, codec = _entry(summarizer, instructions, source)
+        self._tried(lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds))
 
     def _tried(self, work: Callable[[], _T]) -> _T | None:
         try:
             return work()
-        except (MangaMemoryError, KeyError, TypeError, ValueError) as error:
+        except MangaMemoryError as error:
             logger.debug("error=<%s> | the summary cache does not answer", type(error).__name__)
             return None
 
 
-def _name_and_key(*parts: str) -> tuple[str, bytes]:
-    digest = hashlib.sha512(_VERSION)
-    for part in parts:
+def _entry(*content: str) -> tuple[str, Codec]:
+    """Return the name of the entry for some content, and what reads and writes it."""
+    digest = hashlib.sha512()
+    for part in content:
         data = part.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big") + data)
-    return f"summary/{digest.hexdigest()[:64]}", digest.digest()[32:]
-
-
-def _masked(data: bytes, key: bytes) -> bytes:
-    """Return ``data`` masked, or unmasked, with a stream that only ``key`` gives."""
-    stream = hashlib.shake_256(key).digest(len(data))
-    return bytes(byte ^ mask for byte, mask in zip(data, stream, strict=True))
+    name, key = digest.hexdigest()[:64], digest.digest()[32:]
+    return f"summary/{name}", Codec(cipher=AesGcmCipher({_KEY: key}, current=_KEY))

@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.media import audio_tokens, document_tokens, image_tokens, video_tokens
+from strands_manga_memory.language.tokens import estimated_tokens
 
 if TYPE_CHECKING:
     import tiktoken
@@ -74,10 +74,7 @@ class TiktokenCounter:
 
 
 class EstimateCounter:
-    """Counts without a vocabulary, by script: on average some 10 to 15 percent above tiktoken's cl100k.
-
-    An English word is 1 token, a long or capitalized one more; 3 digits are 1; a kana is 1; a kanji is 1.8.
-    """
+    """Counts without a vocabulary, by script; see ``estimated_tokens``."""
 
     exact = False
 
@@ -87,7 +84,7 @@ class EstimateCounter:
 
     def text(self, text: str) -> int:
         """Return the tokens of ``text``."""
-        return _sampled(text, _estimate)
+        return _sampled(text, estimated_tokens)
 
     def __repr__(self) -> str:
         return "EstimateCounter()"
@@ -243,40 +240,3 @@ def _sampled(text: str, count: Callable[[str], int]) -> int:
     step = (len(text) - _SAMPLE) // 4
     sampled = sum(count(text[at : at + _SAMPLE]) for at in range(0, 4 * step + 1, step))
     return sampled * len(text) // _LONGEST
-
-
-_SCRIPTS = re.compile(
-    r"(?P<word>[A-Z][a-z]+|[a-z]+|[A-Z]+)|(?P<digits>[0-9]+)|(?P<spaces>[ \t]{2,})|(?P<lines>[\r\n]+)"
-    r"|(?P<kana>[\u3040-\u30ff]+)|(?P<kanji>[\u3400-\u9fff\uf900-\ufaff]+)|(?P<wide>[\u3001-\u303f\uff00-\uff60]+)"
-    r"|(?P<hangul>[\uac00-\ud7af]+)|(?P<signs>[!-/:-@\[-`{-~]+)|(?P<latin>[\u0080-\u024f]+)|(?P<letters>[\u0370-\u06ff]+)"
-    r"|(?P<other>[^ \t])"
-)
-_PER_CHARACTER = {"kana": 1.0, "kanji": 1.8, "wide": 1.2, "hangul": 1.3, "latin": 1.0, "letters": 0.95}
-
-
-def _estimate(text: str) -> int:
-    tokens = 0.0
-    for match in _SCRIPTS.finditer(text):
-        kind, start, end = match.lastgroup, match.start(), match.end()
-        length = end - start
-        if kind == "word":
-            tokens += _word(text[start], text[end - 1], length)
-        elif kind == "digits":
-            tokens += (length + 2) // 3
-        elif kind == "signs":
-            tokens += 0.4 + 0.6 * length
-        elif kind in _PER_CHARACTER:
-            tokens += _PER_CHARACTER[kind] * length
-        elif kind == "other":
-            tokens += 0.9 * len(match.group().encode("utf-8", "replace"))
-        else:
-            tokens += 1
-    return int(tokens) + (tokens % 1 > 0)
-
-
-def _word(first: str, last: str, length: int) -> float:
-    """Tokens of a word: names and abbreviations are split more often than other words."""
-    tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
-    if first.isupper():
-        tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
-    return tokens

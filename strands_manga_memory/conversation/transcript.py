@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterator, Sequence
 
 from strands.types.content import Message
@@ -30,8 +29,8 @@ def transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACT
 
 
 def quoted(text: str) -> str:
-    """Return a text in which nothing can end a quotation marked by tags."""
-    return html.escape(text, quote=False)
+    """Return a text in which nothing can end a quotation marked by tags; other signs stay as they are, for values."""
+    return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _lines(message: Message, most: int | None) -> Iterator[str]:

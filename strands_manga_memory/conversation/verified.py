@@ -6,23 +6,25 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
+from strands.agent.conversation_manager import ProactiveCompressionConfig
 from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
 from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.background import Run
-from strands_manga_memory.conversation.folding import Fold, fold_of, marks, staying
+from strands_manga_memory.conversation.folding import Fold, fold_of, marks
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.rest import Rest
-from strands_manga_memory.conversation.scoring import Band
+from strands_manga_memory.conversation.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summarizers import ModelSummarizer, summarizer_of
-from strands_manga_memory.conversation.summary import RULES, Shown, Summary, is_synthesized, shown
+from strands_manga_memory.conversation.summary import RULES, Summary
 from strands_manga_memory.conversation.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summary_head import SummaryHead
+from strands_manga_memory.conversation.summary_stats import SummaryStats
+from strands_manga_memory.conversation.trigger import Trigger
 from strands_manga_memory.conversation.writing import Log, SummaryWriter
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
@@ -36,45 +38,6 @@ logger = logging.getLogger(__name__)
 
 Strategy = Literal["background", "async", "inline"]
 
-WARN_AT = 0.75
-"""Share of the trigger from which on a warning is given (mission row E1)."""
-
-_WORTH_A_RUN = 8
-"""Over the trigger, but with less than this part of it to fold, the history is trimmed and not summarized."""
-
-
-@dataclass
-class SummaryStats:
-    """What a manager has done so far.
-
-    Attributes:
-        runs: Summaries begun.
-        swapped: Summaries that took the place of turns.
-        discarded: Summaries not used, because the history had changed meanwhile.
-        failed: Runs without any usable prose: refusals, errors, inventions.
-        waits: Model calls that had to wait for a summary.
-        warnings: How often the history came near the trigger.
-        attempts: How often the summarizer was asked.
-        tokens_spent: Tokens read and written by the summarizer.
-        cache_hit_rate: Share of drafts that the cache had; 0.0 without a cache.
-        resting: Whether the summarizer is left alone at the moment.
-        tokens_freed: By how much summaries made the history smaller.
-        enough: After how many summaries the history was under the trigger.
-    """
-
-    runs: int = 0
-    swapped: int = 0
-    discarded: int = 0
-    failed: int = 0
-    waits: int = 0
-    warnings: int = 0
-    attempts: int = 0
-    tokens_spent: int = 0
-    cache_hit_rate: float = 0.0
-    resting: bool = False
-    tokens_freed: int = 0
-    enough: int = 0
-
 
 @dataclass(frozen=True)
 class _Pending:
@@ -85,7 +48,7 @@ class _Pending:
     asked: bool
 
 
-class VerifiedSummarizingConversationManager(ConversationManager):
+class VerifiedSummarizingConversationManager(StackedConversationManager):
     """Replaces old turns by a summary that has been checked, and keeps the last turns whole (mission rows B5 to B7).
 
     A run begins after the response when the history has ``trigger_tokens`` or holds ``trigger_turns`` that no summary covers.
@@ -115,8 +78,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         keep_important: Whether covered turns of high importance stay as well, as far as the trimmer's budget allows.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
             Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less.
-        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Without it the
-            turns are read from the history.
+        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
+            written anew from there. Without it the turns are read from the history, and when the prose has no room any more
+            the oldest sentences go; the facts they said are then written below it.
         cache: Drafts by content, kept for 24 hours.
         on_warning: Called with the tokens of history and the trigger when the history comes near it.
         rest_seconds: How long a failing summarizer is left alone. Default 300.
@@ -152,7 +116,6 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         clock: Callable[[], float] = time.monotonic,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
-        super().__init__(proactive_compression=proactive_compression)
         numbers = {
             "trigger_tokens": trigger_tokens,
             "trigger_turns": trigger_turns,
@@ -179,42 +142,47 @@ class VerifiedSummarizingConversationManager(ConversationManager):
                 raise ValueError(f"{name} must be a function, got {function!r}")
         if hard_tokens is not None and hard_tokens < trigger_tokens:
             raise ValueError(f"hard_tokens must be at least trigger_tokens ({trigger_tokens}), got {hard_tokens!r}")
-        self.trigger_tokens, self.trigger_turns, self.keep_recent_turns = trigger_tokens, trigger_turns, keep_recent_turns
+        trimmer = trimmer or ImportanceWeightedConversationManager(min(4_096, trigger_tokens))
+        super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
+        self.keep_recent_turns = keep_recent_turns
         self.strategy = strategy
-        self.trimmer = trimmer or ImportanceWeightedConversationManager(min(4_096, trigger_tokens))
         self.hard_tokens = hard_tokens or trigger_tokens * 3 // 2
         self.trimmer.grow_to = self.hard_tokens
-        self.summary_tokens = summary_tokens
-        self.facts_tokens = self.trimmer.max_tokens * 3 // 4 if facts_tokens is None else facts_tokens
-        self.keep_important = keep_important
         self.cache = cache
+        self._trigger = Trigger(trigger_tokens, trigger_turns, on_warning)
+        self._head = SummaryHead(
+            trimmer,
+            types,
+            summary_tokens=summary_tokens,
+            facts_tokens=trimmer.max_tokens * 3 // 4 if facts_tokens is None else facts_tokens,
+            keep_important=keep_important,
+        )
         self._summarizer = None if model is None else summarizer_of(model)
         self._slots, self._types, self._log, self._source_tokens = slots, types, log, source_tokens
         self._wait_seconds = wait_seconds
-        self._on_warning = on_warning
         self._rest = Rest(rest_seconds, clock)
         self._pending: _Pending | None = None
         self._stats = SummaryStats()
-        self._warned = False
-        self._text_tokens = lru_cache(4_096)(self._counted)  # the same facts are laid out with every summary
+
+    @property
+    def trigger_tokens(self) -> int:
+        """Tokens of history from which on older turns are summarized."""
+        return self._trigger.tokens
+
+    @property
+    def trigger_turns(self) -> int:
+        """Turns since the last summary from which on they are."""
+        return self._trigger.turns
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
-    @property
-    def persist_layout(self) -> bool:
-        """Whether the window is restored from the manager's own state; see ``ImportanceWeightedConversationManager``."""
-        return self.trimmer.persist_layout
-
-    @persist_layout.setter
-    def persist_layout(self, value: bool) -> None:
-        self.trimmer.persist_layout = value
-
-    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register what swaps summaries in before a model call; the trimmer's hooks come after each of ours."""
-        super().register_hooks(registry, **kwargs)
+    def _register(self, registry: HookRegistry) -> None:
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
-        self.trimmer.register_hooks(registry, **kwargs)
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register what swaps summaries in before a model call, the trimmer's hooks, and a look at what was restored."""
+        super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
@@ -238,6 +206,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         except Exception:
             logger.warning("the summary could not be waited for | going on without it", exc_info=True)
         self._swap_in(agent)
+        if self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
+            # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
+            self._fold_at_once(agent, self.trimmer.max_tokens, only_fresh=True)
 
     async def _wait(self) -> None:
         if self._pending is not None and not self._pending.run.is_done:
@@ -282,28 +253,15 @@ class VerifiedSummarizingConversationManager(ConversationManager):
                 raise
             logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
 
-    def get_state(self) -> dict[str, Any]:
-        """Return what a session keeps; the summary itself is kept with its message."""
-        state = self.trimmer.get_state()
-        self.removed_message_count = self.trimmer.removed_message_count
-        return {**state, "__name__": type(self).__name__}
-
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Take back what :meth:`get_state` returned.
+        """Take back what :meth:`get_state` returned; the summary itself is kept with its message.
 
         Raises:
             ValueError: The state is that of another conversation manager.
             CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
         """
-        if state.get("__name__") != type(self).__name__:
-            raise ValueError(
-                f"the session holds the state of {state.get('__name__')!r}, not of {type(self).__name__!r}: "
-                "go on with that conversation manager, or start a new session"
-            )
         self._pending = None  # it was for another history
-        self.trimmer.restore_from_session({**state, "__name__": type(self.trimmer).__name__})
-        self.removed_message_count = self.trimmer.removed_message_count
-        return None
+        return super().restore_from_session(state)
 
     # --- What users ask -----------------------------------------------------------------------------------------------------
 
@@ -323,7 +281,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
     def stats(self) -> SummaryStats:
         """Return what was done so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
-        return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
+        return replace(self._stats, warnings=self._trigger.warnings, cache_hit_rate=rate, resting=self._rest.is_resting)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait for the summary that is on its way, if there is one, and use it; for the end of a process.
@@ -350,9 +308,9 @@ class VerifiedSummarizingConversationManager(ConversationManager):
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
         """Set the bounds anew, when the model's window is known."""
-        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
-        self.facts_tokens = min(self.facts_tokens, target_tokens * 3 // 4)
+        self._head.facts_tokens = min(self._head.facts_tokens, target_tokens * 3 // 4)
 
     @property
     def is_writing(self) -> bool:
@@ -385,18 +343,12 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         try:
             fold = fold_of(agent.messages[:], self.keep_recent_turns)
             tokens = self.trimmer.tokens(agent.messages[:])
-            self._warn(tokens)
-            if self._is_due(fold, self.trigger_tokens if is_wanted else tokens):
+            self._trigger.watch(tokens)
+            counted = self.trigger_tokens if is_wanted else tokens
+            if self._trigger.is_due(fold, counted, fresh_tokens=lambda: self.trimmer.tokens(fold.fresh)):
                 self._pending = self._begun(fold, agent)
         except Exception:
             logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
-
-    def _is_due(self, fold: Fold, tokens: int) -> bool:
-        if not fold.fresh or any(not message.get("tracking_id") for message in fold.fresh):
-            return False
-        if fold.uncovered_turns >= self.trigger_turns:
-            return True
-        return tokens >= self.trigger_tokens and self.trimmer.tokens(fold.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _begun(self, fold: Fold, agent: Agent) -> _Pending:
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
@@ -406,7 +358,7 @@ class VerifiedSummarizingConversationManager(ConversationManager):
 
         async def written() -> Summary:
             summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
-            self._shown(summary, self.facts_tokens)  # on the event loop everything is counted then
+            self._head.prepare(summary)
             return summary
 
         return _Pending(Run(written), fold.marks(), asked)
@@ -417,21 +369,11 @@ class VerifiedSummarizingConversationManager(ConversationManager):
             counter=self.trimmer.counter,
             extractor=self._slots,
             types=self._types,
-            summary_tokens=self.summary_tokens,
+            summary_tokens=self._head.summary_tokens,
             source_tokens=self._source_tokens or min(12_000, window * 3 // 5 if window else 12_000),
             log=self._log,
             cache=self.cache,
         )
-
-    def _warn(self, tokens: int) -> None:
-        if tokens < WARN_AT * self.trigger_tokens:
-            self._warned = False
-        elif not self._warned:
-            self._warned = True
-            self._stats.warnings += 1
-            logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.trigger_tokens)
-            if self._on_warning is not None:
-                self._on_warning(tokens, self.trigger_tokens)
 
     # --- Swapping in --------------------------------------------------------------------------------------------------------
 
@@ -455,13 +397,14 @@ class VerifiedSummarizingConversationManager(ConversationManager):
                 self._stats.discarded += 1
                 logger.debug("the history has changed meanwhile | the summary is not used")
                 return
-            head, gone = self._head(summary, history, len(pending.marks))
+            room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
+            head, gone = self._head.of(summary, history, len(pending.marks), room=room)
             agent.messages[: len(pending.marks)] = head
             self._stats.swapped += 1
             after = self.trimmer.tokens(agent.messages)
             self._stats.tokens_freed += self.trimmer.tokens(history) - after
             self._stats.enough += after < self.trigger_tokens
-            self._warned = False
+            self._trigger.reset()
             self.trimmer.evicted(gone)
             logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
         except Exception:
@@ -478,62 +421,20 @@ class VerifiedSummarizingConversationManager(ConversationManager):
         else:
             self._rest.succeeded()
 
-    def _head(
-        self, summary: Summary, history: Sequence[Message], split: int, budget: int | None = None
-    ) -> tuple[list[Message], list[Message]]:
-        """Return what stands before the recent turns from now on, and the messages that leave."""
-        tokens = self.trimmer.tokens
-        room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8) if budget is None else budget
-        covered = [message for message in history[:split] if not is_synthesized(message)]
-        own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
-        room -= tokens(history[split:])
-        facts = max(0, min(self.facts_tokens, max(room, own) - self.summary_tokens))
-        laid_out = self._shown(summary, facts)
-        room -= tokens(laid_out.messages)
-        bands: Sequence[Band] = ()
-        if summary.model == RULES and budget is None:
-            bands = (Band.HIGH, Band.MIDDLE, Band.LOW)
-        elif self.keep_important and budget is None:
-            bands = (Band.HIGH,)
-        kept = staying(
-            covered,
-            min(
-                room, self.trimmer.max_tokens // 2 - tokens(laid_out.messages)
-            ),  # there must be room to grow before the next one
-            bands=bands,
-            band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
-            tokens_of=tokens,
-        )
-        ids = frozenset(message.get("tracking_id") for message in kept)
-        if kept:
-            laid_out = self._shown(replace(summary, kept=tuple(message.get("tracking_id") or "" for message in kept)), facts)
-        return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
-
-    def _shown(self, summary: Summary, facts_tokens: int) -> Shown:
-        return shown(
-            summary,
-            summary_tokens=self.summary_tokens,
-            facts_tokens=facts_tokens,
-            count=self._text_tokens,
-            types=self._types,
-        )
-
-    def _counted(self, text: str) -> int:
-        message: Message = {"role": "user", "content": [{"text": text}]}
-        return int(self.trimmer.counter.count(message))
-
-    def _fold_at_once(self, agent: Agent, budget: int) -> None:
-        """Turn everything before the recent turns into facts, now and without a model."""
+    def _fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+        """Turn what is before the recent turns into facts, now and without a model; if wanted, only what no summary covers."""
         try:
             history = agent.messages[:]
             fold = fold_of(history, self.keep_recent_turns)
-            if not fold.fresh and not fold.shown:
+            if not fold.fresh and (only_fresh or not fold.shown):
                 return
             self._pending = None
             summary = self._writer(None).from_rules(fold.summary, fold.fresh)
-            head, gone = self._head(summary, history, fold.before_recent, budget)
-            if self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
+            head, gone = self._head.of(summary, history, fold.before_recent, room=budget, is_tight=True)
+            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
                 agent.messages[: fold.before_recent] = head
                 self.trimmer.evicted(gone)
         except CorruptRecordError:
             logger.warning("the record of the summary cannot be read | it is left as it is")
+        except Exception:
+            logger.warning("the facts could not be written | leaving the history as it is", exc_info=True)

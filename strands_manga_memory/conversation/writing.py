@@ -14,10 +14,12 @@ from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.tokens import TokenCounter
 from strands_manga_memory.conversation.transcript import chunks, cut_to, quoted, transcript
 from strands_manga_memory.conversation.turns import is_turn_start
-from strands_manga_memory.conversation.verification import Text, Verdict, verify
 from strands_manga_memory.language.entities import SHOP, EntityTypes
-from strands_manga_memory.language.slots import RANK, RuleSlotExtractor, Slot, SlotExtractor, SlotKind, merged
+from strands_manga_memory.language.merging import merged
+from strands_manga_memory.language.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.slots import RANK, Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.summarizer import Prompt, Summarizer
+from strands_manga_memory.language.verification import Text, Verdict, verify
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class SummaryWriter:
         raw = self._raw(messages)
         if summarizer is None:
             return self.from_rules(earlier, raw)
-        slots = merged([*earlier.slots, *self._extracted(raw)], types=self._types)
+        slots = merged(self._extracted(raw), earlier=earlier.slots, types=self._types)
         parts = chunks(raw, most_tokens=self._source_tokens, count=self._count)
         segments = list(earlier.segments)
         works: list[Work] = []
@@ -130,7 +132,7 @@ class SummaryWriter:
         return replace(
             earlier,
             segments=(*earlier.segments, Segment("", _id(messages[0]), _id(messages[-1]))),
-            slots=tuple(merged([*earlier.slots, *self._extracted(messages)], types=self._types)),
+            slots=tuple(merged(self._extracted(messages), earlier=earlier.slots, types=self._types)),
             turns=earlier.turns + sum(is_turn_start(message) for message in messages),
             version=earlier.version + 1,
             attempts=0,

@@ -11,7 +11,8 @@ from strands_manga_memory.language.session_summary import (
     SessionSummarizer,
     SessionSummary,
 )
-from strands_manga_memory.language.slots import RuleSlotExtractor, Slot, SlotExtractor, SlotKind
+from strands_manga_memory.language.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
 
 __all__ = [

@@ -6,7 +6,7 @@ This is the one home of entity types: summaries verify them, the state layers ke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,7 +29,7 @@ class EntityType:
         canonical: Checks a candidate and returns its canonical form.
         is_exact: Whether a value identifies one thing (a number of an order), so that an unknown one in a summary is invented.
         has_digits: Whether every value has a digit, of any kind: then a text without any is not searched.
-        cues: At least one of these is in every text with such an entity; they only save time.
+        cues: At least one of these, in lower case, is in every text with such an entity; they only save time.
         is_single: Whether a conversation has one current value, so that a newer one replaces the one before.
     """
 
@@ -38,7 +38,7 @@ class EntityType:
     canonical: Canonical
     is_exact: bool = False
     has_digits: bool = False
-    cues: str = ""
+    cues: Sequence[str] = ()
     is_single: bool = False
 
 
@@ -96,8 +96,9 @@ class EntityTypes:
         taken: list[tuple[int, int]] = []
         found = []
         has_digits = _DIGIT.search(plain) is not None
+        lower = plain.lower()
         for type_ in self:
-            if (type_.has_digits and not has_digits) or (type_.cues and not any(cue in plain for cue in type_.cues)):
+            if (type_.has_digits and not has_digits) or (type_.cues and not any(cue in lower for cue in type_.cues)):
                 continue
             for match in type_.pattern.finditer(plain):
                 start, end = match.span("value") if "value" in type_.pattern.groupindex else match.span()
@@ -382,6 +383,7 @@ QUANTITY = EntityType(
         re.IGNORECASE,
     ),
     _quantity,
+    cues=tuple(_COUNTERS),
 )
 TITLE = EntityType(
     "title",
@@ -390,7 +392,10 @@ TITLE = EntityType(
     cues='「『《"“',
 )
 LANGUAGE = EntityType(
-    "language", re.compile(rf"(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE), _language
+    "language",
+    re.compile(rf"(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
+    _language,
+    cues=tuple(_LANGUAGES),
 )
 REFERENCE = EntityType(
     "reference",
@@ -410,6 +415,7 @@ WEEKDAY = EntityType(
         re.IGNORECASE,
     ),
     lambda match: normalized(match["value"] or match["day"]),
+    cues=("day", "tomorrow", "曜"),
 )
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])

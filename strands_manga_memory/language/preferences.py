@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
-from strands_manga_memory.language.tokens import sentences, shortened
+from strands_manga_memory.language.condense import sentences
+from strands_manga_memory.language.tokens import shortened
 
 _END = r"(?=[.,;!?。、！？]|\s+(?:and|but|so|because|please|thanks)\b|$)"
 _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(

@@ -18,10 +18,12 @@ from strands.models import Model
 
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.condense import sentences
 from strands_manga_memory.language.lexical import overlap
 from strands_manga_memory.language.preferences import stated_preferences
 from strands_manga_memory.language.terms import content_words
-from strands_manga_memory.language.tokens import cut_to_tokens, sentences, shortened
+from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
+from strands_manga_memory.language.verification import Text, verify
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +33,8 @@ MOST_TOPICS = 5
 _MOST_OPEN = 5
 _LEAST_OVERLAP = 0.15
 _ANSWERED_OVERLAP = 0.4
-_REFUSAL = re.compile(
-    r"\A\W*(?:i(?:'m| am) sorry|sorry|i (?:cannot|can't|am unable|won't)|as an ai|unfortunately,? i|申し訳|すみません)",
-    re.IGNORECASE,
-)
+_SHORT_SOURCE = 40
+"""A summary may be longer than a source of less than so many tokens."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NAMES = re.compile(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
 _KATAKANA = re.compile(r"[ァ-ヴー]{3,}")
@@ -118,7 +118,7 @@ class RuleSessionSummarizer:
             parts.append(f"then: {shortened(asked[-1], 90)}")
         answers = [text for role, text in lines if role == "assistant" and text.strip()]
         if answers:
-            parts.append(f"last answer: {shortened(sentences(answers[-1])[0], 90)}")
+            parts.append(f"last answer: {shortened(next(sentences(answers[-1]), answers[-1]), 90)}")
         text = cut_to_tokens("; ".join(parts) or "A short exchange without a request.", max_tokens)
         return SessionSummary(
             text=text,
@@ -199,18 +199,23 @@ class ModelSessionSummarizer:
 
 
 def checked(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Return a summary cut to ``max_tokens``.
+    """Return a summary cut to ``max_tokens``, after the checks that hold for every summary; see ``verify``.
 
     Raises:
-        SessionSummaryError: It is empty, a refusal, longer than its source, or shares no words with it.
+        SessionSummaryError: It is empty, a refusal, an instruction, longer than its source, names an entity that its source
+            does not hold, or shares no words with it.
     """
     text = " ".join(summary.text.split())
-    if not text:
-        raise SessionSummaryError("the summary is empty")
-    if _REFUSAL.match(text):
-        raise SessionSummaryError("the summary is a refusal")
-    if len(text) > max(len(source), 80):
-        raise SessionSummaryError("the summary is longer than what it summarizes")
+    verdict = verify(
+        text,
+        source=Text(source),
+        source_tokens=max(estimated_tokens(source), _SHORT_SOURCE) + 1,
+        required=(),
+        most_tokens=estimated_tokens(text),
+        count=estimated_tokens,
+    )
+    if not verdict.is_usable:
+        raise SessionSummaryError(f"the summary cannot be used: {'; '.join(verdict.problems)}")
     # A summary in another script than its source shares only names with it, so nothing can be said about that.
     if text.isascii() == source.isascii() and overlap(text, source) < _LEAST_OVERLAP:
         raise SessionSummaryError("the summary is about something else")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from strands_manga_memory.language.session_summary import Line
 
@@ -51,8 +49,3 @@ class Transcript:
     def lines(self) -> list[Line]:
         """Roles and texts."""
         return [(utterance.role, utterance.text) for utterance in self.utterances]
-
-
-def said_text(message: Mapping[str, Any]) -> str:
-    """Return the text of a message: that of its text blocks. Tool calls, tool results, reasoning and media say nothing."""
-    return "\n".join(block["text"].strip() for block in message.get("content") or () if block.get("text", "").strip())

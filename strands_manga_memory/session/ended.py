@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from strands_manga_memory.language.transcript import Transcript, Utterance, said_text
+from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.transcript import Transcript, Utterance
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.hot_tier import HotTier
 from strands_manga_memory.session.records import Place, Segment, Stored, segment_number
@@ -86,7 +87,7 @@ def _transcript(ids: Mapping[str, Any], log: Iterable[Logged], stored: Stored | 
         first_at = slot.at if first_at is None else first_at
         covered, revisions, latest, turns = max(covered, slot.seq), revisions + slot.revision, slot.at, max(turns, slot.turn)
         message = slot.message
-        text = said_text(message)
+        text = message_text(message).strip()
         if text:
             utterances.append(Utterance(message["role"], text, slot.turn, slot.at))
     if first_at is None:

@@ -36,12 +36,13 @@ FACTS = (
     Fact(5, "配達先は神戸市灘区の実家です。", "灘区"),
     Fact(7, "My budget for this month is 12,000 yen.", "12,000", replaced=96),
     Fact(9, "I am allergic to latex gloves, so the courier must not wear them.", "latex"),
-    Fact(11, "My order ORD-55120 has not arrived.", "ORD-55120"),
+    Fact(11, "My order ORD-55120 has not arrived.", "ORD-55120", replaced=25),
     Fact(13, "Please never send me anything with spoilers beyond volume 17.", "volume 17"),
-    Fact(16, "We are moving house on March 3rd.", "March 3rd"),
+    Fact(16, "We are moving house on March 3rd.", "March 3rd", replaced=61),
     Fact(18, "私は猫アレルギーなので、猫の出る作品は避けたいです。", "猫アレルギー"),
     Fact(21, "The parcel should go to locker 88 at the station.", "locker 88"),
     Fact(24, "My nephew is called Tadao and he is nine.", "Tadao"),
+    Fact(25, "Sorry, I meant order ORD-55210.", "ORD-55210"),
     Fact(27, "I already own volumes 1 to 6 of the lighthouse series.", "lighthouse"),
     Fact(33, "You can write to me at momo.iida@example.jp.", "momo.iida@example.jp"),
     Fact(38, "第21巻だけ初版でほしいです。", "21巻"),
@@ -49,6 +50,7 @@ FACTS = (
     Fact(47, "We meet the book club every other Thursday at 18:40.", "18:40"),
     Fact(52, "The gift for Anselm must be wrapped in green paper.", "Anselm"),
     Fact(58, "I want the edition with ISBN 978-4-08-882310-9.", "ISBN 978-4-08-882310"),
+    Fact(61, "No, we are moving house on March 19th instead.", "March 19th"),
     Fact(63, "Let's go with the slipcase of the Orchard Trilogy.", "Orchard Trilogy"),
     Fact(67, "届くのは土曜日の午前中がいいです。", "土曜日の午前"),
     Fact(71, "My train pass covers only Hankyu lines.", "Hankyu"),
@@ -61,8 +63,9 @@ FACTS = (
     Fact(114, "I would like to pay with the card ending in 0917.", "0917"),
     Fact(121, "My favourite letterer is Ubukata.", "Ubukata"),
     Fact(129, "Only the hardback is acceptable for the atlas.", "atlas"),
-    Fact(136, "We need 7 copies of the reading guide for class.", "7 copies"),
+    Fact(136, "We need 7 copies of the reading guide for class.", "7 copies", replaced=146),
     Fact(143, "絶版の『霧の郵便局』を探しています。", "霧の郵便局"),
+    Fact(146, "Actually, make it 9 copies of the reading guide.", "9 copies"),
     Fact(150, "Do not ring, the baby Noemi sleeps in the afternoon.", "Noemi"),
     Fact(158, "The replacement belongs to case RT5590Q.", "RT5590Q"),
     Fact(167, "My desk at work is on floor 23.", "floor 23"),
@@ -101,7 +104,18 @@ def current(turn: int) -> list[Fact]:
 
 def is_in(value: str, view: str) -> bool:
     """Whether a view of the conversation holds a value, in any width, case, kana or form of number or date."""
-    return any(normalized(form) in normalized(view) for form in (value, _OTHER_FORMS.get(value, value)))
+    return _last(value, view) >= 0
+
+
+def told_as_current(view: str) -> list[Fact]:
+    """Return the facts of the whole conversation that were replaced, and are the last that the view says about it."""
+    new = {fact.turn: fact for fact in FACTS}
+    replaced = [(fact, new[fact.replaced]) for fact in FACTS if fact.replaced]
+    return [old for old, new in replaced if _last(old.value, view) > _last(new.value, view)]
+
+
+def _last(value: str, view: str) -> int:
+    return max(normalized(view).rfind(normalized(form)) for form in (value, _OTHER_FORMS.get(value, value)))
 
 
 _OTHER_FORMS = {"May 28": "28th of May", "11月22日": "11-22"}

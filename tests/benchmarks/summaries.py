@@ -3,31 +3,28 @@
 Facts are planted in a conversation of 200 turns and looked for in what the model is sent. Summarizers are scripted: one drops
 each fact with probability .5, one invents, one refuses, one copies.
 Strands' own ``SummarizingConversationManager`` runs beside ours
-with the same ones. ``MANGA_MEMORY_LOCAL_MODEL=1`` adds a small local model (it takes minutes), and
-``MANGA_MEMORY_STREAMS=<folder>`` recorded task dialogues with gold slot values, one ``<name>.jsonl.gz`` each.
+with the same ones. ``MANGA_MEMORY_LOCAL_MODEL=1`` adds a small local model (it takes minutes), and ``--kit FOLDER`` the kit's
+recorded task dialogues with gold slot values; see ``recorded``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
+import gc
 import itertools
-import json
+import logging
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strands import Agent
-from strands.agent.conversation_manager import SummarizingConversationManager
-from strands.hooks import BeforeModelCallEvent
+from strands.agent.conversation_manager import NullConversationManager, SummarizingConversationManager
 from strands.tools import PythonAgentTool
 
 from strands_manga_memory.conversation import (
-    ImportanceWeightedConversationManager,
     MicroCompaction,
     Reactive,
     Snip,
@@ -38,14 +35,15 @@ from strands_manga_memory.conversation import (
     default_counter,
 )
 from strands_manga_memory.conversation.summary import record_of
-from strands_manga_memory.language import RuleSlotExtractor, normalized
-from strands_manga_memory.language.slots import SlotKind, merged
+from strands_manga_memory.language import RuleSlotExtractor
+from strands_manga_memory.language.merging import merged
 from strands_manga_memory.testing import ScriptedModel
-from tests.benchmarks import planted, progress, seconds_queued, text
+from tests.benchmarks import planted, progress, recorded, seconds_queued, text
 
 _CHECKED = (30, 80, 200)
-_STREAMS = os.environ.get("MANGA_MEMORY_STREAMS", "")
-_SETS = ("sgd", "multiwoz", "tau5") if _STREAMS else ()
+KIT: Path | None = None
+"""The folder of the kit; set by the command line."""
+
 _LOCAL = bool(os.environ.get("MANGA_MEMORY_LOCAL_MODEL"))
 _NAMES = [*planted.SUMMARIZERS, *(["local_model"] if _LOCAL else [])]
 
@@ -54,9 +52,13 @@ BUDGETS: dict[str, str | float] = {
     **{f"{name}_largest_summary_tokens": "<= 500" for name in _NAMES},
     **{f"{name}_context_at_50_tokens": "<= 5000" for name in _NAMES},
     **{f"{name}_invented_values": "== 0" for name in _NAMES},
+    **{f"{name}_superseded_told_as_current": "== 0" for name in _NAMES},
     "longest_stall_with_a_1_s_summarizer_ms": "< 10",
     "rules_at_200_turns_ms": "< 10",
-    **{f"{name}_{what}": ">= 0.98" for name in _SETS for what in ("values_findable", "superseded_not_current")},
+}
+_KIT_BUDGETS = {
+    **{f"{name}_values_findable": ">= 0.98" for name in recorded.SETS},
+    **{f"{name}_superseded_not_current": ">= 0.98" for name in ("sgd", "multiwoz")},  # in tau5 nothing is taken back
 }
 
 Reply = Callable[[Any], str]
@@ -86,9 +88,10 @@ def _spent(model: ScriptedModel) -> int:
     return sum(_count(request.messages) for request in model.requests) + _count(prompts)
 
 
-def _held(manager: Any, aux: Any, name: str, turns: int = planted.TURNS) -> tuple[dict[str, float], Agent, int]:
+def _held(manager: Any, aux: Any, name: str, *, answer: Any = planted.answer) -> tuple[dict[str, float], Agent, int]:
     """Hold the conversation; return what was found at the turns that are checked."""
-    chat = ScriptedModel(planted.answer, usage=_count)
+    turns = planted.TURNS
+    chat = ScriptedModel(answer, usage=_count)
     chat.update_config(context_window_limit=11_428)  # 70 % of it, where Strands' own manager begins, are 8,000
     agent = Agent(model=chat, aux_model=aux, conversation_manager=manager, callback_handler=None)
     rows: dict[str, float] = {}
@@ -116,6 +119,7 @@ def _held(manager: Any, aux: Any, name: str, turns: int = planted.TURNS) -> tupl
             old
         )
         rows["largest_summary_tokens"] = largest
+    rows["superseded_told_as_current"] = len(planted.told_as_current(_view(agent.messages)))
     rows["invented_values"] = sum(planted.is_in(value, _view(agent.messages)) for value in planted.INVENTED)
     return rows, agent, said
 
@@ -132,28 +136,52 @@ def _planted() -> dict[str, float]:
             rows |= {f"{label}_{row}": value for row, value in found.items()}
             rows[f"{label}_summarizing_tokens_per_1000"] = 1000 * _spent(aux) / said
     if _LOCAL:
-        found, _, _ = _held(
-            VerifiedSummarizingConversationManager(model=_local_model(), source_tokens=3_000), None, "local model"
-        )
-        rows |= {f"local_model_{row}": value for row, value in found.items()}
+        rows |= {f"local_model_{row}": value for row, value in _with_local_model().items()}
     return rows
 
 
-def _local_model() -> Any:
+def _with_local_model() -> dict[str, float]:
+    """Let a model of 135 million parameters summarize, on one core: it reads 75 tokens a second, so it is told little."""
     import sys
 
     sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
     from mangaassist.model import open_model
 
-    return open_model("local")
+    model: Any = open_model("local")
+    model.update_config(params={**model.get_config()["params"], "max_tokens": _LOCAL_ANSWER_TOKENS})
+    manager = VerifiedSummarizingConversationManager(model=model, source_tokens=1_200)
+    answer = "Yes, we have it. It is a quiet story with fine drawings."
+    rows, _, said = _held(manager, None, f"a small local model, {planted.TURNS} turns", answer=lambda _: answer)
+    stats = manager.stats()
+    return {
+        **rows,
+        "summarizing_tokens_per_1000": 1000 * stats.tokens_spent / said,
+        "summaries": stats.swapped,
+        "summaries_without_usable_prose": stats.failed,
+        "asked": stats.attempts,
+    }
+
+
+_LOCAL_ANSWER_TOKENS = 64
+"""What has more tokens than a summary may have is refused, and a small model does not stop by itself."""
 
 
 # --- Speed ------------------------------------------------------------------------------------------------------------------
 
 
-def _stall_ms() -> float:
-    """Return how long an event loop stands still at most while a summarizer takes a second beside it."""
+def _stalls_ms() -> dict[str, float]:
+    """Return how long an event loop stands still at most while a summarizer takes a second beside it, and without summaries."""
     manager = VerifiedSummarizingConversationManager(trigger_tokens=3_000, trigger_turns=8)
+    rows = {
+        "longest_stall_with_a_1_s_summarizer_ms": _stall_ms(manager),
+        "longest_stall_without_summaries_ms": _stall_ms(NullConversationManager()),
+    }
+    if not manager.stats().swapped:
+        raise RuntimeError("no summary was swapped in while the loop was watched")
+    return rows
+
+
+def _stall_ms(manager: Any) -> float:
     aux = ScriptedModel(planted.Dropping(0.5), delay=1.0)
     agent = Agent(
         model=ScriptedModel(planted.answer, delay=0.2), aux_model=aux, conversation_manager=manager, callback_handler=None
@@ -172,19 +200,21 @@ def _stall_ms() -> float:
                 longest = max(longest, time.perf_counter() - start - 0.001 - (seconds_queued() - queued))
 
         watcher = asyncio.create_task(watch())
-        for turn in progress(range(8, 40), "turns beside a summarizer of 1 s"):
+        for turn in progress(range(8, 40), f"turns with {type(manager).__name__}"):
             await agent.invoke_async(planted.prompt(turn))
         watcher.cancel()
         return 1000 * longest
 
-    longest = asyncio.run(watched())
-    if not manager.stats().swapped:
-        raise RuntimeError("no summary was swapped in while the loop was watched")
-    return longest
+    gc.collect()
+    gc.freeze()  # a full collection takes 15 ms and more of what was there before, whoever happens to trigger it
+    try:
+        return asyncio.run(watched())
+    finally:
+        gc.unfreeze()
 
 
 def _rules_ms() -> float:
-    """Return the CPU time of all that rules do at turn 200 for one more summary: find, merge and lay out the slots."""
+    """Return the CPU time of what rules do at turn 200 for one more summary: find, merge and lay out slots of 20 turns."""
     manager = VerifiedSummarizingConversationManager(model=lambda _: "They talked about books.")
     _, agent, _ = _held(manager, None, "for the time of the rules")
     summary = manager.summary(agent)
@@ -197,129 +227,12 @@ def _rules_ms() -> float:
             {"role": "assistant", "content": [{"text": planted.answer(None)}], "tracking_id": f"a{turn}"},
         ]
     best = 1e9
-    for _ in range(5):
+    for _ in range(20):
         start = time.thread_time()
-        merged([*summary.slots, *RuleSlotExtractor().extract(fresh)])
-        manager._head(summary, agent.messages, 0)
+        merged(RuleSlotExtractor().extract(fresh), earlier=summary.slots)
+        manager._head.of(summary, agent.messages, 0, room=4_096)
         best = min(best, time.thread_time() - start)
     return 1000 * best
-
-
-# --- Recorded dialogues -----------------------------------------------------------------------------------------------------
-
-_NO_VALUES = frozenset({"true", "false", "yes", "no", "dontcare", "none"})
-"""Labels of annotators, not words of users."""
-
-
-def _streams(name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(Path(_STREAMS) / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for line in lines:
-            stream = json.loads(line)
-            for at, message in enumerate(stream["messages"]):
-                message["tracking_id"] = f"m{at}"
-            yield stream
-
-
-def _streamed(manager: Any, stream: dict[str, Any]) -> tuple[Agent, int]:
-    """Put a recording through a manager, message by message; return the agent and the largest request."""
-    agent = Agent(model=ScriptedModel(), conversation_manager=manager, callback_handler=None)
-    largest = 0
-    for message in stream["messages"]:
-        agent.messages.append(message)
-        if message["role"] == "user":
-            event = BeforeModelCallEvent(agent=agent, invocation_state={}, projected_input_tokens=0)
-            asyncio.run(agent.hooks.invoke_callbacks_async(event))
-            largest = max(largest, _count(agent.messages))
-        elif not any("toolUse" in block for block in message["content"]):
-            manager.apply_management(agent)
-            if isinstance(manager, VerifiedSummarizingConversationManager):
-                manager.finish(agent)
-    return agent, largest
-
-
-def _copied(stream: dict[str, Any]) -> dict[str, Any]:
-    return {**stream, "messages": [dict(message) for message in stream["messages"]]}
-
-
-def _everything(messages: Sequence[Any]) -> str:
-    return json.dumps([message["content"] for message in messages], ensure_ascii=False).lower()
-
-
-def _superseded(stream: dict[str, Any]) -> Iterator[tuple[int, str]]:
-    """Yield what a user took back: a value, of the same form as the one said in a correction of the same dialogue after it."""
-    corrections = {at for query in stream["queries"] if query["kind"] == "correction" for at in query["gold"]}
-    informed: dict[Any, list[tuple[int, str]]] = {}
-    for query in stream["queries"]:
-        if query.get("value"):
-            informed.setdefault(tuple(query["scope"]), []).append((query["gold"][0], query["value"]))
-    for said in informed.values():
-        for (first, old), (second, new) in itertools.combinations(said, 2):
-            same_form = _form(old) == _form(new) and normalized(old) != normalized(new)
-            told_again = any(at >= second and normalized(value) == normalized(old) for at, value in said)
-            between = any(first < at < second and _form(value) == _form(old) for at, value in said)
-            if same_form and first < second and second in corrections and not told_again and not between:
-                yield first, old
-
-
-def _end(stream: dict[str, Any], at: int) -> int:
-    """Return where the dialogue ends that a message belongs to."""
-    return next(query["scope"][1] for query in stream["queries"] if query["scope"][0] <= at < query["scope"][1])
-
-
-def _form(value: str) -> str:
-    """Numbers, times and dates can take each other's place; a word may be an answer to any question."""
-    plain = normalized(value)
-    if re.fullmatch(r"\d{1,2}", plain):
-        return "number"
-    if re.search(r"\d{1,2}:\d{2}|\d ?[ap]m|morning|evening|afternoon", plain):
-        return "time"
-    return "date" if re.search(r"day|march|\d(?:st|nd|rd|th)", plain) else plain
-
-
-def _recorded(name: str) -> dict[str, float]:
-    found: dict[str, list[int]] = {
-        "values_findable": [],
-        "values_findable_by_importance": [],
-        "values_findable_with_defaults": [],
-        "superseded_gone": [],
-        "superseded_not_current": [],
-    }
-    largest = 0
-    for stream in progress(list(_streams(name)), f"recorded dialogues, {name}"):
-        said = [
-            query["value"].lower() for query in stream["queries"] if (query.get("value") or "yes").lower() not in _NO_VALUES
-        ]
-        old = set(_superseded(stream))
-        gone = {value.lower() for _, value in old}
-        wanted = [value for value in said if value not in gone]
-        ours = VerifiedSummarizingConversationManager(
-            4_096, hard_tokens=4_096, model=lambda _: "The user asked for several services."
-        )
-        agent, most = _streamed(ours, _copied(stream))
-        largest = max(largest, most)
-        view = _everything(agent.messages)
-        found["values_findable"] += [value in view for value in wanted]
-        summary = ours.summary(agent)
-        slots = summary.slots if summary else ()
-        for at, value in old:
-            own = [normalized(slot.text) for slot in slots if slot.source == f"m{at}"]
-            is_gone = not any(re.search(rf"\b{re.escape(normalized(value))}\b", text) for text in own)
-            dialogue = {f"m{number}" for number in range(at + 1, _end(stream, at))}
-            is_corrected = any(slot.source in dialogue and slot.kind is SlotKind.CORRECTION for slot in slots)
-            found["superseded_gone"].append(is_gone)
-            found["superseded_not_current"].append(is_gone or is_corrected)
-        agent, _ = _streamed(
-            VerifiedSummarizingConversationManager(model=lambda _: "The user asked for services."), _copied(stream)
-        )
-        found["values_findable_with_defaults"] += [value in _everything(agent.messages) for value in wanted]
-        agent, _ = _streamed(ImportanceWeightedConversationManager(4_096), stream)
-        found["values_findable_by_importance"] += [value in _everything(agent.messages) for value in wanted]
-    rows = {f"{name}_{row}": sum(hits) / len(hits) if hits else 1.0 for row, hits in found.items()}
-    return {
-        **rows,
-        f"{name}_superseded_values": len(found["superseded_not_current"]),
-        f"{name}_largest_request_tokens": largest,
-    }
 
 
 # --- Tiered compaction ------------------------------------------------------------------------------------------------------
@@ -364,9 +277,11 @@ def _stages() -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Hold the conversations."""
+    logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)  # warnings that a history is long are no news here
     rows = _planted()
-    rows["longest_stall_with_a_1_s_summarizer_ms"] = _stall_ms()
+    rows |= _stalls_ms()
     rows["rules_at_200_turns_ms"] = _rules_ms()
-    for name in _SETS:
-        rows |= _recorded(name)
+    if KIT is not None:
+        BUDGETS.update(_KIT_BUDGETS)
+        rows |= recorded.run(KIT / "data" / "dev")
     return rows | _stages()

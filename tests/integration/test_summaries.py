@@ -179,6 +179,23 @@ async def test_only_over_the_hard_limit_a_model_call_waits() -> None:
     assert agent.conversation_manager.stats().swapped == 1
 
 
+async def test_a_summary_that_takes_too_long_gives_way_to_facts() -> None:
+    held = Held()
+    agent = made(held, trigger_tokens=600, trigger_turns=100, hard_tokens=900, wait_seconds=0.01, model=quiet("word " * 60))
+    number = 0
+    while tokens(agent.messages) + 130 < 900:
+        await agent.invoke_async(f"Series number {number} is for my friend Name{number}x. " + "Say more. " * 15)
+        number += 1
+    await agent.invoke_async("say " * 300)
+    assert agent.conversation_manager.stats().waits >= 1
+    assert [at for at in range(number) if f"Name{at}x" not in view(agent)] == []
+    assert PROSE not in view(agent)
+    held.go.set()
+    assert agent.conversation_manager.finish(agent)
+    assert [at for at in range(number) if f"Name{at}x" not in view(agent)] == []
+    assert problems(agent.messages) == []
+
+
 def test_a_warning_comes_at_three_quarters(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[int, int]] = []
     agent = made(trigger_tokens=1_000, trigger_turns=1_000, on_warning=lambda tokens, trigger: seen.append((tokens, trigger)))
@@ -282,8 +299,7 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
 
 def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure() -> None:
     agent = made()
-    agent.conversation_manager._counted = None
-    agent.conversation_manager._text_tokens = lambda _: 1 // 0
+    agent.conversation_manager._head.prepare = lambda _: 1 // 0
     talk(agent, 6)
     assert len(agent.messages) == 12
     assert agent.conversation_manager.stats().failed == 1
@@ -424,12 +440,16 @@ class CrashError(BaseException):
 
 
 @pytest.mark.parametrize("point", ["before the swap", "after the swap", "at a message", "after the invocation"])
-@pytest.mark.parametrize("kind", ["file", "snapshot"])
+@pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
 def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, point: str, tmp_path: Path) -> None:
     def session() -> Any:
         if kind == "file":
             return FileSessionManager("s", storage_dir=str(tmp_path))
-        return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
+        if kind == "snapshot":
+            return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
+        table = SQLiteTable(tmp_path / "t.sqlite3")
+        table.create_if_missing()
+        return TieredSessionManager("s", durable=table, save_on="message")
 
     agent = made(agent={"session_manager": session()})
     manager = agent.conversation_manager
@@ -520,6 +540,42 @@ def test_corrected_values_are_not_told_as_current() -> None:
     assert "ORD-55120" not in shown
     assert "4 copies" in shown
     assert "3 copies" not in shown
+
+
+def test_a_corrected_turn_does_not_stay_behind_the_facts_that_correct_it() -> None:
+    agent = made(lambda _: "I'm sorry, I can't do that.")  # without prose all bands may stay
+    agent("My order is ORD-55120, it is a gift for Keiko.")
+    agent("I prefer hardcover editions.")
+    agent("No, I meant order ORD-55210.")
+    talk(agent, 6)
+    assert "I prefer hardcover editions." in view(agent)
+    assert "My order is ORD-55120" not in view(agent)
+    assert "Keiko" in view(agent)
+
+
+def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_them_out() -> None:
+    asked: list[Prompt] = []
+    script: list[Any] = []
+    model = ScriptedModel(lambda _: script.pop(0) if script else "It is on the shelf.", usage=lambda _: 0)
+    agent = made(
+        lambda prompt: asked.append(prompt) or PROSE,
+        trigger_tokens=1_200,
+        trigger_turns=50,
+        keep_recent_turns=2,
+        hard_tokens=1_800,
+        trimmer=ImportanceWeightedConversationManager(1_000),
+        model=model,
+        agent={"tools": [lookup]},
+    )
+    talk(agent, 2)
+    for number, size in enumerate((10, 4_000)):
+        script += [[{"toolUse": {"toolUseId": f"t{number}", "name": "lookup", "input": {"size": size}}}], "It is."]
+        agent("Is it there?")
+    assert "Name0x" in view(agent)
+    assert "Name1x" in view(agent)
+    assert asked == []
+    assert max(tokens(request.messages) for request in model.requests) <= 1_800
+    assert problems(agent.messages) == []
 
 
 def test_what_the_user_says_can_never_close_the_quotation() -> None:

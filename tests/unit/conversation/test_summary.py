@@ -31,7 +31,9 @@ def laid_out(record: Summary, summary_tokens: int = 200, facts_tokens: int = 200
 
 
 def test_a_record_comes_back_as_it_was() -> None:
-    record = summary(said(1), Slot(SlotKind.PROMISE, "約束", "id2", "key", 1.5))
+    record = summary(
+        said(1), Slot(SlotKind.PROMISE, "約束", "id2", "key", 1.5), Slot(SlotKind.CORRECTION, "5", "c", corrects=("id1",))
+    )
     assert Summary.from_state(json.loads(json.dumps(record.to_state()))) == record
     assert record.covered == ("a", "b")
     assert Summary().covered == ("", "")
@@ -63,6 +65,12 @@ def test_what_the_prose_says_is_not_written_again() -> None:
     assert view.messages[0]["content"][0]["text"].count("fact number 1 ") == 1
 
 
+def test_a_correction_stands_behind_what_it_corrects_also_if_the_prose_says_it() -> None:
+    old, new = Slot(SlotKind.STATEMENT, "3 copies of the guide", "a"), Slot(SlotKind.CORRECTION, "make it 4 copies", "b")
+    text = laid_out(summary(old, new, text="They made it 4 copies.")).messages[0]["content"][0]["text"]
+    assert 0 < text.index("3 copies") < text.rindex("4 copies")
+
+
 @pytest.mark.parametrize("summary_tokens", [60, 120, 500])
 def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(summary_tokens: int) -> None:
     record = summary(*map(said, range(60)))
@@ -90,7 +98,7 @@ def test_findings_go_first_and_corrections_last() -> None:
 def test_text_is_escaped() -> None:
     view = laid_out(summary(Slot(SlotKind.STATEMENT, "</conversation_summary> & <b>", "x")))
     text = view.messages[0]["content"][0]["text"]
-    assert "&lt;/conversation_summary&gt; &amp; &lt;b&gt;" in text
+    assert "&lt;/conversation_summary&gt; & &lt;b&gt;" in text
 
 
 def test_a_history_is_taken_apart() -> None:

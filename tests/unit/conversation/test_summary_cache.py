@@ -42,9 +42,12 @@ def test_the_store_holds_neither_content_nor_draft_nor_key() -> None:
     assert "DRAFT" not in held
     assert "CANARY" not in held
     (name,) = store._values
-    moved = SummaryCache(store)
-    store.put_value("summary/other", store.get_value(name) or b"", ttl=60)
-    assert moved.get(*KEY) == "DRAFT " * 100
+    assert SummaryCache(store).get(*KEY) == "DRAFT " * 100
+    other = (*KEY[:2], "what another conversation says")
+    cache.put(*other, text="another draft")
+    (moved,) = store._values.keys() - {name}
+    store.put_value(moved, store.get_value(name) or b"", ttl=60)
+    assert SummaryCache(store).get(*other) is None
 
 
 def test_a_store_that_fails_or_was_damaged_is_a_cache_with_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from strands_manga_memory.language import RuleSlotExtractor, SlotKind
 from strands_manga_memory.language.condense import condensed, sentences, weight
-from strands_manga_memory.language.slots import merged
+from strands_manga_memory.language.merging import merged
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 
@@ -93,6 +93,11 @@ def test_what_is_said_again_is_there_once() -> None:
         ("I would like to leave some time after 15:45, please.", "to leave time after 15:45"),
         ("Do you have The Lord of the Rings?", "The Lord of the Rings"),
         ("Can you help me with that?", ""),
+        ("I need the car from Portland, OR for the pick up.", "the car from Portland, OR for the pick"),
+        ("Tell me about All Saints Church.", "All Saints Church"),
+        ("I look for the alpha - milton guest house .", "for the alpha - milton guest house"),
+        ("I want to pick it up at ten am.", "to pick at ten am"),
+        ("WHAT CAN I DO ABOUT ORDER 77?", "ORDER 77"),
         ("すみません、配送先を変更してください。", "配送先を変更"),
     ],
 )

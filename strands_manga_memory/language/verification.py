@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.normalize import normalized, words
 from strands_manga_memory.language.slots import Slot
+from strands_manga_memory.language.unhurried import unhurried
 
 _REFUSAL = re.compile(
     r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|as an ai\b|i apologi[sz]e"
@@ -46,11 +47,11 @@ class Text:
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
         pieces = list(_pieces(text))
-        self.form = "\n".join(map(normalized, pieces))
+        self.form = "\n".join(map(normalized, unhurried(pieces)))
         self.types = types
-        self.entities = [entity for piece in pieces for entity in types.find(piece)]
+        self.entities = [entity for piece in unhurried(pieces) for entity in types.find(piece)]
         self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
-        self._words = {word for piece in pieces for word in words(piece)}
+        self._words = {word for piece in unhurried(pieces) for word in words(piece)}
         self._stems = {word[:_STEM] for word in self._words}
 
     def holds_value(self, type_: str, value: str, text: str) -> bool:

@@ -1,0 +1,154 @@
+"""Two processes summarize one session: facts survive, summaries do not pile up, what is deleted stays deleted."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.summary import record_of
+from strands_manga_memory.language import Prompt
+from strands_manga_memory.testing import ScriptedModel
+from tests.faults import talk
+from tests.faults.forks import Child, forked_child
+from tests.faults.kill import Stores
+
+TURNS = 24
+PROSE = "The user told the shop about several friends."
+
+
+def summarizing(stores: Stores, session: str, summarizer: Any = lambda _: PROSE, **settings: Any) -> tuple[Agent, Any]:
+    """Return an agent that summarizes after six turns, and its session manager."""
+    sessions = stores.manager(session, hot_deadline=5.0, durable_deadline=10.0, **settings)
+    agent = Agent(
+        agent_id="librarian",
+        model=ScriptedModel(lambda _: "I have noted that, it is in stock. " * 4),
+        conversation_manager=VerifiedSummarizingConversationManager(trigger_turns=6, model=summarizer, log=sessions.history),
+        session_manager=sessions,
+        callback_handler=None,
+    )
+    return agent, sessions
+
+
+def fact(name: str, number: int) -> str:
+    return f"Friend{name}{number}x"
+
+
+def say(agent: Agent, name: str, number: int) -> None:
+    agent(f"The book number {number} is for my friend {fact(name, number)}.")
+    agent.conversation_manager.finish(agent)
+
+
+def shown(agent: Agent) -> str:
+    return json.dumps(agent.messages, ensure_ascii=False)
+
+
+def records(agent: Agent) -> list[Any]:
+    return [record for message in agent.messages if (record := record_of(message))]
+
+
+@pytest.mark.parametrize("backend", ["services", "sqlite"])
+def test_two_processes_summarize_one_session(backend: str, unique: str, request: pytest.FixtureRequest) -> None:
+    stores: Stores = request.getfixturevalue(backend)
+
+    def work(name: str, parent: Child) -> None:
+        agent, sessions = summarizing(stores, unique, refresh="turn")
+        parent.say(ready=True)
+        parent.hear("go")
+        for number in range(TURNS):
+            say(agent, name, number)
+        sessions.close()
+        parent.say(swapped=agent.conversation_manager.stats().swapped)
+
+    children = [forked_child(lambda parent, name=name: work(name, parent)) for name in "AB"]
+    for child in children:
+        child.hear("ready")
+    for child in children:
+        child.say(go=True)
+    swapped = [child.hear("swapped")["swapped"] for child in children]
+    assert min(swapped) > 0
+    for child in children:
+        child.end()
+
+    agent, sessions = summarizing(stores, unique)
+    said = [fact(name, number) for name in "AB" for number in range(TURNS)]
+    log = json.dumps(list(sessions.history()), ensure_ascii=False)
+    assert {value: log.count(f"{value}.") for value in said} == dict.fromkeys(said, 1)
+    assert [value for value in said if value not in shown(agent)] == []
+    assert len(records(agent)) == 1
+    assert talk.problems(agent.messages) == []
+    assert len(agent.messages) < 2 * len(said)
+    say(agent, "C", 0)
+    assert talk.problems(agent.messages) == []
+    sessions.close()
+
+
+def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(services: Stores, unique: str) -> None:
+    rng, said = random.Random(5), 0
+
+    def work(parent: Child, begin: int) -> None:
+        def slow(_: Prompt) -> str:
+            parent.say(asked=True)
+            parent.hear("write")
+            return PROSE
+
+        agent, _ = summarizing(services, unique, slow)
+        for number in range(begin, begin + 100):
+            agent(f"The book number {number} is for my friend {fact('K', number)}.")
+            parent.say(done=number + 1)
+
+    for _ in range(8):
+        child, asked = forked_child(lambda parent, begin=said: work(parent, begin)), 0
+        last = said + rng.randrange(6, 14)
+        while said < last:
+            heard = child.hear()
+            said, asked = heard.get("done", said), asked + ("asked" in heard)
+            if "asked" in heard and rng.random() < 0.7:
+                child.say(write=True)
+        said = max([said, *(line["done"] for line in child.kill() if "done" in line)])
+        agent, sessions = summarizing(services, unique)
+        assert [number for number in range(said) if fact("K", number) not in shown(agent)] == []
+        assert talk.problems(agent.messages) == []
+        assert len(records(agent)) <= 1
+        said = len([message for message in sessions.history() if message["role"] == "user"])
+        sessions.close()
+    assert records(agent)
+
+
+def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_ready(services: Stores, unique: str) -> None:
+    def work(parent: Child) -> None:
+        def held(_: Prompt) -> str:
+            parent.say(asked=True)
+            parent.hear("write")
+            return PROSE
+
+        agent, sessions = summarizing(services, unique, held)
+        for number in range(6):
+            agent(f"The book number {number} is for my friend {fact('D', number)}.")
+        parent.hear("deleted")
+        agent.conversation_manager.finish(agent)  # the summary is swapped into the history in memory
+        agent("Something else.")
+        agent("And one more thing.")
+        sessions.close()
+        parent.say(view=shown(agent))
+
+    child = forked_child(work)
+    child.hear("asked")
+    other = services.manager(unique)
+    other.delete_session()
+    other.close()
+    child.say(write=True)
+    child.say(deleted=True)
+    while "view" not in (heard := child.hear()):
+        child.say(write=True)
+    child.end()
+    assert "Friend" not in heard["view"]
+    agent, sessions = summarizing(services, unique)
+    assert "Friend" not in shown(agent)
+    assert "Friend" not in json.dumps(list(sessions.history()))
+    assert records(agent) == []
+    sessions.close()

@@ -1,0 +1,77 @@
+"""Corrections: which of the values said before they replace, and how that is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.language import SHOP, RuleSlotExtractor, Slot, SlotKind
+from strands_manga_memory.language.corrections import BECAME, values_of
+from strands_manga_memory.language.merging import merged
+from tests.unit.conversation.messages import assistant, user
+
+
+def said(*texts: str) -> list[str]:
+    """What is known after each text was summarized by itself, as a summary at a time would."""
+    slots: list[Slot] = []
+    for text in texts:
+        slots = merged(RuleSlotExtractor().extract([user(text), assistant("Noted.")]), earlier=slots)
+    return [slot.text for slot in slots]
+
+
+def test_a_value_of_another_unit_is_not_replaced() -> None:
+    texts = " ".join(said("A table for 6 people for 2 nights.", "No, make it 1 night."))
+    assert "6 people" in texts
+    assert "1 night" in texts
+    assert "2 nights" not in texts
+
+
+def test_a_value_further_back_is_marked_and_not_taken_out() -> None:
+    texts = said(
+        "The alarm for the tower tour rings at 4:45 pm.",
+        "The book is for my friend Ann.",
+        "No, sorry, the alarm for the tower tour rings at 3:30 pm.",
+    )
+    (old,) = [text for text in texts if "4:45" in text]
+    assert f"4:45 pm {BECAME} 3:30 pm" in old
+    assert any("3:30" in text and BECAME not in text for text in texts)
+
+
+def test_a_correction_acts_once() -> None:
+    texts = said(
+        "Reserve 5 copies of the atlas.",
+        "Reserve 2 copies of the guide.",
+        "No, I need 3 copies.",
+        "My friend is called Noemi.",
+        "I live in Kobe.",
+    )
+    assert any("5 copies of the atlas" in text for text in texts)
+    assert any("3 copies" in text for text in texts)
+    assert not any("2 copies" in text for text in texts)
+
+
+@pytest.mark.parametrize("time", ["half past 10 in the morning", "12 in the afternoon", "5 o'clock", "quarter to 4"])
+def test_a_time_of_day_is_no_number_of_things(time: str) -> None:
+    assert not {"number"} & values_of(f"make it {time}", SHOP).keys()
+    assert any(time in text for text in said(f"Please set it at {time}.", "No, make it for 4 people."))
+
+
+def test_a_correction_remembers_the_message_it_corrects() -> None:
+    messages: list[Any] = [user("My order is ORD-55120."), user("No, I meant ORD-55210.")]
+    slots = merged(RuleSlotExtractor().extract(messages))
+    (correction,) = [slot for slot in slots if slot.kind is SlotKind.CORRECTION]
+    assert correction.corrects == (messages[0]["tracking_id"],)
+    assert not any("55120" in slot.text for slot in slots)
+
+
+def test_what_is_new_replaces_what_was_merged_before() -> None:
+    texts = said("My budget is 12,000 yen.", "I live in Kobe.", "I live in Kobe with my cat.", "My budget is 15,000 yen.")
+    assert not any("12,000" in text for text in texts)
+    assert sum("Kobe" in text for text in texts) == 1
+
+
+def test_merging_a_piece_at_a_time_keeps_what_merging_at_once_keeps() -> None:
+    texts = [f"The book number {at} is for my friend Name{at}x, who lives in town {at * 7}." for at in range(12)]
+    at_once = merged(RuleSlotExtractor().extract([user(text) for text in texts]))
+    assert said(*texts) == [slot.text for slot in at_once]
