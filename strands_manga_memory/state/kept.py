@@ -1,0 +1,166 @@
+"""KeptLayers: the layers that are stored, in ``agent.state``, one key each, written only when they changed (mission A12)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from strands import Agent
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.state.conversation import ConversationLayer
+from strands_manga_memory.state.entities import EntityLayer
+from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.layer import Layer
+
+logger = logging.getLogger(__name__)
+
+_Layer = TypeVar("_Layer", bound=Layer)
+
+_STORED: tuple[type[Layer], ...] = (ConversationLayer, EntityLayer, GoalsLayer)
+
+
+def key_of(kind: type[Layer]) -> str:
+    """Return the key of a layer in ``agent.state``, such as ``manga_state.conversation``."""
+    return f"manga_state.{kind.__name__.removesuffix('Layer').lower()}"
+
+
+class KeptLayers:
+    """The stored layers of one agent.
+
+    A session manager replaces ``agent.state`` when it restores; the layers are then read anew, at their next use. What cannot
+    be read, because a newer release wrote it or it is damaged, is left as it is; the layer is empty here and cannot be changed.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._agent: weakref.ref[Agent] | None = None
+        self._state: Any = None
+        self._layers: dict[type[Layer], Layer] = {kind: kind() for kind in _STORED}
+        self._stored: dict[type[Layer], Any] = {}
+        self._unwritten: set[type[Layer]] = set()
+        self._unreadable: dict[type[Layer], str] = {}
+        self.writes = 0
+
+    def attach(self, agent: Agent) -> None:
+        """Take an agent's layers; what was changed before there was an agent is written into its state."""
+        with self.lock:
+            self._agent = weakref.ref(agent)
+            before = {kind: self._layers[kind] for kind in self._unwritten}
+            self._read(agent)
+            for kind, layer in before.items():
+                if kind not in self._stored and kind not in self._unreadable:
+                    self._layers[kind] = layer
+                    self._unwritten.add(kind)
+            self.write()
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent; None before it is built, or when it is gone."""
+        return None if self._agent is None else self._agent()
+
+    def get(self, kind: type[_Layer]) -> _Layer:
+        """Return a layer."""
+        with self.lock:
+            agent = self.agent
+            if agent is not None and agent.state is not self._state:
+                self._read(agent)
+            return self._layers[kind]  # type: ignore[return-value]
+
+    def put(self, layer: Layer) -> None:
+        """Put a layer in place of the one before; ``write`` brings it into ``agent.state``.
+
+        Raises:
+            CorruptRecordError: What is stored cannot be read, and is not overwritten.
+        """
+        kind = type(layer)
+        with self.lock:
+            if layer is self.get(kind):
+                return
+            if kind in self._unreadable:
+                raise CorruptRecordError(self._unreadable[kind], record=key_of(kind))
+            self._layers[kind] = layer
+            self._unwritten.add(kind)
+
+    def put_if_readable(self, layer: Layer) -> None:
+        """Put a layer in place, unless what is stored cannot be read: what happens by itself breaks no turn."""
+        with self.lock:
+            if self.is_readable(type(layer)):
+                self.put(layer)
+
+    def is_readable(self, kind: type[Layer]) -> bool:
+        """Tell whether a layer was read, and can be changed."""
+        with self.lock:
+            self.get(kind)
+            return kind not in self._unreadable
+
+    def unreadable(self) -> dict[str, str]:
+        """Return why layers are left as they are, by key."""
+        with self.lock:
+            return {key_of(kind): reason for kind, reason in self._unreadable.items()}
+
+    def write(self) -> None:
+        """Write the layers that changed into ``agent.state``."""
+        with self.lock:
+            agent = self.agent
+            if agent is None or not self._unwritten or agent.state is not self._state:
+                return  # replaced by another state: ``get`` reads that
+            for kind in self._unwritten:
+                value = self._layers[kind].stored()
+                if value != self._stored.get(kind):
+                    agent.state.set(key_of(kind), value)
+                    self._stored[kind] = value
+                    self.writes += 1
+            self._unwritten.clear()
+
+    def refresh(self) -> None:
+        """Read the layers anew if somebody changed them in ``agent.state``; called once a turn."""
+        with self.lock:
+            agent = self.agent
+            if agent is None:
+                return
+            if agent.state is not self._state:
+                self._read(agent)
+                return
+            self.write()
+            if any(agent.state.get(key_of(kind)) != self._stored.get(kind) for kind in _STORED):
+                self._read(agent)
+
+    def _read(self, agent: Agent) -> None:
+        self._state = agent.state
+        self._stored, self._unreadable = {}, {}
+        self._unwritten.clear()
+        for kind in _STORED:
+            value = agent.state.get(key_of(kind))
+            self._layers[kind] = kind()
+            if value is None:
+                continue
+            try:
+                self._layers[kind] = _loaded(kind, value)
+                self._stored[kind] = value
+            except CorruptRecordError as error:
+                self._unreadable[kind] = str(error)
+                self._stored[kind] = value
+                logger.warning("record=<%s> | cannot be read, it is left as it is and not used", key_of(kind))
+
+
+def _loaded(kind: type[_Layer], value: Any) -> _Layer:
+    record = key_of(kind)
+    if not isinstance(value, Mapping) or not isinstance(version := value.get("version"), int):
+        raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
+    if version > kind.VERSION:
+        raise CorruptRecordError(
+            f"record={record!r} has version {version}, this release knows {kind.VERSION}: install a newer release, or delete "
+            f"the key from agent.state to start anew",
+            record=record,
+        )
+    try:
+        return kind.model_validate({name: each for name, each in value.items() if name != "version"})
+    except ValidationError as error:
+        raise CorruptRecordError(
+            f"record={record!r} is damaged ({error.error_count()} fields are wrong); it is left as it is", record=record
+        ) from error
