@@ -1,7 +1,7 @@
 """What words mean: pure functions on text, in English and Japanese."""
 
 from strands_manga_memory.language.acts import DialogueAct, dialogue_act
-from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes
+from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes, named
 from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.session_summary import (
@@ -33,5 +33,6 @@ __all__ = [
     "SlotKind",
     "Summarizer",
     "dialogue_act",
+    "named",
     "normalized",
 ]

@@ -6,7 +6,7 @@ This is the one home of entity types: summaries verify them, the state layers ke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -255,7 +255,8 @@ def _quantity(match: re.Match[str]) -> str:
 
 def _title(match: re.Match[str]) -> str | None:
     inside = next(group for group in match.groups() if group is not None).strip()
-    return normalized(inside) if len(normalized(inside)) > 1 else None
+    title = normalized(inside)
+    return title if len(title) > 1 else None
 
 
 _LANGUAGES = {
@@ -333,10 +334,11 @@ PHONE = EntityType(
 DATE = EntityType(
     "date",
     re.compile(
+        r"(?=\d|[adfjmnos])(?:"  # what a match begins with: most places are passed by one look
         r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
         r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
         rf"|\b(?P<name1>{_MONTH})\b\.? (?:the )?(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
-        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?",
+        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?)",
         re.IGNORECASE,
     ),
     _date,
@@ -345,9 +347,10 @@ DATE = EntityType(
 TIME = EntityType(
     "time",
     re.compile(
+        r"(?=[\d午])(?:"
         r"(?<![\d:])(?P<h>\d{1,2}):(?P<m>\d{2})(?![\d:])(?: ?(?P<half>[ap]\.?m\b\.?))?"
         r"|(?<![\d:])\b(?P<h2>\d{1,2}) ?(?P<half2>[ap]\.?m\b\.?)"
-        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?",
+        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
         re.IGNORECASE,
     ),
     _time,
@@ -356,10 +359,10 @@ TIME = EntityType(
 PRICE = EntityType(
     "price",
     re.compile(
-        r"(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]*(?:\.\d{1,2})?)"
+        r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]*(?:\.\d{1,2})?)"
         r"|(?<![\d.])(?P<b>\d[\d,]*(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
         r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
-        r"|pounds?\b|gbp\b)",
+        r"|pounds?\b|gbp\b))",
         re.IGNORECASE,
     ),
     _price,
@@ -368,8 +371,8 @@ PRICE = EntityType(
 VOLUME = EntityType(
     "volume",
     re.compile(
-        rf"\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
-        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]+)(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]+))?巻",
+        rf"(?=[vt第\d{_KANJI}])(?:\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
+        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]+)(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]+))?巻)",
         re.IGNORECASE,
     ),
     _volume,
@@ -378,7 +381,7 @@ VOLUME = EntityType(
 QUANTITY = EntityType(
     "quantity",
     re.compile(
-        rf"(?<![\w.])(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
+        rf"(?=[\dotfsen{_KANJI}])(?<![\w.])(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
         re.IGNORECASE,
     ),
     _quantity,
@@ -390,7 +393,9 @@ TITLE = EntityType(
     cues='「『《"“',
 )
 LANGUAGE = EntityType(
-    "language", re.compile(rf"(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE), _language
+    "language",
+    re.compile(rf"(?=[ejfgsck英日フドス中韓])(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
+    _language,
 )
 REFERENCE = EntityType(
     "reference",
@@ -405,12 +410,41 @@ REFERENCE = EntityType(
 WEEKDAY = EntityType(
     "weekday",
     re.compile(
+        r"(?=[mtwfsn月火水木金土日])(?:"
         r"\b(?P<value>(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?"
-        r"|tomorrow|today)\b|(?P<day>[月火水木金土日]曜日?)",
+        r"|tomorrow|today)\b|(?P<day>[月火水木金土日]曜日?))",
         re.IGNORECASE,
     ),
     lambda match: normalized(match["value"] or match["day"]),
 )
+
+
+def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
+    """Return a type of known names, such as the series of a shop.
+
+    Args:
+        name: Name of the type.
+        values: Each value, and its other spellings: ``{"One Piece": ["ワンピース"]}``. Case and width make no difference.
+
+    Raises:
+        ValueError: There are no values, or two share a spelling.
+    """
+    spellings: dict[str, str] = {}
+    for value, others in values.items():
+        for spelling in (value, *others):
+            if spellings.setdefault(half_width(spelling).lower(), value) != value:
+                raise ValueError(f"values must not share a spelling, got {spelling!r} twice")
+    if not spellings:
+        raise ValueError("values must not be empty")
+    longest_first = sorted(spellings, key=len, reverse=True)
+    pattern = "|".join(
+        f"{_WORD_EDGE if each[0].isascii() else ''}{re.escape(each)}{_WORD_END if each[-1].isascii() else ''}"
+        for each in longest_first
+    )
+    return EntityType(name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
+
+
+_WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
 """What any conversation may hold."""

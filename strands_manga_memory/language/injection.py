@@ -6,6 +6,7 @@ given to the agent; none touches the agent's messages, so nothing has to be take
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from html import escape
@@ -15,6 +16,8 @@ from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message, SystemContentBlock
 
 from strands_manga_memory.language.tokens import shortened
+
+_MARKUP = re.compile("[&<>]")
 
 
 def with_trailing_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
@@ -44,5 +47,8 @@ def as_data(text: object, most: int = 100) -> str:
 
     What was said once must not act as an instruction now: line breaks, invisible characters and tags go.
     """
-    plain = "".join(" " if sign.isspace() else sign for sign in str(text) if sign.isspace() or sign.isprintable())
+    line = str(text)
+    if line.isascii() and line.isprintable() and not _MARKUP.search(line):
+        return shortened(line, most)
+    plain = "".join(" " if sign.isspace() else sign for sign in line if sign.isspace() or sign.isprintable())
     return escape(shortened(unicodedata.normalize("NFC", plain), most), quote=False)

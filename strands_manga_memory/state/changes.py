@@ -75,6 +75,18 @@ class EnvironmentChanges:
             self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=self._ttl)
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=self._ttl)
 
+    def erase(self) -> int:
+        """Take back everything that was published for this session; return how many values there were.
+
+        Raises:
+            StoreUnavailableError: The hot tier does not answer.
+        """
+        places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields)]
+        there = [place for place in places if self._hot.get_value(place) is not None]
+        for place in there:
+            self._hot.put_value(place, b"", ttl=0.001)
+        return len(there)
+
     def news(self) -> bool:
         """Tell whether something was published since the last time; at first, whether anything was. One read.
 

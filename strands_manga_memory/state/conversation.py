@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -64,6 +65,8 @@ class ConversationLayer(Layer):
         turn_count: User requests so far.
     """
 
+    KEY: ClassVar[str] = "manga_state.conversation"
+
     phase: Phase = Phase.GREETING
     intent: str | None = Field(default=None, min_length=1, max_length=100)
     agent: str | None = Field(default=None, min_length=1, max_length=100)
@@ -84,7 +87,7 @@ class ConversationLayer(Layer):
         if not self.can_move(phase):
             allowed = ", ".join(sorted(MOVES[self.phase]))
             raise StateError(f"phase cannot go from {self.phase} to {phase}; allowed are: {allowed}")
-        return self if phase is self.phase else self.changed(phase=phase)
+        return self if phase is self.phase else self.model_copy(update={"phase": phase})
 
     def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
         """Return the layer with another intent and its slots; a slot both know keeps its value."""

@@ -38,6 +38,7 @@ from strands_manga_memory.state.subtasks import Subtask, SubtaskStatus
 from strands_manga_memory.state.surroundings import Surroundings
 from strands_manga_memory.state.task import StepStatus, TaskLayer, TaskStep
 from strands_manga_memory.state.tools import TOOL_NAMES, state_tools
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class StateCoordinator(Plugin):
         source: Where the environment is read.
         scope: Whose conversation it is; needed with ``source`` and ``hot``.
         hot: Where changes of the environment are published; None: they are not followed.
+        codec: Opens what is published there.
         environment: What the source said just now, so that it is not asked again at the start.
         stable: Texts of the system side, read once: instruction files and preferences.
         deadline: Seconds a model call waits for news of the environment. Default 1.
@@ -94,6 +96,7 @@ class StateCoordinator(Plugin):
         source: EnvironmentSource | None = None,
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
+        codec: Codec | None = None,
         environment: Environment | None = None,
         stable: StableTexts | None = None,
         deadline: float = 1.0,
@@ -128,7 +131,7 @@ class StateCoordinator(Plugin):
         self._undo: dict[str, Callable[[], object]] = {}
         self._running: dict[str, str] = {}
         self._timed_out: set[str] = set()
-        changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope)
+        changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
         self._surroundings = Surroundings(source, scope, changes, deadline=deadline, environment=environment)
         self._stable = stable
         self._timings = Timings()
@@ -150,7 +153,6 @@ class StateCoordinator(Plugin):
 
     def attach(self, agent: Agent) -> None:
         """Read what a session manager restored, the environment, and the stable texts; called when the agent is ready."""
-        self.layers.refresh()
         self._surroundings.load()
         if self._stable is not None:
             self._stable.load(agent)

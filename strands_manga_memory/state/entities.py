@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -69,6 +70,8 @@ class EntityLayer(Layer):
         active: Entities by type, in the order in which their types were named first.
     """
 
+    KEY: ClassVar[str] = "manga_state.entities"
+
     active: dict[str, tuple[ActiveEntity, ...]] = Field(default_factory=dict)
 
     def all_active(self) -> list[ActiveEntity]:
@@ -92,7 +95,8 @@ class EntityLayer(Layer):
             if not by_user:
                 if again:  # spoken of still; what else is in the same text does not take its place
                     active[type_] = tuple(
-                        known[value].changed(turn=again[value].turn) if value in again else known[value] for value in known
+                        known[value].model_copy(update={"turn": again[value].turn}) if value in again else known[value]
+                        for value in known
                     )
                     continue
                 if len(found) > MOST_VALUES:
@@ -102,12 +106,7 @@ class EntityLayer(Layer):
                     continue
             if known and not again and by_user:
                 active = _without(active, BELONGS_TO.get(type_, frozenset()) - groups.keys())
-            kept = {
-                value: each.changed(confidence=known[value].confidence)
-                if value in known and known[value].confidence is Confidence.CONFIRMED
-                else each
-                for value, each in found.items()
-            }
+            kept = {value: _as_sure_as(known.get(value), each) for value, each in found.items()}
             active[type_] = tuple(kept.values())[-MOST_VALUES:]
         while len(active) > MOST_TYPES:
             del active[min(active, key=lambda name: max(each.turn for each in active[name]))]
@@ -143,3 +142,10 @@ class EntityLayer(Layer):
 def _without(active: Mapping[str, tuple[ActiveEntity, ...]], types: Iterable[str]) -> dict[str, tuple[ActiveEntity, ...]]:
     gone = frozenset(types)
     return {name: group for name, group in active.items() if name not in gone}
+
+
+def _as_sure_as(known: ActiveEntity | None, named: ActiveEntity) -> ActiveEntity:
+    """Return what was named, confirmed if it was so before."""
+    if known is None or known.confidence is named.confidence or known.confidence is Confidence.INFERRED:
+        return named
+    return named.model_copy(update={"confidence": known.confidence})

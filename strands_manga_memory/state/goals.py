@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -240,6 +241,8 @@ class GoalsLayer(Layer):
         archive: The last 10 goals that ended, within 6,000 tokens, the older first.
         total: Goals there were.
     """
+
+    KEY: ClassVar[str] = "manga_state.goals"
 
     active: Goal | None = None
     archive: tuple[GoalArchive, ...] = ()

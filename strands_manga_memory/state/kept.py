@@ -24,11 +24,6 @@ _Layer = TypeVar("_Layer", bound=Layer)
 _STORED: tuple[type[Layer], ...] = (ConversationLayer, EntityLayer, GoalsLayer)
 
 
-def key_of(kind: type[Layer]) -> str:
-    """Return the key of a layer in ``agent.state``, such as ``manga_state.conversation``."""
-    return f"manga_state.{kind.__name__.removesuffix('Layer').lower()}"
-
-
 class KeptLayers:
     """The stored layers of one agent.
 
@@ -82,7 +77,7 @@ class KeptLayers:
             if layer is self.get(kind):
                 return
             if kind in self._unreadable:
-                raise CorruptRecordError(self._unreadable[kind], record=key_of(kind))
+                raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
             self._layers[kind] = layer
             self._unwritten.add(kind)
 
@@ -101,41 +96,28 @@ class KeptLayers:
     def unreadable(self) -> dict[str, str]:
         """Return why layers are left as they are, by key."""
         with self.lock:
-            return {key_of(kind): reason for kind, reason in self._unreadable.items()}
+            return {kind.KEY: reason for kind, reason in self._unreadable.items()}
 
-    def write(self) -> None:
-        """Write the layers that changed into ``agent.state``."""
+    def write(self, *kinds: type[Layer]) -> None:
+        """Write the layers that changed into ``agent.state``; with ``kinds``, only those."""
         with self.lock:
             agent = self.agent
             if agent is None or not self._unwritten or agent.state is not self._state:
                 return  # replaced by another state: ``get`` reads that
-            for kind in self._unwritten:
+            for kind in self._unwritten.intersection(kinds or _STORED):
                 value = self._layers[kind].stored()
                 if value != self._stored.get(kind):
-                    agent.state.set(key_of(kind), value)
+                    agent.state.set(kind.KEY, value)
                     self._stored[kind] = value
                     self.writes += 1
-            self._unwritten.clear()
-
-    def refresh(self) -> None:
-        """Read the layers anew if somebody changed them in ``agent.state``; called once a turn."""
-        with self.lock:
-            agent = self.agent
-            if agent is None:
-                return
-            if agent.state is not self._state:
-                self._read(agent)
-                return
-            self.write()
-            if any(agent.state.get(key_of(kind)) != self._stored.get(kind) for kind in _STORED):
-                self._read(agent)
+                self._unwritten.discard(kind)
 
     def _read(self, agent: Agent) -> None:
         self._state = agent.state
         self._stored, self._unreadable = {}, {}
         self._unwritten.clear()
         for kind in _STORED:
-            value = agent.state.get(key_of(kind))
+            value = agent.state.get(kind.KEY)
             self._layers[kind] = kind()
             if value is None:
                 continue
@@ -145,11 +127,11 @@ class KeptLayers:
             except CorruptRecordError as error:
                 self._unreadable[kind] = str(error)
                 self._stored[kind] = value
-                logger.warning("record=<%s> | cannot be read, it is left as it is and not used", key_of(kind))
+                logger.warning("record=<%s> | cannot be read, it is left as it is and not used", kind.KEY)
 
 
 def _loaded(kind: type[_Layer], value: Any) -> _Layer:
-    record = key_of(kind)
+    record = kind.KEY
     if not isinstance(value, Mapping) or not isinstance(version := value.get("version"), int):
         raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
     if version > kind.VERSION:

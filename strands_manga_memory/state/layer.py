@@ -24,6 +24,9 @@ class Part(BaseModel):
 class Layer(Part):
     """A part of the state that is stored under a key of its own, with the version of its format."""
 
+    KEY: ClassVar[str]
+    """Its key in ``agent.state``."""
+
     VERSION: ClassVar[int] = 1
 
     def stored(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ from strands_manga_memory.language.acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.subject import changes_subject
 from strands_manga_memory.state.conversation import ConversationLayer, Phase
-from strands_manga_memory.state.entities import ActiveEntity, Confidence, Origin
+from strands_manga_memory.state.entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.task import StepStatus
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 _LONGEST = 8_000
 """Characters of a message that are searched for entities."""
+
+_LONGEST_SET_PHRASE = 120
+_NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
@@ -70,7 +75,6 @@ class Recorder:
     # A turn
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._to.layers.refresh()
         if self._waits:
             self._to.resume_task()
         else:
@@ -102,11 +106,15 @@ class Recorder:
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
         if message["role"] == "assistant":
             self._assistant_said(message)
-        elif results:
+            return  # what follows, a tool's result or the end of the turn, is written with it
+        if results:
             self._tools_said(results, message.get("tracking_id") or "")
         else:
+            slots = self._to.conversation.slots
             self._user_said(message)
-        self._to.layers.write()
+            if self._to.conversation.slots is not slots:
+                self._to.layers.write(ConversationLayer)
+        self._to.layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
 
     def _user_said(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
@@ -115,9 +123,9 @@ class Recorder:
         layer = self._to.conversation
         if not identity or identity != self._counted:  # a continuation is announced again
             self._counted = identity
-            layer = layer.changed(turn_count=layer.turn_count + 1)
+            layer = layer.model_copy(update={"turn_count": layer.turn_count + 1})
         self._to.layers.put_if_readable(layer)
-        self._move(_phase_of(dialogue_act(text, "user") if text else DialogueAct.UNMATCHED, layer))
+        self._move(_phase_of(_act(text), layer))
         if text:
             self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
 
@@ -205,6 +213,13 @@ class Recorder:
             retry=event.retry,
             size=size,
         )
+
+
+def _act(text: str) -> DialogueAct:
+    """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
+    if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
+        return DialogueAct.UNMATCHED
+    return dialogue_act(text, "user")
 
 
 def _phase_of(act: DialogueAct, layer: ConversationLayer) -> Phase:

@@ -103,7 +103,7 @@ def stats_of(view: View, layers: KeptLayers, timings: Timings, reloads: int, cou
     raw = sum(each.raw_characters for each in archived)
     kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in archived)
     return StateStats(
-        phase=view.conversation.phase,
+        phase=view.conversation.phase.value,
         turns=view.conversation.turn_count,
         slots=_counts(slot.status for slot in view.conversation.slots.values()),
         entities=len(view.entities.all_active()),
