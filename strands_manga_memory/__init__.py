@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         StableTexts,
         StateCoordinator,
         TableEnvironmentSource,
+        coordinator_of,
         export_for_human,
     )
     from strands_manga_memory.stores import (
@@ -175,6 +176,7 @@ _HOME = {
         "StableTexts",
         "StateCoordinator",
         "TableEnvironmentSource",
+        "coordinator_of",
         "export_for_human",
     ),
     "stores": (
@@ -273,6 +275,7 @@ __all__ = [
     "VerifiedSummarizingConversationManager",
     "budget_plan",
     "cloudformation_yaml",
+    "coordinator_of",
     "export_for_human",
     "export_user",
     "forget_user",

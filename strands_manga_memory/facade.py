@@ -191,8 +191,8 @@ class MangaMemory:
                 as much (8,000 tokens by default) or 20 turns; then a verified summary, written after the response by the
                 agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``.
             max_tokens: Tokens of history. Default 4,096.
-            state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword arguments,
-                such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
+            state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
+                arguments, such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
 
         Raises:
@@ -207,17 +207,9 @@ class MangaMemory:
         plugins: list[Plugin] = []
         tier = prepared.tier if prepared is not None else _Tier(environment)
         if state is not False:
+            given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
             asked = {} if state is True else dict(state)
-            coordinator = StateCoordinator(
-                **{
-                    "source": self._environment,
-                    "scope": scope,
-                    "hot": self.hot,
-                    "codec": self._memory_codec,
-                    "environment": environment,
-                    **asked,
-                }
-            )
+            coordinator = StateCoordinator(**{**given, "environment": environment, **asked})
             tier.follow(coordinator)
             plugins.append(coordinator)
         if session:
