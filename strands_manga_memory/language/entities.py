@@ -210,6 +210,9 @@ _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 def _date(match: re.Match[str]) -> str | None:
     groups = {name: value for name, value in match.groupdict().items() if value}
     year = groups.get("y1") or groups.get("y2") or groups.get("y3") or groups.get("y4") or ""
+    if bare := groups.get("d5") or groups.get("d6"):
+        next_ = "next month " if groups.get("which", "").lower() == "next" else ""
+        return f"{next_}day {int(bare)}" if 1 <= int(bare) <= 31 else None
     name = groups.get("name1") or groups.get("name2")
     month = _MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
     day = int(groups.get("d1") or groups.get("d2") or groups.get("d3") or groups.get("d4") or 0)
@@ -334,11 +337,15 @@ PHONE = EntityType(
 DATE = EntityType(
     "date",
     re.compile(
-        r"(?=\d|[adfjmnos])(?:"  # what a match begins with: most places are passed by one look
+        r"(?=\d|[adfjmnost])(?:"  # what a match begins with: most places are passed by one look
         r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
         r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
         rf"|\b(?P<name1>{_MONTH})\b\.? (?:the )?(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
-        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?)",
+        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?"
+        r"|\b(?:the )?(?P<d5>\d{1,2})(?:st|nd|rd|th) of (?P<which>this|next|the) month\b"
+        # Alone it is a date only where no thing follows that it could number: "the 3rd volume".
+        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|to|till|until|through"
+        r"|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
         re.IGNORECASE,
     ),
     _date,
@@ -411,11 +418,13 @@ WEEKDAY = EntityType(
     "weekday",
     re.compile(
         r"(?=[mtwfsn月火水木金土日])(?:"
-        r"\b(?P<value>(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?"
-        r"|tomorrow|today)\b|(?P<day>[月火水木金土日]曜日?))",
+        r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
+        # "Thanks for your help today" is no date.
+        r"|(?<!help )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )(?<!that )(?<!you )today)\b"
+        r"|[月火水木金土日]曜日?)",
         re.IGNORECASE,
     ),
-    lambda match: normalized(match["value"] or match["day"]),
+    lambda match: normalized(match[0]),
 )
 
 

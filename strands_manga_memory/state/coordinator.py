@@ -43,6 +43,11 @@ from strands_manga_memory.stores.hot import HotStore
 
 logger = logging.getLogger(__name__)
 
+_NO_TASK, _NOTHING_TRIED = TaskLayer(), ExecutionLayer()
+
+_READ = 1_000
+"""Characters of a tool's result that are looked at for a note."""
+
 _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()
 
 
@@ -127,7 +132,7 @@ class StateCoordinator(Plugin):
         self._wall = wall_clock
         self.layers = KeptLayers()
         self._task = TaskLayer(budget_ms=self.time_budget_ms)
-        self._execution = ExecutionLayer()
+        self._execution = _NOTHING_TRIED
         self._undo: dict[str, Callable[[], object]] = {}
         self._running: dict[str, str] = {}
         self._timed_out: set[str] = set()
@@ -307,12 +312,17 @@ class StateCoordinator(Plugin):
     # Task
 
     def begin_task(self, name: str = "", *, budget_ms: float | None = None) -> None:
-        """Begin a task; steps and execution memory of the one before are gone."""
+        """Begin a task; steps and execution memory of the one before are gone.
+
+        Raises:
+            ValueError: ``budget_ms`` is not above 0.
+        """
+        if budget_ms is not None and not budget_ms > 0:
+            raise ValueError(f"budget_ms must be above 0, got {budget_ms!r}")
         with self.layers.lock:
-            self._task = TaskLayer(
-                name=shortened(name, 300), budget_ms=budget_ms or self.time_budget_ms, started_at=self._clock()
-            )
-            self._execution = ExecutionLayer()
+            given = {"started_at": self._clock(), "budget_ms": self.time_budget_ms if budget_ms is None else float(budget_ms)}
+            self._task = _NO_TASK.model_copy(update={"name": shortened(name, 300), **given})
+            self._execution = _NOTHING_TRIED
             self._undo.clear()
             self._running.clear()
 
@@ -441,6 +451,7 @@ class StateCoordinator(Plugin):
         with self.layers.lock:
             id_ = self._running.get(use_id, use_id)
             step = self._task.steps.get(id_)
+            text = text[:_READ]
             ok, note = status is StepStatus.COMPLETED, shortened(text, 120)
             if use_id in self._timed_out:
                 self._timed_out.discard(use_id)

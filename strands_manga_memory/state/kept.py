@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import weakref
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -132,7 +132,12 @@ class KeptLayers:
 
 def _loaded(kind: type[_Layer], value: Any) -> _Layer:
     record = kind.KEY
-    if not isinstance(value, Mapping) or not isinstance(version := value.get("version"), int):
+    try:
+        fields = json.loads(value) if isinstance(value, str) else None
+    except ValueError:
+        fields = None
+    version = fields.pop("version", None) if isinstance(fields, dict) else None
+    if not isinstance(version, int):
         raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
     if version > kind.VERSION:
         raise CorruptRecordError(
@@ -141,7 +146,7 @@ def _loaded(kind: type[_Layer], value: Any) -> _Layer:
             record=record,
         )
     try:
-        return kind.model_validate({name: each for name, each in value.items() if name != "version"})
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise CorruptRecordError(
             f"record={record!r} is damaged ({error.error_count()} fields are wrong); it is left as it is", record=record

@@ -29,6 +29,10 @@ class Layer(Part):
 
     VERSION: ClassVar[int] = 1
 
-    def stored(self) -> dict[str, Any]:
-        """Return the form in which it is stored: JSON, without what has its default."""
-        return {"version": self.VERSION, **self.model_dump(mode="json", exclude_defaults=True)}
+    def stored(self) -> str:
+        """Return the form in which it is stored: JSON text, without what has its default.
+
+        A text, because Strands copies and checks whatever is in ``agent.state`` whenever it is set or saved, and a text is one
+        value to copy.
+        """
+        return self.model_copy(update={"version": self.VERSION}).model_dump_json(exclude_defaults=True)

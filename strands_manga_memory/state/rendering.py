@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from strands_manga_memory.language.injection import as_data
 from strands_manga_memory.language.tokens import estimated_tokens
@@ -49,7 +50,11 @@ class View:
     wall: float
 
 
-def rendered(view: View, max_tokens: int, count: Callable[[str], int] = estimated_tokens) -> str:
+_tokens = lru_cache(1_024)(estimated_tokens)
+"""Most lines are those of the call before."""
+
+
+def rendered(view: View, max_tokens: int, count: Callable[[str], int] = _tokens) -> str:
     """Return the block, or an empty text if there is nothing to act on; lines that do not fit are left out whole."""
     left = max_tokens - count(f"{HEAD}\n{FOOT}")
     kept: list[str] = []

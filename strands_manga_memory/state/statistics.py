@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -98,7 +97,7 @@ class Timings:
 def stats_of(view: View, layers: KeptLayers, timings: Timings, reloads: int, count: Callable[[str], int]) -> StateStats:
     """Return the statistics of the layers."""
     stored = {"conversation": view.conversation, "entities": view.entities, "goals": view.goals}
-    tokens = {name: count(json.dumps(layer.stored(), ensure_ascii=False)) for name, layer in stored.items()}
+    tokens = {name: count(layer.stored()) for name, layer in stored.items()}
     archived = view.goals.archive
     raw = sum(each.raw_characters for each in archived)
     kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in archived)

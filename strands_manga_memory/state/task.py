@@ -69,7 +69,7 @@ class TaskStep(Part):
         if status not in _NEXT[self.status]:
             allowed = ", ".join(sorted(_NEXT[self.status])) or "nothing, it is done"
             raise StateError(f"step {self.id!r} cannot go from {self.status} to {status}; allowed: {allowed}")
-        return self.changed(status=status, **fields)
+        return self.model_copy(update={"status": status, **fields})
 
     def started(self, now: float) -> TaskStep:
         """Return the step as it begins, or begins again."""

@@ -10,10 +10,23 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "summaries", "breaker", "usermemory"]
+NAMES = [
+    "roundtrips",
+    "restore",
+    "overhead",
+    "stall",
+    "dead-tier",
+    "trim",
+    "tokens",
+    "summaries",
+    "breaker",
+    "usermemory",
+    "state",
+]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
@@ -107,10 +120,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}; default: all")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
+    parser.add_argument(
+        "--kit", type=Path, metavar="FOLDER", help="folder of the benchmark kit, for benchmarks that can use it"
+    )
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join(NAMES)}")
+    for name in options.names if options.kit is not None else ():
+        if hasattr(_module(name), "KIT"):
+            _module(name).KIT = options.kit.resolve()  # type: ignore[attr-defined]
     report: dict[str, dict[str, Any]] = {}
     missed: list[str] = []
     for name in options.names or NAMES:
