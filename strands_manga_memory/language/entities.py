@@ -388,7 +388,8 @@ VOLUME = EntityType(
 QUANTITY = EntityType(
     "quantity",
     re.compile(
-        rf"(?=[\dotfsen{_KANJI}])(?<![A-Za-z0-9_.])(?:(?<!\w)|(?=\d))(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
+        rf"(?=[\dotfsen{_KANJI}])(?<![A-Za-z0-9_.])(?:(?<!\w)|(?=\d))"
+        rf"(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
         re.IGNORECASE,
     ),
     _quantity,

@@ -82,7 +82,7 @@ class EnvironmentChanges:
             StoreUnavailableError: The hot tier does not answer.
         """
         places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields)]
-        there = [place for place in places if self._hot.get_value(place) is not None]
+        there = [place for place in places if self._hot.get_value(place)]
         for place in there:
             self._hot.put_value(place, b"", ttl=0.001)
         return len(there)
@@ -119,6 +119,6 @@ class EnvironmentChanges:
         for name in Environment.model_fields:
             place = f"{self._name}/{name}"
             value = self._hot.get_value(place)
-            if value is not None:
+            if value:
                 found[name] = self._codec.decode(value, place)
         return Environment.model_validate(found)

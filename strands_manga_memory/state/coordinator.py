@@ -231,7 +231,7 @@ class StateCoordinator(Plugin):
         Raises:
             CorruptRecordError: The stored layer cannot be read, and is not overwritten. So with every method that changes one.
         """
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             layer = self.conversation.with_intent(intent, self.intents.get(intent or "", ()))
             self._keep(layer if agent is None else layer.changed(agent=agent))
 
@@ -245,12 +245,12 @@ class StateCoordinator(Plugin):
             wanted = Phase(phase)
         except ValueError as error:
             raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r}") from error
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             self._keep(self.conversation.moved(wanted))
 
     def add_slot(self, slot: DialogueSlot) -> None:
         """Add a thing to know; one of the same name is replaced, with what it holds."""
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             self._keep(self.conversation.with_slot(slot))
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
@@ -259,7 +259,7 @@ class StateCoordinator(Plugin):
         Raises:
             StateError: There is no such slot, or it does not take this value.
         """
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             slot = self.conversation.slot(name).filled(value, self.types, confirmed=confirmed)
             self._keep(self.conversation.with_slot(slot))
             return slot
@@ -270,7 +270,7 @@ class StateCoordinator(Plugin):
         Raises:
             StateError: There is no such slot, or it is empty.
         """
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             value = self.conversation.slot(name).value
             if value is None:
                 raise StateError(f"slot {name!r} is empty; fill it first")
@@ -282,7 +282,7 @@ class StateCoordinator(Plugin):
         Raises:
             StateError: There is no such slot.
         """
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             self._keep(self.conversation.with_slot(self.conversation.slot(name).cleared()))
 
     def missing_slots(self) -> list[str]:
@@ -295,7 +295,7 @@ class StateCoordinator(Plugin):
         Raises:
             StateError: There is no such slot.
         """
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             if slot is not None:
                 self.conversation.slot(slot)
             self._keep(self.conversation.asking(Clarification(question=question, slot=slot)))
@@ -306,7 +306,7 @@ class StateCoordinator(Plugin):
 
     def answer_clarification(self) -> None:
         """Take the first question out of the queue."""
-        with self.layers.lock:
+        with self.layers.changing(ConversationLayer):
             self._keep(self.conversation.answered())
 
     # Task
@@ -495,7 +495,7 @@ class StateCoordinator(Plugin):
         canonical = self.types.value(type_, value)
         if canonical is None:
             raise StateError(f"{value!r:.80} is no valid {type_}")
-        with self.layers.lock:
+        with self.layers.changing(EntityLayer):
             entity = ActiveEntity(
                 type=type_,
                 value=canonical,
@@ -509,12 +509,12 @@ class StateCoordinator(Plugin):
 
     def confirm_entity(self, type_: str, value: str | None = None) -> None:
         """Confirm the active entity of a type; with ``value``, of several only this one stays."""
-        with self.layers.lock:
+        with self.layers.changing(EntityLayer):
             self._keep(self.entities.confirmed(type_, value))
 
     def drop_entities(self, *types: str) -> None:
         """Drop the active entities of these types; without types, of all that belong to the subject."""
-        with self.layers.lock:
+        with self.layers.changing(EntityLayer):
             self._keep(self.entities.dropped(types or None))
 
     def active_entities(self) -> list[ActiveEntity]:
@@ -525,7 +525,7 @@ class StateCoordinator(Plugin):
 
     def set_goal(self, text: str, *, context: str = "") -> Goal:
         """Set a goal; the one before is archived. Tool calls and subtasks from now on belong to it."""
-        with self.layers.lock:
+        with self.layers.changing(GoalsLayer):
             self._keep_goals(self.goals.setting(text, at=self._wall(), context=context))
             return self.goals.goal()
 
@@ -542,18 +542,18 @@ class StateCoordinator(Plugin):
         return self._end_goal(GoalStatus.FAILED, reason)
 
     def _end_goal(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        with self.layers.lock, self._timings.measured("archive"):
+        with self.layers.changing(GoalsLayer), self._timings.measured("archive"):
             self._keep_goals(self.goals.ending(status, outcome))
             return self.goals.archive[-1]
 
     def add_goal_context(self, text: str) -> None:
         """Add what is known for the active goal; of more than 2,000 characters the end stays."""
-        with self.layers.lock:
+        with self.layers.changing(GoalsLayer):
             self._keep_goals(self.goals.with_goal(self.goals.goal().with_context(text)))
 
     def add_finding(self, text: str) -> None:
         """Add something found out, once, to the task and to the active goal if there is one."""
-        with self.layers.lock:
+        with self.layers.changing(GoalsLayer):
             self._execution = self._execution.with_finding(text)
             if self.goals.active is not None:
                 self._keep_goals(self.goals.with_goal(self.goals.active.with_finding(text)))
@@ -573,7 +573,7 @@ class StateCoordinator(Plugin):
         Raises:
             StateError: What it depends on is not completed.
         """
-        with self.layers.lock:
+        with self.layers.changing(GoalsLayer):
             goal = self.goals.goal()
             subtask = goal.subtask(subtask_id)
             if subtask.status is not SubtaskStatus.OPEN or subtask not in goal.ready:
@@ -583,7 +583,7 @@ class StateCoordinator(Plugin):
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
         """Say that a subtask failed."""
-        with self.layers.lock:
+        with self.layers.changing(GoalsLayer):
             subtask = self.goals.goal().subtask(subtask_id)
             return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shortened(reason, 300)))
 
@@ -593,7 +593,7 @@ class StateCoordinator(Plugin):
         return [] if goal is None else goal.ready
 
     def _with_subtask(self, subtask: Subtask) -> Subtask:
-        with self.layers.lock:
+        with self.layers.changing(GoalsLayer):
             self._keep_goals(self.goals.with_goal(self.goals.goal().with_subtask(subtask)))
             return subtask
 

@@ -12,7 +12,7 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.language.messages import message_text
-from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer
+from strands_manga_memory.language.session_summary import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.state.coordinator import coordinator_of
 from strands_manga_memory.state.entities import ActiveEntity
@@ -143,8 +143,9 @@ def export_for_human(
     if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
         raise ValueError(f"turns must be a whole number from 0, got {turns!r}")
     messages = list(agent.messages if history is None else history)
-    lines = [(message["role"], text) for message in messages if (text := message_text(message).strip())]
-    summary = (summarizer or RuleSessionSummarizer())([(role, text) for role, text in lines], max_tokens=_SUMMARY_TOKENS)
+    lines: list[Line] = [(message["role"], text) for message in messages if (text := message_text(message).strip())]
+    summarize = summarizer or RuleSessionSummarizer()
+    summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
     said = _turns(lines)
     return Escalation(
         at=clock(),

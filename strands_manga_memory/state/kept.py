@@ -6,6 +6,8 @@ import json
 import logging
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -80,6 +82,18 @@ class KeptLayers:
                 raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
             self._layers[kind] = layer
             self._unwritten.add(kind)
+
+    @contextmanager
+    def changing(self, kind: type[Layer]) -> Iterator[None]:
+        """Hold the lock while a layer is changed.
+
+        Raises:
+            CorruptRecordError: What is stored of it cannot be read, and is not overwritten.
+        """
+        with self.lock:
+            if not self.is_readable(kind):
+                raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
+            yield
 
     def put_if_readable(self, layer: Layer) -> None:
         """Put a layer in place, unless what is stored cannot be read: what happens by itself breaks no turn."""
