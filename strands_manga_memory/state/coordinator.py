@@ -27,7 +27,15 @@ from strands_manga_memory.state.deadline import ToolDeadline
 from strands_manga_memory.state.entities import EXPIRES_AFTER_TURNS, ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.environment import Environment, EnvironmentSource
 from strands_manga_memory.state.execution import ExecutionKind, ExecutionLayer, ExecutionStep, error_pattern
-from strands_manga_memory.state.goals import Execution, Goal, GoalArchive, GoalsLayer, GoalStatus
+from strands_manga_memory.state.goals import (
+    SESSION_TOKENS,
+    WARN_TOKENS,
+    Execution,
+    Goal,
+    GoalArchive,
+    GoalsLayer,
+    GoalStatus,
+)
 from strands_manga_memory.state.instructions import StableTexts
 from strands_manga_memory.state.kept import KeptLayers
 from strands_manga_memory.state.recorder import Recorder
@@ -140,6 +148,7 @@ class StateCoordinator(Plugin):
         self._surroundings = Surroundings(source, scope, changes, deadline=deadline, environment=environment)
         self._stable = stable
         self._timings = Timings()
+        self._warned = False
         self._tools = state_tools(self, offered)
         self._recorder = Recorder(self, TOOL_NAMES)
 
@@ -598,7 +607,27 @@ class StateCoordinator(Plugin):
             return subtask
 
     def _keep_goals(self, layer: GoalsLayer) -> None:
-        self._keep(layer)
+        self._keep(layer.within(SESSION_TOKENS))
+        self._warn_of_size()
+
+    def _warn_of_size(self) -> None:
+        tokens = self.goals.tokens
+        if tokens > WARN_TOKENS and not self._warned:
+            logger.warning(
+                "tokens=<%d>, cap=<%d> | the goals of the session are nearly as large as they may be", tokens, SESSION_TOKENS
+            )
+        self._warned = tokens > WARN_TOKENS
+
+    def keep_within_caps(self) -> None:
+        """Bring the goals back under their cap after a turn with tool calls."""
+        with self.layers.lock:
+            layer = self.goals
+            if layer.active is not None and len(layer.stored()) > SESSION_TOKENS // 2:  # a character has at most 2 tokens
+                try:
+                    self.layers.put_if_readable(layer.within(SESSION_TOKENS))
+                except StateError:
+                    logger.debug("the active goal alone is over its cap")
+                self._warn_of_size()
 
     # Execution memory
 

@@ -276,6 +276,25 @@ class GoalsLayer(Layer):
             del kept[0], sizes[0]
         return self.changed(active=None, archive=tuple(kept))
 
+    def within(self, most: int = SESSION_TOKENS) -> GoalsLayer:
+        """Return the layer with at most so many tokens: the oldest archives go first, then the context, then results.
+
+        Raises:
+            StateError: The goal's own texts are more than that.
+        """
+        layer = self
+        while layer.archive and layer.tokens > most:
+            layer = layer.model_copy(update={"archive": layer.archive[1:]})
+        goal = layer.active
+        if goal is None or layer.tokens <= most:
+            return layer
+        done = {id_: each.model_copy(update={"result": ""}) for id_, each in goal.subtasks.items()}
+        for smaller in ({"context": goal.context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
+            layer = layer.with_goal(goal.model_copy(update=smaller))
+            if layer.tokens <= most:
+                return layer
+        raise StateError(f"the goal and its subtasks are more than {most} tokens; complete it, or say it in fewer words")
+
     def with_goal(self, goal: Goal) -> GoalsLayer:
         """Return the layer with the active goal changed."""
         return self.model_copy(update={"active": goal})

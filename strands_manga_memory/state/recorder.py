@@ -91,6 +91,7 @@ class Recorder:
             if layer.phase not in (Phase.HANDOFF, Phase.FAREWELL, Phase.GREETING):
                 self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
         self._last_message = None
+        self._to.keep_within_caps()
         self._to.layers.write()
 
     def _move(self, phase: Phase) -> None:

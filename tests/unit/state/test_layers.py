@@ -300,6 +300,21 @@ def test_a_new_goal_archives_the_one_before_and_the_caps_hold() -> None:
     assert layer.goal().id == 30
 
 
+def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
+    layer = GoalsLayer().setting("old", at=0.0).setting("new", at=0.0, context="文脈" * 900)
+    goal = layer.goal()
+    for number in range(25):
+        goal = goal.with_subtask(Subtask(id=f"s{number}", text="語" * 100, result="果" * 300))
+    kept = layer.with_goal(goal).within(12_000)
+    assert kept.tokens <= 12_000
+    assert kept.archive == ()
+    assert len(kept.goal().subtasks) == 25
+    for number in range(25, 50):
+        goal = goal.with_subtask(Subtask(id=f"s{number}", text="語" * 300))
+    with pytest.raises(StateError, match="more than 12000 tokens; complete it"):
+        layer.with_goal(goal).within(12_000)
+
+
 def test_without_a_goal_there_is_nothing_to_end() -> None:
     with pytest.raises(StateError, match="no active goal"):
         GoalsLayer().ending(GoalStatus.FAILED, "")
