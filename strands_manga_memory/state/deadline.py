@@ -30,7 +30,8 @@ class ToolDeadline:
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
         """Run one call of a tool."""
-        if context.tool is None or context.tool.tool_type == _AGENT:
+        in_background = type(context) is not ExecuteToolContext  # those may take as long as they need
+        if in_background or context.tool is None or context.tool.tool_type == _AGENT:
             async for event in next_fn(context):
                 yield event
             return

@@ -41,6 +41,7 @@ class KeptLayers:
         self._stored: dict[type[Layer], Any] = {}
         self._unwritten: set[type[Layer]] = set()
         self._unreadable: dict[type[Layer], str] = {}
+        self._between_turns: set[type[Layer]] = set()
         self.writes = 0
 
     def attach(self, agent: Agent) -> None:
@@ -82,6 +83,7 @@ class KeptLayers:
                 raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
             self._layers[kind] = layer
             self._unwritten.add(kind)
+            self._between_turns.add(kind)
 
     @contextmanager
     def changing(self, kind: type[Layer]) -> Iterator[None]:
@@ -126,8 +128,30 @@ class KeptLayers:
                     self.writes += 1
                 self._unwritten.discard(kind)
 
+    def take_over(self) -> None:
+        """Read what a session manager took over from another process; what was changed here since the last turn stays.
+
+        Of a layer that both changed, the one of this process wins, as with everything a session manager merges.
+        """
+        with self.lock:
+            agent = self.agent
+            ours = {kind: self._layers[kind] for kind in self._between_turns}
+            if agent is not None and agent.state is not self._state:
+                self._read(agent)
+                for layer in ours.values():
+                    self.put_if_readable(layer)
+                self.write()
+            self._between_turns.clear()
+
+    def turn_ended(self) -> None:
+        """Write what changed; what is changed from now on is changed between turns."""
+        with self.lock:
+            self.write()
+            self._between_turns.clear()
+
     def _read(self, agent: Agent) -> None:
         self._state = agent.state
+        self._between_turns.clear()
         self._stored, self._unreadable = {}, {}
         self._unwritten.clear()
         for kind in _STORED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ class Recorder:
         """Register the hooks: before the session manager's where something is to be saved, behind it where it restores."""
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._restored, AgentInitializedEvent, order=last)
+        agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
         agent.add_hook(self._said, MessageAddedEvent, order=first)
         agent.add_hook(self._model_answered, AfterModelCallEvent, order=first)
@@ -74,7 +76,12 @@ class Recorder:
 
     # A turn
 
+    def _before_turn(self, event: BeforeInvocationEvent) -> None:
+        """Notice a state that was put in place between turns; one that is from now on comes from a session manager."""
+        self._to.layers.get(ConversationLayer)
+
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
+        self._to.layers.take_over()
         if self._waits:
             self._to.resume_task()
         else:
@@ -87,12 +94,13 @@ class Recorder:
             self._to.pause_task()
         else:
             self._to.end_task()
-            layer = self._to.conversation
-            if layer.phase not in (Phase.HANDOFF, Phase.FAREWELL, Phase.GREETING):
-                self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
+            with self._to.layers.lock:
+                layer = self._to.conversation
+                if layer.phase is not Phase.FAREWELL:
+                    self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
         self._last_message = None
         self._to.keep_within_caps()
-        self._to.layers.write()
+        self._to.layers.turn_ended()
 
     def _move(self, phase: Phase) -> None:
         """Follow what happened; a conversation that is with a human stays there."""
@@ -105,17 +113,18 @@ class Recorder:
     def _said(self, event: MessageAddedEvent[Agent]) -> None:
         message = event.message
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        if message["role"] == "assistant":
-            self._assistant_said(message)
-            return  # what follows, a tool's result or the end of the turn, is written with it
-        if results:
-            self._tools_said(results, message.get("tracking_id") or "")
-        else:
+        with self._to.layers.lock:  # tools change the state from threads of their own
+            if message["role"] == "assistant":
+                self._assistant_said(message)
+                return  # what follows, a tool's result or the end of the turn, is written with it
             slots = self._to.conversation.slots
-            self._user_said(message)
+            if results:
+                self._tools_said(results, message.get("tracking_id") or "")
+            else:
+                self._user_said(message)
             if self._to.conversation.slots is not slots:
                 self._to.layers.write(ConversationLayer)
-        self._to.layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
+            self._to.layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
 
     def _user_said(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
@@ -185,9 +194,10 @@ class Recorder:
             return
         identity = message.get("tracking_id") or ""
         self._last_message = message, message["content"]
-        self._to.layers.put_if_readable(self._to.entities.without_source(identity))
-        self._to.layers.put_if_readable(self._to.conversation.without_source(identity))
-        self._heard(message_text(message)[:_LONGEST], Origin.USER, identity)
+        with self._to.layers.lock:
+            self._to.layers.put_if_readable(self._to.entities.without_source(identity))
+            self._to.layers.put_if_readable(self._to.conversation.without_source(identity))
+            self._heard(message_text(message)[:_LONGEST], Origin.USER, identity)
 
     # Tools
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,19 @@ def test_what_is_set_before_the_agent_is_built_is_kept() -> None:
     assert "reorder" in agent.state.get("manga_state.conversation")
     agent.load_snapshot(agent.take_snapshot(preset="session"))
     assert coordinator.conversation.intent == "reorder"
+
+
+def test_a_snapshot_that_is_loaded_between_turns_is_what_counts() -> None:
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator)
+    coordinator.set_goal("the first one")
+    agent("hello")
+    snapshot = agent.take_snapshot(preset="session")
+    coordinator.set_goal("the second one")
+    agent.load_snapshot(snapshot)
+    assert coordinator.goals.goal().text == "the first one"
+    agent("and now?")
+    assert coordinator.goals.goal().text == "the first one"
 
 
 def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> None:
@@ -707,6 +722,97 @@ def test_a_source_that_fails_leaves_what_was_known_and_is_asked_again() -> None:
         agent("hm")
         assert f"tier {expected}" in told(model)
     assert answers == []
+
+
+async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_comes_later() -> None:
+    hot, released, loads = InMemoryHotStore(), threading.Event(), [0]
+
+    def load(scope: ConversationScope) -> dict[str, Any]:
+        loads[0] += 1
+        if loads[0] > 1:
+            released.wait(30)
+        return {"tier": f"tier{loads[0]}"}
+
+    model = ScriptedModel()
+    coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, deadline=0.05)
+    agent = agent_with(coordinator, model)
+    EnvironmentChanges(hot, SCOPE).publish()
+    for _ in range(2):
+        await agent.invoke_async("hm")
+        assert "tier tier1" in told(model)
+    released.set()
+    late = coordinator._surroundings._late
+    assert late is not None
+    await asyncio.wrap_future(late)
+    await agent.invoke_async("hm")
+    assert "tier tier2" in told(model)
+    assert loads == [2]
+
+
+def test_two_processes_on_one_session_lose_no_layer(tmp_path: Path) -> None:
+    hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})()
+    table = SQLiteTable(tmp_path / "sessions.sqlite3")
+    table.create_if_missing()
+    coordinators = [StateCoordinator(intents=REORDER), StateCoordinator(intents=REORDER)]
+    agents = [
+        agent_with(each, session_manager=TieredSessionManager(SCOPE, hot=hot, durable=table, refresh="turn"))
+        for each in coordinators
+    ]
+    coordinators[0].set_goal("from the first device")
+    agents[0]("hello")
+    coordinators[1].set_intent("reorder")
+    agents[1]("I want volume 3.")
+    agents[0]("and now?")
+    agents[1]("and here?")
+    for coordinator in coordinators:
+        assert coordinator.goals.goal().text == "from the first device"
+        assert coordinator.conversation.intent == "reorder"
+        assert [each.value for each in coordinator.active_entities()] == ["3"]
+
+
+def test_two_agents_of_one_session_have_a_state_each_and_hear_of_the_same_changes(tmp_path: Path) -> None:
+    memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    models = {name: ScriptedModel() for name in ("seller", "clerk")}
+    agents = {
+        name: Agent(
+            model=model,
+            callback_handler=None,
+            **memory.agent_kwargs(user_id="u1", session_id="s1", agent_id=name, state=True),
+        )
+        for name, model in models.items()
+    }
+    memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X9999"])
+    agents["seller"]("Show me B07X1234.")
+    agents["clerk"]("What is in the cart?")
+    assert all("B07X9999" in told(model) for model in models.values())
+    assert "B07X1234" not in told(models["clerk"])
+    memory.close()
+
+
+def test_an_agent_with_state_is_not_kept_alive() -> None:
+    agent = agent_with(StateCoordinator(), plugins_seen := ScriptedModel())
+    agent("Show me B07X1234.")
+    gone = weakref.ref(agent)
+    del agent
+    gc.collect()
+    assert gone() is None
+    assert plugins_seen.requests
+
+
+def test_threads_that_change_slots_lose_none() -> None:
+    slots = [DialogueSlot(name=f"s{number}") for number in range(40)]
+    coordinator = StateCoordinator(intents={"many": slots})
+    agent_with(coordinator)
+    coordinator.set_intent("many")
+    threads = [
+        threading.Thread(target=lambda name=slot.name: coordinator.fill_slot(name, "x", confirmed=True))  # type: ignore[misc]
+        for slot in slots
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert coordinator.missing_slots() == []
 
 
 def test_a_publication_names_fields_of_the_environment() -> None:
