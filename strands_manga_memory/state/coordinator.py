@@ -446,7 +446,7 @@ class StateCoordinator(Plugin):
             if known is None or known.status is StepStatus.COMPLETED:
                 if known is not None:  # the model used an id twice
                     id_ = f"{use_id}#{len(self._task.steps) + self._task.dropped + 1}"
-                parameters = {str(key): shortened(str(value), 100) for key, value in list(given.items())[:20]}
+                parameters = {str(key): shortened(str(value)[:_READ], 100) for key, value in list(given.items())[:20]}
                 self.add_step(name, parameters, step_id=id_)
                 self._running[use_id] = id_
             elif known.status is StepStatus.IN_PROGRESS:

@@ -104,8 +104,10 @@ class EntityLayer(Layer):
                 turn = next(iter(found.values())).turn
                 if any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known.values()):
                     continue
-            if known and not again and by_user:
-                active = _without(active, BELONGS_TO.get(type_, frozenset()) - groups.keys())
+            if known and not again:
+                gone = BELONGS_TO.get(type_, frozenset())
+                turn = next(iter(found.values())).turn
+                active = _without(active, [name for name in gone & active.keys() if all(e.turn < turn for e in active[name])])
             kept = {value: _as_sure_as(known.get(value), each) for value, each in found.items()}
             active[type_] = tuple(kept.values())[-MOST_VALUES:]
         while len(active) > MOST_TYPES:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from strands import Agent
 from strands.hooks import AfterModelCallEvent
@@ -188,10 +188,9 @@ class PromptCacheMonitor(Plugin):
             return tuple(causes)
 
     def _parts(self, context: InvokeModelContext) -> dict[Cause, str]:
-        own = context.agent.system_prompt
         told = context.system_prompt
         whole = [{"text": told}] if isinstance(told, str) else list(told or ())
-        kept = [{"text": own}] if isinstance(own, str) else list(getattr(context.agent, "system_prompt_content", None) or ())
+        kept = list(cast("Agent", context.agent).system_prompt_content or ())
         added = [block for block in whole if block not in kept]
         variant = self._variant() if callable(self._variant) else self._variant
         model = context.model.get_config()

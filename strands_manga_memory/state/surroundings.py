@@ -51,7 +51,7 @@ class Surroundings:
     def load(self) -> None:
         """Load the environment as the session starts."""
         news = self._changes is not None and self._changes.news()
-        if (self._source is not None and not self._loaded) or (news and self._source is None):
+        if news or (self._source is not None and not self._loaded):
             self._read()
         self._loaded = True
 
@@ -68,6 +68,8 @@ class Surroundings:
                 return
             work = self._read
         if not await self._done():  # a read that was late before goes first, and news is looked for behind it
+            if self._changes.is_local:
+                self._changes.forget()
             return
         self._late = self._writer.submit(self, work)
         await self._done()

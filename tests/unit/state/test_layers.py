@@ -216,8 +216,14 @@ def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -
 
 def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
     layer = EntityLayer().heard([entity("title", "harbor lights"), entity("asin", "B07X1234"), entity("language", "english")])
-    layer = layer.heard([entity("title", "night ferry", turn=2)])
-    assert list(layer.active) == ["title", "language"]
+    assert list(layer.heard([entity("title", "night ferry", turn=2)]).active) == ["title", "language"]
+    told = layer.heard([entity("title", "night ferry", origin=Origin.ASSISTANT, turn=2)])
+    assert list(told.active) == ["title", "language"]
+    # The user named another ASIN, and a tool says what it is called: that is the ASIN's title.
+    named = layer.heard([entity("asin", "B07X9999", turn=2)]).heard(
+        [entity("title", "night ferry", origin=Origin.TOOL, turn=2)]
+    )
+    assert {name: values(named, name) for name in ("title", "asin")} == {"title": ["night ferry"], "asin": ["B07X9999"]}
 
 
 def test_entities_expire_when_nobody_names_them() -> None:

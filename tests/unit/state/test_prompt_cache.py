@@ -72,7 +72,7 @@ def test_each_change_of_the_prefix_has_a_cause() -> None:
     agent("one")
     agent("two")
     assert monitor.drops == []
-    agent.system_prompt = "You sell music."
+    agent.system_prompt = [{"text": "You sell music."}, {"text": "And films."}]
     agent("three")
     agent.tool_registry.process_tools([another])
     agent("four")
