@@ -6,8 +6,7 @@ import hashlib
 import json
 import threading
 import time
-import weakref
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +23,11 @@ _MOST_HOURS = 31 * 24
 _MOST_CHANGES = 200
 
 
+_MOST_CONVERSATIONS = 10_000
+_HIT = 0.5
+"""A call that read at least this share of its prompt from the cache was no miss."""
+
+
 class Cause(StrEnum):
     """Why a prompt could not come from the cache."""
 
@@ -35,6 +39,9 @@ class Cause(StrEnum):
     GAP = "gap over the cache's lifetime"
     DEPLOY = "deploy"
     UNKNOWN = "unknown"
+
+
+_OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIANT})
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class CacheStats(CacheUse):
 
 @dataclass
 class _Seen:
-    """What an agent's last call looked like."""
+    """What the last call of a conversation looked like."""
 
     parts: Mapping[Cause, str]
     ids: Sequence[str]
@@ -113,8 +120,8 @@ class _Seen:
 class PromptCacheMonitor(Plugin):
     """Watches the prompt cache of any number of agents: ``Agent(plugins=[monitor])``. It changes nothing.
 
-    The prefix of each request is compared part by part with that of the agent's request before, so a drop of the hit rate has a
-    name. The numbers come from the usage the provider reports. One monitor may serve all agents of a process.
+    The prefix of each request is compared part by part with that of the conversation's last one, so a drop of the hit rate has
+    a name. The numbers come from the usage the provider reports. One monitor may serve all agents of a process.
 
     Args:
         lifetime: Seconds a provider keeps a prefix after its last use. Default 300.
@@ -144,8 +151,8 @@ class PromptCacheMonitor(Plugin):
         self._variant = variant
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
-        self._pending: weakref.WeakKeyDictionary[Any, tuple[Cause, ...]] = weakref.WeakKeyDictionary()
+        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
+        self._pending: dict[tuple[str, str], tuple[Cause, ...]] = {}
         self._hours: dict[int, list[int]] = {}
         self._drops: deque[Drop] = deque(maxlen=_MOST_CHANGES)
         self._causes: Counter[Cause] = Counter()
@@ -165,13 +172,16 @@ class PromptCacheMonitor(Plugin):
             yield event
 
     def compare(self, context: InvokeModelContext) -> tuple[Cause, ...]:
-        """Compare a request with the agent's request before; return why its prefix cannot come from the cache."""
+        """Compare a request with the conversation's one before; return why its prefix cannot come from the cache."""
         now = self._clock()
-        agent = context.agent
+        key = _key(context.agent)
         seen = _Seen(self._parts(context), [message.get("tracking_id") or "" for message in context.messages], now)
         with self._lock:
-            before = self._seen.get(agent)
-            self._seen[agent] = seen
+            before = self._seen.get(key)
+            self._seen[key] = seen
+            self._seen.move_to_end(key)
+            if len(self._seen) > _MOST_CONVERSATIONS:
+                self._pending.pop(self._seen.popitem(last=False)[0], None)
             causes: list[Cause] = []
             if before is None:
                 # A conversation that goes on in a process that has not served it: after a deploy, or on another worker.
@@ -184,7 +194,7 @@ class PromptCacheMonitor(Plugin):
                     causes.append(Cause.HISTORY)
                 if now - before.at > self._lifetime:
                     causes.append(Cause.GAP)
-            self._pending[agent] = tuple(causes)
+            self._pending[key] = tuple(causes)
             return tuple(causes)
 
     def _parts(self, context: InvokeModelContext) -> dict[Cause, str]:
@@ -219,9 +229,11 @@ class PromptCacheMonitor(Plugin):
                 hour[at] += amount
             while len(self._hours) > _MOST_HOURS:
                 del self._hours[min(self._hours)]
-            causes = self._pending.pop(agent, ())
-            known = self._seen.get(agent)
-            if not causes and write > read and read == 0 and known is not None and len(known.ids) > 1:
+            causes = self._pending.pop(_key(agent), ())
+            known = self._seen.get(_key(agent))
+            if read >= _HIT * total:  # whatever happened in between, the prompt came from the cache
+                causes = tuple(cause for cause in causes if cause in _OF_PREFIX)
+            elif not causes and write and known is not None and len(known.ids) > 1:
                 causes = (Cause.UNKNOWN,)
             if causes:
                 self._causes.update(causes)
@@ -274,6 +286,11 @@ class PromptCacheMonitor(Plugin):
             f"{hour}  {use['hit_rate']:>4.0%}  {use['calls']} calls" for hour, use in list(stats["by_hour"].items())[-24:]
         ]
         return "\n".join(lines)
+
+
+def _key(agent: Any) -> tuple[str, str]:
+    """Return the conversation an agent holds: one that is built anew for each request goes on with it."""
+    return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 
 def _fingerprint(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
+from strands.session import FileSessionManager
 from strands.types.content import Messages
 
 from strands_manga_memory import InstructionFiles, PromptCacheMonitor, StableTexts, StateCoordinator
@@ -58,7 +59,7 @@ def test_hit_rate_by_hour_worst_day_and_what_was_saved() -> None:
     assert stats["saved_tokens"] == pytest.approx(read * 0.9 - written * 0.25)
     assert stats["saved_dollars"] == pytest.approx(stats["saved_tokens"] * 3e-6)
     assert stats["prefix_stability"] == 1.0
-    assert stats["drops"] == {"gap over the cache's lifetime": 1}
+    assert stats["drops"] == {"gap over the cache's lifetime": 1, "unknown": 4}
     report = monitor.report()
     for part in ("worst day: 2023-11-15, 40%", "prefix: the same in 100.0%", "gap over the cache's lifetime: 1x"):
         assert part in report
@@ -80,6 +81,9 @@ def test_each_change_of_the_prefix_has_a_cause() -> None:
     agent("five")
     model.update_config(model_id="another")
     agent("six")
+    agent.messages.pop(0)
+    agent("read all the same")
+    model.read_share = 0.1
     agent.messages.pop(0)
     agent("seven")
     assert [drop.causes for drop in monitor.drops] == [
@@ -111,6 +115,17 @@ def test_a_session_that_goes_on_in_another_process_is_a_deploy() -> None:
     Agent(model=CachingModel(), plugins=[monitor], messages=messages, callback_handler=None)("hello")
     Agent(model=CachingModel(), plugins=[monitor], callback_handler=None)("hello")
     assert [drop.causes for drop in monitor.drops] == [(Cause.DEPLOY,)]
+
+
+def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(tmp_path: Any) -> None:
+    monitor, model = PromptCacheMonitor(), CachingModel()
+    for number in range(3):
+        session = FileSessionManager(session_id="s1", storage_dir=str(tmp_path))
+        prompt = "You sell books." if number < 2 else "You sell music."
+        agent = Agent(model=model, plugins=[monitor], session_manager=session, system_prompt=prompt, callback_handler=None)
+        agent("hello")
+    assert [drop.causes for drop in monitor.drops] == [(Cause.PROMPT,)]
+    assert monitor.stats()["prefix_changes"] == 1
 
 
 def test_one_monitor_serves_many_agents_and_keeps_none_alive() -> None:
