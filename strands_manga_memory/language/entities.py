@@ -287,7 +287,7 @@ def _reference(match: re.Match[str]) -> str | None:
 _EDGE = r"(?<![A-Za-z0-9_-])"
 _END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
 _KANJI = "〇一二三四五六七八九十百千"
-_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d+|[{_KANJI}]+)"
+_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,12}}|[{_KANJI}]{{1,8}})"  # bounded, or a long run takes quadratic time
 
 EMAIL = EntityType(
     "email",
@@ -366,8 +366,8 @@ TIME = EntityType(
 PRICE = EntityType(
     "price",
     re.compile(
-        r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]*(?:\.\d{1,2})?)"
-        r"|(?<![\d.])(?P<b>\d[\d,]*(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
+        r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]{0,14}(?:\.\d{1,2})?)"
+        r"|(?<![\d.])(?P<b>\d[\d,]{0,14}(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
         r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
         r"|pounds?\b|gbp\b))",
         re.IGNORECASE,
@@ -379,7 +379,7 @@ VOLUME = EntityType(
     "volume",
     re.compile(
         rf"(?=[vt第\d{_KANJI}])(?:\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
-        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]+)(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]+))?巻)",
+        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]{{1,8}})(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]{{1,8}}))?巻)",
         re.IGNORECASE,
     ),
     _volume,

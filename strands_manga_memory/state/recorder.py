@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from collections.abc import Iterable
@@ -33,8 +32,6 @@ from strands_manga_memory.state.task import StepStatus
 
 if TYPE_CHECKING:
     from strands_manga_memory.state.coordinator import StateCoordinator
-
-logger = logging.getLogger(__name__)
 
 _LONGEST = 8_000
 """Characters of a message that are searched for entities."""
