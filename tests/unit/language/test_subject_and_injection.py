@@ -111,4 +111,4 @@ def test_a_long_run_of_anything_is_searched_in_linear_time(piece: str) -> None:
     # Patterns that are quadratic in the length of the text would not end within the timeout.
     text = (piece * 50_000)[:50_000]
     assert len(SHOP.find(text)) <= len(text)
-    assert not changes_subject(text) or piece == "forget the "
+    assert not changes_subject(text)
