@@ -307,7 +307,7 @@ class StateCoordinator(Plugin):
         with self.layers.changing(ConversationLayer):
             if slot is not None:
                 self.conversation.slot(slot)
-            self._keep(self.conversation.asking(Clarification(question=question, slot=slot)))
+            self._keep(self.conversation.asking(Clarification(question=shortened(question, 300), slot=slot)))
 
     def next_question(self) -> str | None:
         """Return what to ask the user next."""
@@ -533,9 +533,17 @@ class StateCoordinator(Plugin):
     # Goals
 
     def set_goal(self, text: str, *, context: str = "") -> Goal:
-        """Set a goal; the one before is archived. Tool calls and subtasks from now on belong to it."""
+        """Set a goal; the one before is archived. Tool calls and subtasks from now on belong to it.
+
+        Args:
+            text: What is to be reached; of more than 300 characters the beginning is kept.
+            context: What is known for it; of more than 2,000 characters the end is kept.
+
+        Raises:
+            ValueError: ``text`` is empty.
+        """
         with self.layers.changing(GoalsLayer):
-            self._keep_goals(self.goals.setting(text, at=self._wall(), context=context))
+            self._keep_goals(self.goals.setting(shortened(text, 300), at=self._wall(), context=context))
             return self.goals.goal()
 
     def complete_goal(self, outcome: str = "") -> GoalArchive:
@@ -573,7 +581,7 @@ class StateCoordinator(Plugin):
         Raises:
             StateError: It would depend on itself, or on what is not there.
         """
-        subtask = Subtask(id=subtask_id, text=text, theme=theme, depends_on=tuple(depends_on))
+        subtask = Subtask(id=subtask_id, text=shortened(text, 300), theme=theme, depends_on=tuple(depends_on))
         return self._with_subtask(subtask)
 
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:

@@ -27,7 +27,10 @@ def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[D
         """Read where the conversation stands: intent, known and missing slots, entities spoken of, goals."""
         return coordinator.to_agent_context() or _NOTHING
 
-    @tool
+    intents = "; ".join(f"{name} ({', '.join(slot.name for slot in slots)})" for name, slots in coordinator.intents.items())
+    what = "Say what the user wants, and fill slots with what the user said."
+
+    @tool(description=f"{what} Intents, with their slots: {intents}." if intents else what)
     def update_slots(intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
         """Say what the user wants, and fill slots with what the user said.
 
@@ -36,6 +39,8 @@ def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[D
             values: Slot names and values.
             confirmed: True only if the user said or confirmed these values himself.
         """
+        if intent and coordinator.intents and intent not in coordinator.intents:
+            raise StateError(f"intent must be one of {', '.join(coordinator.intents)}; got {intent!r:.80}")
         if intent:
             coordinator.set_intent(intent)
         problems = []

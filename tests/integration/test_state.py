@@ -525,7 +525,7 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
         [use("note_entity", "t3", type="asin", value="B07-1234"), use("note_entity", "t4", type="asin", value="b07x1234")],
         [use("manage_goal", "t5", action="set", text="reorder volume 3")],
         [use("manage_goal", "t6", action="add_subtask", id="find", text="find it")],
-        [use("manage_goal", "t7", action="dance")],
+        [use("manage_goal", "t7", action="dance"), use("update_slots", "t9", intent="dance")],
         [use("read_conversation_state", "t8")],
         "done",
     ]
@@ -546,6 +546,9 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     assert texts["t4"] == "Noted: asin B07X1234."
     assert "can be worked on: find" in texts["t6"]
     assert "action must be one of set," in texts["t7"]
+    assert "intent must be one of reorder; got 'dance'" in texts["t9"]
+    specs = {spec["name"]: spec["description"] for spec in model.requests[0].tool_specs or []}
+    assert specs["update_slots"].endswith("Intents, with their slots: reorder (volume, format).")
     assert "volume = 3" in texts["t8"]
     assert [results[id_]["status"] for id_ in ("t1", "t3", "t7")] == ["error"] * 3
     assert coordinator.conversation.slot("volume").status is SlotStatus.CONFIRMED
