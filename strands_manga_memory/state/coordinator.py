@@ -627,15 +627,15 @@ class StateCoordinator(Plugin):
         self._warned = tokens > WARN_TOKENS
 
     def keep_within_caps(self) -> None:
-        """Bring the goals back under their cap after a turn with tool calls."""
+        """Bring the goals, as they are stored, back under their cap after a turn with tool calls."""
         with self.layers.lock:
-            layer = self.goals
-            if layer.active is not None and len(layer.stored()) > SESSION_TOKENS // 2:  # a character has at most 2 tokens
-                try:
-                    self.layers.put_if_readable(layer.within(SESSION_TOKENS))
-                except StateError:
-                    logger.debug("the active goal alone is over its cap")
-                self._warn_of_size()
+            if self.layers.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
+                return
+            try:
+                self.layers.put_if_readable(self.goals.within(SESSION_TOKENS))
+            except StateError:
+                logger.debug("the active goal alone is over its cap")
+            self._warn_of_size()
 
     # Execution memory
 

@@ -109,6 +109,11 @@ class KeptLayers:
             self.get(kind)
             return kind not in self._unreadable
 
+    def size(self, kind: type[Layer]) -> int:
+        """Return the characters of a layer as it was last written."""
+        with self.lock:
+            return len(str(self._stored.get(kind, "")))
+
     def unreadable(self) -> dict[str, str]:
         """Return why layers are left as they are, by key."""
         with self.lock:

@@ -96,6 +96,7 @@ class Recorder:
                 if layer.phase is not Phase.FAREWELL:
                     self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
         self._last_message = None
+        self._to.layers.write()
         self._to.keep_within_caps()
         self._to.layers.turn_ended()
 
