@@ -162,7 +162,7 @@ def _call() -> dict[str, float]:
 
 
 def _alone() -> dict[str, float]:
-    """Call the hooks of a turn with one model call by themselves, so that no agent empties the processor's caches between them."""
+    """Call the hooks of a turn with one model call by themselves, with nothing between them that empties caches."""
     coordinator = StateCoordinator(intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope())
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
     coordinator.set_intent("reorder")
