@@ -19,6 +19,7 @@ from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_
 from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.records import Place, directory_key
 from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -208,6 +209,8 @@ def _forget_session(
         durable.batch_write(deletes=[due_key(place), finalized_key(place)])
     TieredSessionManager(scope, hot=hot, durable=durable, ttl=ttl, codec=codec, clock=clock).delete_session()
     counts["directory"] += 1
+    if hot is not None:
+        counts["environment"] += EnvironmentChanges(hot, scope).erase()
     heads = {
         Place.of(session, "M" if kind == "M" else "A", agent_id).head_key
         for kind, agent_id in [*members, ("A", scope.agent_id)]

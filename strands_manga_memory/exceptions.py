@@ -8,7 +8,8 @@
     │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
     │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
     ├── ContextBudgetError          what must stay in the history is larger than its budget
-    └── PersonalDataError           a policy refuses to remember a text because of personal data in it
+    ├── PersonalDataError           a policy refuses to remember a text because of personal data in it
+    └── StateError                  a change of the state that is not possible now; also a ValueError
 
 Bad arguments are plain ``ValueError`` or ``TypeError``, raised by the constructor that received them.
 """
@@ -51,3 +52,7 @@ class ContextBudgetError(MangaMemoryError):
 
 class PersonalDataError(MangaMemoryError):
     """A text holds personal data of a kind that the policy refuses to store; the message names the kind, not the data."""
+
+
+class StateError(MangaMemoryError, ValueError):
+    """A change of the state is not possible as it is now; the message says what is allowed instead."""

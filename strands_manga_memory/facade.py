@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -33,7 +36,8 @@ from strands_manga_memory.memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session import SessionSweeper, TieredSessionManager
+from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
+from strands_manga_memory.state import Environment, EnvironmentChanges, EnvironmentSource, StateCoordinator
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.writer import shared_writer
 
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_DURABLE_URL = "sqlite:///.manga_memory/sessions.sqlite3"
 """Where conversations are kept when nothing is said: a file below the working directory."""
@@ -71,6 +77,7 @@ class MangaMemory:
         sink: Where preferences heard in a session go; default: into ``memories``.
         profile: Where another service keeps users' profiles, if one does.
         pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
+        environment: Where the surroundings of conversations are read: tier, locale, cart.
     """
 
     def __init__(
@@ -83,12 +90,14 @@ class MangaMemory:
         sink: PreferenceSink | None = None,
         profile: ProfileSource | None = None,
         pii: PiiPolicy | None = None,
+        environment: EnvironmentSource | None = None,
     ) -> None:
         self.hot = hot
         self.durable = durable
         self.memories = memories
         self._settings = dict(settings or {})
         self._profile = profile
+        self._environment = environment
         self._pii = pii or PiiPolicy()
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None
@@ -96,7 +105,7 @@ class MangaMemory:
             into = sink or TablePreferenceSink(memories, codec=self._memory_codec)
             self._spool = PreferenceSpool(memories, into, pii=self._pii, codec=self._memory_codec, **self._clock)
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
-        self._prefetched: dict[ConversationScope, TieredSessionManager] = {}
+        self._prefetched: dict[ConversationScope, _Prepared] = {}
         self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
         self._guards_asked: weakref.WeakKeyDictionary[GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
 
@@ -111,6 +120,7 @@ class MangaMemory:
         sink: PreferenceSink | None = None,
         profile: ProfileSource | None = None,
         pii: PiiPolicy | None = None,
+        environment: EnvironmentSource | None = None,
         **settings: Any,
     ) -> MangaMemory:
         """Open the stores.
@@ -124,6 +134,7 @@ class MangaMemory:
             sink: Where preferences heard in a session go; default: into ``memories``.
             profile: Where another service keeps users' profiles, if one does.
             pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
+            environment: Where the surroundings of conversations are read; how long they stay hot follows the tier it names.
             settings: Further keyword arguments of every ``TieredSessionManager``.
 
         Raises:
@@ -141,6 +152,7 @@ class MangaMemory:
             sink=sink,
             profile=profile,
             pii=pii,
+            environment=environment,
         )
         for each in (memory.durable, known) if create_tables else ():
             if each is not None:
@@ -167,6 +179,7 @@ class MangaMemory:
         history: History = "importance",
         max_tokens: int = _MAX_TOKENS,
         recall: bool = False,
+        state: bool | Mapping[str, Any] = False,
         **settings: Any,
     ) -> dict[str, Any]:
         """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
@@ -187,6 +200,8 @@ class MangaMemory:
             recall: Keep a quarter of ``max_tokens`` for earlier messages of this session that fit the user's question, and
                 offer the model a tool to search them. The first question of each agent reads the session's log, once. Default
                 False: worth it for long talks, less so for many short tasks.
+            state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
+                arguments, such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
 
         Raises:
@@ -196,23 +211,50 @@ class MangaMemory:
             raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
         arguments: dict[str, Any] = {"agent_id": agent_id}
+        prepared = None if settings else self._prefetched.pop(scope, None)
+        environment = prepared.environment if prepared is not None else self._surroundings(scope)
+        plugins: list[Plugin] = []
+        tier = prepared.tier if prepared is not None else _Tier(environment)
+        if state is not False:
+            given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
+            asked = {} if state is True else dict(state)
+            coordinator = StateCoordinator(**{**given, "environment": environment, **asked})
+            tier.follow(coordinator)
+            plugins.append(coordinator)
         if session:
-            prefetched = None if settings else self._prefetched.pop(scope, None)
-            arguments["session_manager"] = prefetched or self._manager(scope, settings)
+            arguments["session_manager"] = prepared.manager if prepared is not None else self._manager(scope, settings, tier)
         manager: TieredSessionManager | None = arguments.get("session_manager")
         quotes = max_tokens // _RECALL_PART if recall else 0
         trimmer = ImportanceWeightedConversationManager(max_tokens - quotes)
         arguments["conversation_manager"] = trimmer if history == "importance" else self._summarizing(trimmer, manager)
-        plugins: list[Plugin] = []
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
             arguments["memory_manager"] = MemoryManager(stores=[store])
-            plugins.append(UserContext(store, self._cache(user_id, tenant), session_id=session_id))
+            plugins.insert(0, UserContext(store, self._cache(user_id, tenant), session_id=session_id))
         if recall:
             plugins.append(HistoryRecall(max(1, quotes), history=manager.records if manager is not None else None))
         if plugins:
             arguments["plugins"] = plugins
         return arguments
+
+    def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> EnvironmentChanges:
+        """Return what publishes a change outside to every live agent of a session: ``changes(...).publish(cart=[...])``.
+
+        Raises:
+            ValueError: An id is not allowed.
+        """
+        return EnvironmentChanges(self.hot, ConversationScope(user_id, session_id, tenant=tenant), codec=self._memory_codec)
+
+    def _surroundings(self, scope: ConversationScope) -> Environment | None:
+        if self._environment is None:
+            return None
+        try:
+            return self._environment.load(scope)
+        except Exception as error:  # noqa: BLE001 - a source is others' code: a conversation begins without it, too
+            logger.warning(
+                "error=<%s> | the environment could not be read, the session starts without it", type(error).__name__
+            )
+            return None
 
     def _summarizing(
         self, trimmer: ImportanceWeightedConversationManager, session: TieredSessionManager | None
@@ -312,9 +354,11 @@ class MangaMemory:
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
-        manager = self._manager(scope, {})
+        environment = await asyncio.to_thread(self._surroundings, scope)
+        tier = _Tier(environment)
+        manager = self._manager(scope, {}, tier)
         await manager.prefetch(scope.agent_id)
-        self._prefetched[scope] = manager
+        self._prefetched[scope] = _Prepared(manager, tier, environment)
 
     def guard(
         self, client: MCPClient, policy: BreakerPolicy | None = None, *, shared: bool = False, **settings: Any
@@ -349,8 +393,11 @@ class MangaMemory:
         self._guards_asked[guarded] = asked
         return guarded
 
-    def _manager(self, scope: ConversationScope, settings: Mapping[str, Any]) -> TieredSessionManager:
-        manager = TieredSessionManager(scope, hot=self.hot, durable=self.durable, **{**self._settings, **settings})
+    def _manager(self, scope: ConversationScope, settings: Mapping[str, Any], tier: _Tier) -> TieredSessionManager:
+        asked = {**self._settings, **settings}
+        if "ttl" not in settings:  # one that is given for this very agent is left as it is
+            asked["ttl"] = tier.policy(asked.get("ttl") or TtlPolicy())
+        manager = TieredSessionManager(scope, hot=self.hot, durable=self.durable, **asked)
         self._managers.add(manager)
         return manager
 
@@ -380,6 +427,34 @@ class MangaMemory:
             self.memories.close()
         self.hot.close()
         self.durable.close()
+
+
+class _Tier:
+    """The tier of a user, as his environment says: at the session's start, and after each change of it."""
+
+    def __init__(self, environment: Environment | None) -> None:
+        self._environment = environment
+        self._coordinator: weakref.ref[StateCoordinator] | None = None
+
+    def follow(self, coordinator: StateCoordinator) -> None:
+        self._coordinator = weakref.ref(coordinator)
+
+    def policy(self, base: TtlPolicy) -> TtlPolicy:
+        return replace(base, tier=lambda: self._now() or (base.tier() if callable(base.tier) else base.tier))
+
+    def _now(self) -> str | None:
+        live = None if self._coordinator is None else self._coordinator()
+        known = self._environment if live is None else live.environment
+        return None if known is None else known.tier
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What ``prefetch`` read."""
+
+    manager: TieredSessionManager
+    tier: _Tier
+    environment: Environment | None
 
 
 def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:

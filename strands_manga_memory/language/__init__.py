@@ -2,7 +2,7 @@
 
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
-from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes
+from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes, named
 from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.session_summary import (
@@ -35,5 +35,6 @@ __all__ = [
     "SlotKind",
     "Summarizer",
     "dialogue_act",
+    "named",
     "normalized",
 ]

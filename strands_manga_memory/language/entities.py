@@ -6,7 +6,7 @@ This is the one home of entity types: summaries verify them, the state layers ke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -211,6 +211,9 @@ _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 def _date(match: re.Match[str]) -> str | None:
     groups = {name: value for name, value in match.groupdict().items() if value}
     year = groups.get("y1") or groups.get("y2") or groups.get("y3") or groups.get("y4") or ""
+    if bare := groups.get("d5") or groups.get("d6"):
+        next_ = "next month " if groups.get("which", "").lower() == "next" else ""
+        return f"{next_}day {int(bare)}" if 1 <= int(bare) <= 31 else None
     name = groups.get("name1") or groups.get("name2")
     month = _MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
     day = int(groups.get("d1") or groups.get("d2") or groups.get("d3") or groups.get("d4") or 0)
@@ -256,7 +259,8 @@ def _quantity(match: re.Match[str]) -> str:
 
 def _title(match: re.Match[str]) -> str | None:
     inside = next(group for group in match.groups() if group is not None).strip()
-    return normalized(inside) if len(normalized(inside)) > 1 else None
+    title = normalized(inside)
+    return title if len(title) > 1 else None
 
 
 _LANGUAGES = {
@@ -284,7 +288,7 @@ def _reference(match: re.Match[str]) -> str | None:
 _EDGE = r"(?<![A-Za-z0-9_-])"
 _END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
 _KANJI = "〇一二三四五六七八九十百千"
-_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d+|[{_KANJI}]+)"
+_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,12}}|[{_KANJI}]{{1,8}})"  # bounded, or a long run takes quadratic time
 
 EMAIL = EntityType(
     "email",
@@ -334,10 +338,15 @@ PHONE = EntityType(
 DATE = EntityType(
     "date",
     re.compile(
+        r"(?=\d|[adfjmnost])(?:"  # what a match begins with: most places are passed by one look
         r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
         r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
         rf"|\b(?P<name1>{_MONTH})\b\.? (?:the )?(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
-        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?",
+        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?"
+        r"|\b(?:the )?(?P<d5>\d{1,2})(?:st|nd|rd|th) of (?P<which>this|next|the) month\b"
+        # Alone it is a date only where no thing follows that it could number: "the 3rd volume".
+        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|to|till|until|through"
+        r"|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
         re.IGNORECASE,
     ),
     _date,
@@ -346,9 +355,10 @@ DATE = EntityType(
 TIME = EntityType(
     "time",
     re.compile(
+        r"(?=[\d午])(?:"
         r"(?<![\d:])(?P<h>\d{1,2}):(?P<m>\d{2})(?![\d:])(?: ?(?P<half>[ap]\.?m\b\.?))?"
         r"|(?<![\d:])\b(?P<h2>\d{1,2}) ?(?P<half2>[ap]\.?m\b\.?)"
-        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?",
+        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
         re.IGNORECASE,
     ),
     _time,
@@ -357,10 +367,10 @@ TIME = EntityType(
 PRICE = EntityType(
     "price",
     re.compile(
-        r"(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]*(?:\.\d{1,2})?)"
-        r"|(?<![\d.])(?P<b>\d[\d,]*(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
+        r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]{0,14}(?:\.\d{1,2})?)"
+        r"|(?<![\d.])(?P<b>\d[\d,]{0,14}(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
         r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
-        r"|pounds?\b|gbp\b)",
+        r"|pounds?\b|gbp\b))",
         re.IGNORECASE,
     ),
     _price,
@@ -369,8 +379,8 @@ PRICE = EntityType(
 VOLUME = EntityType(
     "volume",
     re.compile(
-        rf"\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
-        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]+)(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]+))?巻",
+        rf"(?=[vt第\d{_KANJI}])(?:\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
+        rf"|第?(?P<c>\d{{1,4}}|[{_KANJI}]{{1,8}})(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{_KANJI}]{{1,8}}))?巻)",
         re.IGNORECASE,
     ),
     _volume,
@@ -379,7 +389,8 @@ VOLUME = EntityType(
 QUANTITY = EntityType(
     "quantity",
     re.compile(
-        rf"(?<![\w.])(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
+        rf"(?=[\dotfsen{_KANJI}])(?<![A-Za-z0-9_.])(?:(?<!\w)|(?=\d))"
+        rf"(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
         re.IGNORECASE,
     ),
     _quantity,
@@ -393,7 +404,7 @@ TITLE = EntityType(
 )
 LANGUAGE = EntityType(
     "language",
-    re.compile(rf"(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
+    re.compile(rf"(?=[ejfgsck英日フドス中韓])(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
     _language,
     cues=tuple(_LANGUAGES),
 )
@@ -410,13 +421,44 @@ REFERENCE = EntityType(
 WEEKDAY = EntityType(
     "weekday",
     re.compile(
-        r"\b(?P<value>(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?"
-        r"|tomorrow|today)\b|(?P<day>[月火水木金土日]曜日?)",
+        r"(?=[mtwfsn月火水木金土日])(?:"
+        r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
+        # "Thanks for your help today" is no date.
+        r"|(?<!help )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )(?<!that )(?<!you )today)\b"
+        r"|[月火水木金土日]曜日?)",
         re.IGNORECASE,
     ),
-    lambda match: normalized(match["value"] or match["day"]),
+    lambda match: normalized(match[0]),
     cues=("day", "tomorrow", "曜"),
 )
+
+
+def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
+    """Return a type of known names, such as the series of a shop.
+
+    Args:
+        name: Name of the type.
+        values: Each value, and its other spellings: ``{"One Piece": ["ワンピース"]}``. Case and width make no difference.
+
+    Raises:
+        ValueError: There are no values, or two share a spelling.
+    """
+    spellings: dict[str, str] = {}
+    for value, others in values.items():
+        for spelling in (value, *others):
+            if spellings.setdefault(half_width(spelling).lower(), value) != value:
+                raise ValueError(f"values must not share a spelling, got {spelling!r} twice")
+    if not spellings:
+        raise ValueError("values must not be empty")
+    longest_first = sorted(spellings, key=len, reverse=True)
+    pattern = "|".join(
+        f"{_WORD_EDGE if each[0].isascii() else ''}{re.escape(each)}{_WORD_END if each[-1].isascii() else ''}"
+        for each in longest_first
+    )
+    return EntityType(name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
+
+
+_WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
 """What any conversation may hold."""

@@ -13,6 +13,7 @@ from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
+from strands_manga_memory.deadline import END, DeadlineError
 from strands_manga_memory.mcp.answers import Problem, error_result
 from strands_manga_memory.mcp.breaker import CircuitBreaker, Permit
 from strands_manga_memory.mcp.classify import (
@@ -33,7 +34,6 @@ from strands_manga_memory.mcp.classify import (
     error_text,
     rpc_code,
 )
-from strands_manga_memory.mcp.deadline import END, DeadlineError
 from strands_manga_memory.mcp.guard import Guard
 
 _PARTIAL_EVENTS = 20

@@ -14,10 +14,10 @@ from strands.tools.decorator import DecoratedFunctionTool
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
+from strands_manga_memory.deadline import END, DeadlineError
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
 from strands_manga_memory.mcp.call import Call
 from strands_manga_memory.mcp.client import keep_exceptions
-from strands_manga_memory.mcp.deadline import END, DeadlineError
 from strands_manga_memory.mcp.guard import Guard
 from strands_manga_memory.mcp.health import ToolStatus
 from strands_manga_memory.mcp.redact import redact_secrets

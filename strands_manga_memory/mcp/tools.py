@@ -15,12 +15,12 @@ from strands.tools.decorator import DecoratedFunctionTool
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
+from strands_manga_memory.deadline import Pump
 from strands_manga_memory.mcp.answers import fallback_result, stale_result
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
 from strands_manga_memory.mcp.call import Call, result_event
 from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of
-from strands_manga_memory.mcp.deadline import Pump
 from strands_manga_memory.mcp.guard import Guard
 from strands_manga_memory.mcp.health import ToolStatus
 from strands_manga_memory.mcp.redact import redact_secrets

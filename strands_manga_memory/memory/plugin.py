@@ -12,9 +12,9 @@ from strands import Agent
 from strands.hooks import MessageAddedEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
-from strands.types.content import ContentBlock, Message, SystemContentBlock
 
 from strands_manga_memory.exceptions import MangaMemoryError, StoreError
+from strands_manga_memory.language.injection import with_system_text, with_trailing_text
 from strands_manga_memory.language.preferences import stated_preferences
 from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.memory.cache import CachedContext, ProfileCache
@@ -112,23 +112,15 @@ class UserContext(Plugin):
         block = self._at_start.preferences
         if not block:
             return context
-        prompt = context.system_prompt
-        blocks: list[SystemContentBlock] = [{"text": prompt}] if isinstance(prompt, str) else list(prompt or ())
-        return context.replace(system_prompt=[*blocks, {"text": f"<user_preferences>\n{block}\n</user_preferences>"}])
+        return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _with_history(self, context: InvokeModelContext, cached: CachedContext) -> InvokeModelContext:
         parts = [self._at_start.history] if self._at_start.history else []
         if cached.overrides:
             parts.append("Preferences said since, which replace earlier ones:\n" + "\n".join(_lines(cached.overrides)))
-        at = len(context.messages) - 1
-        if not parts or at < 0 or context.messages[at]["role"] != "user":
+        if not parts:
             return context
-        text = f"<user_memory>\n{_NOTE}\n" + "\n".join(parts) + "\n</user_memory>"
-        block: ContentBlock = {"text": text}
-        last: Message = {**context.messages[at], "content": [*context.messages[at]["content"], block]}
-        return context.replace(
-            messages=[*context.messages[:at], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1
-        )
+        return with_trailing_text(context, f"<user_memory>\n{_NOTE}\n" + "\n".join(parts) + "\n</user_memory>")
 
 
 def _lines(overrides: Mapping[str, Any]) -> list[str]:

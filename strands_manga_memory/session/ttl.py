@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
@@ -21,7 +22,8 @@ class TtlPolicy:
     """Time to live of a conversation in the hot tier, and of a session in the durable one (mission A2).
 
     Args:
-        tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``.
+        tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
+            returns it, asked at each use, because a tier may change while a session lives.
         mode: ``hybrid`` (default): by tier and depth, refreshed by the agent's reads and writes. ``sliding``: ``seconds``,
             refreshed the same way. ``activity``: ``seconds``, refreshed by writes only. ``fixed``: ``seconds`` from the first
             write, never refreshed.
@@ -33,7 +35,7 @@ class TtlPolicy:
         ValueError: A mode is unknown, or a number of seconds is not positive.
     """
 
-    tier: str = "standard"
+    tier: str | Callable[[], str] = "standard"
     mode: Mode = "hybrid"
     _: KW_ONLY
     seconds: float | None = None
@@ -43,8 +45,8 @@ class TtlPolicy:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
-        if not isinstance(self.tier, str):
-            raise ValueError(f"tier must be a string, got {self.tier!r}")
+        if not isinstance(self.tier, str) and not callable(self.tier):
+            raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r}")
         for name, value in (("seconds", 1.0 if self.seconds is None else self.seconds), ("session", self.session)):
             if not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {value!r}")
@@ -57,7 +59,8 @@ class TtlPolicy:
             return float(self.seconds)
         if self.mode != "hybrid":
             return 1800.0
-        first, depth, deep = _HYBRID.get(self.tier.lower(), _HYBRID["standard"])
+        tier = self.tier() if callable(self.tier) else self.tier
+        first, depth, deep = _HYBRID.get(tier.lower(), _HYBRID["standard"])
         return deep if turn_count >= depth else first
 
     @property

@@ -27,6 +27,7 @@ NAMES = [
     "summaries",
     "breaker",
     "usermemory",
+    "state",
 ]
 
 _MOST_RUNS = 3
@@ -121,16 +122,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}; default: all")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
-    parser.add_argument("--kit", type=Path, metavar="FOLDER", help="retention and summaries: folder of the benchmark kit")
+    parser.add_argument(
+        "--kit", type=Path, metavar="FOLDER", help="folder of the benchmark kit, for benchmarks that can use it"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="retention: draw recall against budget too (needs --kit)")
     options = parser.parse_args(arguments)
-    if options.kit is not None:
-        retention, summaries = _module("retention"), _module("summaries")
-        retention.KIT, retention.PLOT = options.kit.resolve(), options.plot  # type: ignore[attr-defined]
-        summaries.KIT = options.kit.resolve()  # type: ignore[attr-defined]
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join(NAMES)}")
+    for module in map(_module, options.names or NAMES):
+        for setting, given in (("KIT", options.kit), ("PLOT", options.plot)):
+            if given is not None and hasattr(module, setting):
+                setattr(module, setting, given.resolve())
     report: dict[str, dict[str, Any]] = {}
     missed: list[str] = []
     for name in options.names or NAMES:

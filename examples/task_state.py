@@ -1,0 +1,205 @@
+"""A reorder is filled in over several turns, its process is killed in the middle, and another one goes on where it was.
+
+    uv run examples/task_state.py            # a SQLite file, no server
+    uv run examples/task_state.py --json     # one JSON object on the last line
+
+Each turn runs in a child process, which is killed with SIGKILL while a tool is running. The model is scripted: what it says of
+the book, the volume and the next question it has read in its request, and nowhere else. In the end a human takes over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mangaassist import catalogue
+from strands import Agent, tool
+
+from strands_manga_memory import DialogueSlot, MangaMemory, PromptCacheMonitor, coordinator_of, export_for_human
+from strands_manga_memory.testing import ScriptedModel
+
+ASIN = "B07X3105"
+REORDER = [
+    DialogueSlot(name="volume", question="Which volume would you like?", entity="volume"),
+    DialogueSlot(name="format", question="Paper or digital?", allowed=("paper", "digital")),
+    DialogueSlot(name="order", question="Which order was it?", entity="order_id"),
+]
+BEFORE = [f"I have just finished {ASIN}, it was lovely.", "I would like to reorder it for a friend.", "Volume 2, please."]
+KILLED = "On paper. Is it in stock?"
+AFTER = ["Hello, are you still there? Is it in stock?", "Let me talk to a human, please."]
+
+
+# --- the child: one agent, one turn a line ----------------------------------------------------------------------------------
+
+
+def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
+    """Return a model that knows nothing but what it is told, and its tools."""
+
+    @tool
+    def get_stock(asin: str, volume: int) -> str:
+        """Return how many copies of a volume there are.
+
+        Args:
+            asin: The series.
+            volume: The volume.
+        """
+        if hangs:
+            print(json.dumps({"tool": "get_stock"}), flush=True)
+            threading.Event().wait()  # until this process is killed
+        return json.dumps(catalogue.stock(asin, volume))
+
+    def reply(messages: Any) -> Any:
+        blocks = messages[-1]["content"]
+        told = "\n".join(block["text"] for block in blocks if block.get("text", "").startswith("<conversation_state>"))
+        question = re.search(r"Ask the user next: (.+)", told)
+        results = [block["toolResult"] for block in blocks if "toolResult" in block]
+        if results and '"copies"' in results[0]["content"][0]["text"]:
+            found = json.loads(results[0]["content"][0]["text"])
+            return f"{found['copies']} copies of {found['asin']}, volume {found['volume']}, are in stock."
+        said = "" if results else blocks[0]["text"]
+        if "reorder" in said:
+            return [_use("update_slots", messages, intent="reorder")]
+        if "On paper" in said and "format = paper" not in told:
+            return [_use("update_slots", messages, values={"format": "paper"}, confirmed=True)]
+        asin, volume = re.search(r"asin (\w+)", told), re.search(r"volume = (\d+)", told)
+        is_known = asin is not None and volume is not None and "format = paper" in told
+        is_asked = "in stock" in said or (results and "Still missing" in results[0]["content"][0]["text"])
+        if is_known and is_asked:
+            return [_use("get_stock", messages, asin=asin[1], volume=int(volume[1]))]
+        if "human" in said:
+            return "A colleague will be with you in a moment."
+        return question[1] if question else "I am glad you liked it."
+
+    return ScriptedModel(reply), [get_stock]
+
+
+def _use(name: str, messages: Any, **given: Any) -> dict[str, Any]:
+    return {"toolUse": {"toolUseId": f"call-{len(messages)}", "name": name, "input": given}}
+
+
+def worker(folder: Path, *, hangs: bool) -> None:
+    """Serve the lines of standard input as one agent."""
+    memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3", save_on="message")
+    arguments = memory.agent_kwargs(user_id="keiko", session_id="1", state={"intents": {"reorder": REORDER}})
+    monitor = PromptCacheMonitor()
+    model, tools = scripted_model(hangs=hangs)
+    arguments["plugins"].append(monitor)
+    agent = Agent(model=model, tools=tools, system_prompt="You sell manga.", callback_handler=None, **arguments)
+    coordinator = coordinator_of(agent)
+    assert coordinator is not None
+    for line in sys.stdin:
+        answer = str(agent(line.strip())).strip()
+        if "human" in line:
+            coordinator.set_phase("handoff")
+        print(
+            json.dumps(
+                {
+                    "answer": answer,
+                    "phase": coordinator.conversation.phase,
+                    "slots": {slot.name: slot.value for slot in coordinator.conversation.slots.values()},
+                    "turns": coordinator.conversation.turn_count,
+                    "told": model.requests[-1].messages[-1]["content"][-1].get("text", ""),
+                    "stored_clean": "conversation_state" not in json.dumps(agent.messages),
+                    "prefix_stability": monitor.stats()["prefix_stability"],
+                    "export": export_for_human(agent, reason="the user asked for it").to_markdown(),
+                }
+            ),
+            flush=True,
+        )
+    memory.close()
+
+
+# --- the parent: the user, and who kills -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def process(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a worker."""
+    command = [sys.executable, __file__, "--worker", str(folder), *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        yield child
+        if child.stdin is not None and child.poll() is None:
+            child.stdin.close()
+
+
+def ask(child: subprocess.Popen[str], text: str) -> dict[str, Any]:
+    """Say something to a worker, and return the next line it prints."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(f"{text}\n")
+    child.stdin.flush()
+    line = child.stdout.readline()
+    if not line:
+        raise SystemExit(f"the worker ended with status {child.wait()}")
+    return dict(json.loads(line))
+
+
+def main() -> int:
+    """Hold the conversation; return 0 if everything was as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--hangs", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker is not None:
+        worker(options.worker, hangs=options.hangs)
+        return 0
+    seen: list[dict[str, Any]] = []
+
+    def talk(child: subprocess.Popen[str], text: str) -> dict[str, Any]:
+        print(f"user:      {text}")
+        found = ask(child, text)
+        if "answer" in found:
+            seen.append(found)
+            print(f"assistant: {found['answer']}")
+        return found
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with process(folder, "--hangs") as child:
+            for text in BEFORE:
+                talk(child, text)
+            in_tool = talk(child, KILLED)
+            child.send_signal(signal.SIGKILL)
+            print(f"-- {in_tool['tool']} was running when its process {child.pid} was killed (status {child.wait()})")
+        with process(folder) as child:
+            for text in AFTER:
+                talk(child, text)
+    restored, last = seen[len(BEFORE)], seen[-1]
+    print("\n-- what the model was told after the restart")
+    print(restored["told"])
+    print("\n-- what the human gets")
+    print(last["export"])
+    volume = catalogue.stock(ASIN, 2)
+    checks = {
+        "asked for what was missing": seen[1]["answer"] == "Which volume would you like?",
+        "asked for the next thing": seen[2]["answer"] == "Paper or digital?",
+        "slots survived the kill": restored["slots"] == {"volume": "2", "format": "paper", "order": None},
+        "a pronoun was answered from an entity": restored["answer"]
+        == f"{volume['copies']} copies of {ASIN}, volume 2, are in stock.",
+        "turns went on being counted": last["turns"] == len(BEFORE) + 1 + len(AFTER),
+        "nothing of it was stored as history": all(each["stored_clean"] for each in seen),
+        "the prompt's prefix stayed the same": all(each["prefix_stability"] == 1.0 for each in seen),
+        "a human can take over": last["phase"] == "handoff"
+        and ASIN in last["export"]
+        and "Which order was it?" in last["export"],
+    }
+    for check, passed in checks.items():
+        print(f"{'ok    ' if passed else 'FAILED'} {check}")
+    if options.json:
+        print(json.dumps({"passed": all(checks.values()), "checks": checks, "answer": restored["answer"]}))
+    return 0 if all(checks.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Escalation: a conversation as a human takes it over (mission B12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from strands import Agent
+from strands.types.content import Message
+
+from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.session_summary import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.language.tokens import shortened
+from strands_manga_memory.state.coordinator import coordinator_of
+from strands_manga_memory.state.entities import ActiveEntity
+from strands_manga_memory.state.environment import Environment
+from strands_manga_memory.state.slots import DialogueSlot
+from strands_manga_memory.state.task import StepStatus, TaskStep
+
+_SUMMARY_TOKENS = 200
+_MOST_CHARACTERS = 1_000
+
+
+class SpokenTurn(BaseModel):
+    """What was said in a turn: by the user, and by the assistant, at most 1,000 characters each."""
+
+    model_config = ConfigDict(frozen=True)
+
+    user: str
+    assistant: str = ""
+
+
+class Escalation(BaseModel):
+    """A conversation for a human.
+
+    Attributes:
+        at: When it was exported, in seconds since 1970.
+        session_id: The session; None if the agent has none.
+        agent_id: The agent.
+        reason: Why a human is needed.
+        summary: The conversation in a few sentences.
+        topics: What it is about.
+        sentiment: How the user feels: ``positive``, ``neutral`` or ``negative``.
+        open_questions: What the user asked and was not answered.
+        to_ask: What the user was to be asked next.
+        intent: What the user wants.
+        phase: Where the conversation is.
+        slots: What is known for it, and what is missing.
+        entities: What is spoken of.
+        goal: The goal that is worked on.
+        earlier_goals: Those before, in a line each.
+        failed_steps: Tool calls of the last request that did not work.
+        environment: What surrounds the conversation.
+        turns: The last turns, the older first.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    at: float
+    session_id: str | None
+    agent_id: str
+    reason: str = ""
+    summary: str
+    topics: tuple[str, ...] = ()
+    sentiment: str = "neutral"
+    open_questions: tuple[str, ...] = ()
+    to_ask: tuple[str, ...] = ()
+    intent: str | None = None
+    phase: str | None = None
+    slots: tuple[DialogueSlot, ...] = ()
+    entities: tuple[ActiveEntity, ...] = ()
+    goal: str | None = None
+    earlier_goals: tuple[str, ...] = ()
+    failed_steps: tuple[TaskStep, ...] = ()
+    environment: Environment = Environment()
+    turns: tuple[SpokenTurn, ...] = ()
+
+    def to_markdown(self) -> str:
+        """Return it as readable Markdown."""
+        parts = [
+            f"# Conversation {_md(self.session_id or self.agent_id)}",
+            f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
+            + (f". Reason: {_md(self.reason)}" if self.reason else ""),
+            f"## Summary\n\n{_md(self.summary) or 'Nothing was said yet.'}\n\nSentiment: {self.sentiment}"
+            + (f". Topics: {_md(', '.join(self.topics))}" if self.topics else ""),
+            _list("Open questions of the user", self.open_questions),
+            _list("To ask the user", self.to_ask),
+            _list("Where it stands", self._state()),
+            _list("Spoken of", [f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})" for each in self.entities]),
+            _list("Did not work", [f"{step.name}: {step.error or step.status}" for step in self.failed_steps]),
+            _list("The user", self._user()),
+        ]
+        if self.turns:
+            said = "\n\n".join(
+                f"**User:** {_md(turn.user)}" + (f"\n\n**Assistant:** {_md(turn.assistant)}" if turn.assistant else "")
+                for turn in self.turns
+            )
+            parts.append(f"## Last turns\n\n{said}")
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _state(self) -> list[str]:
+        lines = [f"intent: {self.intent}"] if self.intent else []
+        lines += [f"phase: {self.phase}"] if self.phase else []
+        lines += [
+            f"{slot.name}: {slot.value} ({slot.status})" if slot.value is not None else f"{slot.name}: missing"
+            for slot in self.slots
+            if slot.value is not None or slot.is_missing
+        ]
+        lines += [f"goal: {self.goal}"] if self.goal else []
+        return lines + [f"earlier goal: {line}" for line in self.earlier_goals]
+
+    def _user(self) -> list[str]:
+        known = {"tier": self.environment.tier, "language": self.environment.language, "locale": self.environment.locale}
+        lines = [f"{name}: {value}" for name, value in known.items() if value]
+        return lines + ([f"cart: {'; '.join(self.environment.cart)}"] if self.environment.cart else [])
+
+
+def export_for_human(
+    agent: Agent,
+    *,
+    reason: str = "",
+    turns: int = 5,
+    history: Iterable[Message] | None = None,
+    summarizer: SessionSummarizer | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Escalation:
+    """Return an agent's conversation as a human takes it over; works with and without a ``StateCoordinator``.
+
+    Args:
+        agent: The agent.
+        reason: Why a human is needed.
+        turns: How many of the last turns are in it. Default 5.
+        history: The whole conversation, where the agent's window has only its end: ``manager.history()``.
+        summarizer: Writes the summary. Default: rules, without a model.
+        clock: Seconds since 1970.
+
+    Raises:
+        ValueError: ``turns`` is negative.
+    """
+    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
+        raise ValueError(f"turns must be a whole number from 0, got {turns!r}")
+    messages = list(agent.messages if history is None else history)
+    lines: list[Line] = [(message["role"], text) for message in messages if (text := message_text(message).strip())]
+    summarize = summarizer or RuleSessionSummarizer()
+    summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
+    said = _turns(lines)
+    return Escalation(
+        at=clock(),
+        session_id=getattr(agent, "session_id", None),
+        agent_id=agent.agent_id,
+        reason=reason,
+        summary=summary.text,
+        topics=summary.topics,
+        sentiment=summary.sentiment,
+        open_questions=summary.open_questions,
+        turns=tuple(said[len(said) - turns :] if turns < len(said) else said),
+        **_state_of(agent),
+    )
+
+
+def _state_of(agent: Agent) -> Mapping[str, Any]:
+    coordinator = coordinator_of(agent)
+    if coordinator is None:
+        return {}
+    layer, goals = coordinator.conversation, coordinator.goals
+    failed = [step for step in coordinator.task.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
+    return {
+        "to_ask": tuple(each.question for each in layer.clarifications)
+        or tuple(slot.question for slot in layer.missing if slot.question),
+        "intent": layer.intent,
+        "phase": layer.phase.value,
+        "slots": tuple(layer.slots.values()),
+        "entities": tuple(coordinator.active_entities()),
+        "goal": None if goals.active is None else goals.active.text,
+        "earlier_goals": tuple(each.line() for each in goals.archive),
+        "failed_steps": tuple(failed[-5:]),
+        "environment": coordinator.environment,
+    }
+
+
+def _turns(lines: Iterable[tuple[str, str]]) -> list[SpokenTurn]:
+    found: list[list[list[str]]] = []
+    for role, text in lines:
+        if role == "user":
+            found.append([[text], []])
+        elif found:
+            found[-1][1].append(text)
+    return [SpokenTurn(user=_whole(user), assistant=_whole(assistant)) for user, assistant in found]
+
+
+def _whole(texts: Iterable[str]) -> str:
+    return shortened("\n".join(texts), _MOST_CHARACTERS)
+
+
+def _list(title: str, lines: Iterable[str]) -> str:
+    items = [f"- {_md(line)}" for line in lines]
+    return f"## {title}\n\n" + "\n".join(items) if items else ""
+
+
+_MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|!"})
+
+
+def _md(text: str) -> str:
+    """Return a text in one line that Markdown shows as it is: what a user wrote must not become a link or a heading."""
+    return " ".join(text.split()).translate(_MARKUP)

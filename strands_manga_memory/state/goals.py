@@ -1,0 +1,305 @@
+"""GoalsLayer: what is worked on, and what came of the goals before, in short (mission E2). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import Field
+
+from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.language.tokens import estimated_tokens, shortened
+from strands_manga_memory.state.execution import added_finding, counted, error_pattern
+from strands_manga_memory.state.layer import Layer, Part
+from strands_manga_memory.state.subtasks import Subtask, SubtaskStatus, check_graph, ready
+
+MOST_GOALS, MOST_RECENT, MOST_FAILED = 10, 20, 5
+MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
+MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
+OTHER_TOOLS = "(other tools)"
+ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS = 6_000, 12_000, 10_000
+
+
+class GoalStatus(StrEnum):
+    """What became of a goal; one that gave way to the next is superseded."""
+
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+
+class Execution(Part):
+    """A tool call of a goal, in short.
+
+    Attributes:
+        tool: The tool's name.
+        ok: Whether it succeeded.
+        ms: Milliseconds it took.
+        note: What came of it, or what went wrong.
+    """
+
+    tool: str
+    ok: bool
+    ms: float = 0.0
+    note: str = ""
+
+
+class ToolUsage(Part):
+    """How a goal used one tool: calls, those that failed, and milliseconds in all."""
+
+    calls: int = 0
+    failures: int = 0
+    ms: float = 0.0
+
+
+class Goal(Part):
+    """A goal that is worked on.
+
+    Attributes:
+        id: Its number in the session, from 1.
+        text: What is to be reached.
+        context: What is known for it, at most 2,000 characters; of more, the end stays.
+        started_at: When it was set, in seconds since 1970.
+        first_at: When its first tool was called; None before that.
+        last_at: When its last tool was called.
+        calls: Tool calls.
+        raw_characters: Size of what those calls were given and returned, for the compression ratio.
+        tools: How each tool was used.
+        errors: How often what went wrong, by pattern.
+        recent: The last 20 calls.
+        findings: What was found out, each once, the last 10.
+        subtasks: Parts of it, by id.
+    """
+
+    id: int = Field(ge=1)
+    text: str = Field(min_length=1, max_length=300)
+    context: str = Field(default="", max_length=MOST_CONTEXT)
+    started_at: float = 0.0
+    first_at: float | None = None
+    last_at: float | None = None
+    calls: int = 0
+    raw_characters: int = 0
+    tools: dict[str, ToolUsage] = Field(default_factory=dict)
+    errors: dict[str, int] = Field(default_factory=dict)
+    recent: tuple[Execution, ...] = ()
+    findings: tuple[str, ...] = ()
+    subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
+
+    def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
+        """Return the goal after a tool call. However many there are, the goal stays as small."""
+        name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
+        used = self.tools.get(name, _UNUSED)
+        usage = ToolUsage.model_construct(
+            calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
+        )
+        return self.model_copy(  # the execution was validated when it was made
+            update={
+                "first_at": at if self.first_at is None else self.first_at,
+                "last_at": at,
+                "calls": self.calls + 1,
+                "raw_characters": self.raw_characters + raw_characters,
+                "tools": {**self.tools, name: usage},
+                "errors": self.errors if execution.ok else counted(self.errors, error_pattern(error) or "failed"),
+                "recent": (*self.recent, execution)[-MOST_RECENT:],
+            }
+        )
+
+    def with_context(self, text: str) -> Goal:
+        """Return the goal with a text more in its context."""
+        return self.changed(context=f"{self.context}\n{text}".strip()[-MOST_CONTEXT:])
+
+    def with_finding(self, text: str) -> Goal:
+        """Return the goal with something found out."""
+        return self.changed(findings=added_finding(self.findings, text, MOST_FINDINGS))
+
+    def with_subtask(self, subtask: Subtask) -> Goal:
+        """Return the goal with a subtask more, or one changed.
+
+        Raises:
+            StateError: It depends on itself, or on what is not there, or there are 50 already.
+        """
+        if subtask.id not in self.subtasks and len(self.subtasks) == MOST_SUBTASKS:
+            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
+        subtasks = {**self.subtasks, subtask.id: subtask}
+        check_graph(subtasks)
+        return self.changed(subtasks=subtasks)
+
+    def subtask(self, id_: str) -> Subtask:
+        """Return a subtask.
+
+        Raises:
+            StateError: There is none of this id.
+        """
+        if id_ not in self.subtasks:
+            raise StateError(f"there is no subtask {id_!r}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
+        return self.subtasks[id_]
+
+    @property
+    def ready(self) -> list[Subtask]:
+        """Open subtasks whose dependencies are completed."""
+        return ready(self.subtasks.values())
+
+    @property
+    def success_rate(self) -> float:
+        """Share of the calls that succeeded; 1 if there were none."""
+        return _success_rate(self.tools)
+
+    def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
+        """Return what is kept of the goal when it ends."""
+        themes: dict[str, dict[str, int]] = {}
+        for subtask in self.subtasks.values():
+            counts = themes.setdefault(subtask.theme, {})
+            counts[subtask.status] = counts.get(subtask.status, 0) + 1
+        failed = [
+            shortened(f"{each.text}: {each.result or 'failed'}", 120)
+            for each in self.subtasks.values()
+            if each.status is SubtaskStatus.FAILED
+        ]
+        common = sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))
+        return GoalArchive(
+            id=self.id,
+            text=shortened(self.text, 120),
+            status=status,
+            outcome=shortened(outcome or "; ".join(self.findings), 300),
+            context=shortened(self.context, ARCHIVED_CONTEXT),
+            calls=self.calls,
+            success_rate=round(self.success_rate, 3),
+            tools={name: [used.calls, used.failures] for name, used in self.tools.items()},
+            errors=dict(common[:MOST_FAILED]),
+            themes=themes,
+            failed=tuple(failed[-MOST_FAILED:]),
+            first_at=self.first_at,
+            last_at=self.last_at,
+            raw_characters=self.raw_characters,
+        )
+
+
+_UNUSED = ToolUsage()
+
+
+def _success_rate(tools: Mapping[str, ToolUsage]) -> float:
+    calls = sum(used.calls for used in tools.values())
+    return 1.0 if not calls else 1 - sum(used.failures for used in tools.values()) / calls
+
+
+class GoalArchive(Part):
+    """What is kept of a goal that ended.
+
+    Attributes:
+        id: Its number.
+        text: What was to be reached.
+        status: What became of it.
+        outcome: What was found.
+        context: What was known for it, at most 500 characters.
+        calls: Tool calls.
+        success_rate: Share of them that succeeded.
+        tools: Calls and failures of each tool.
+        errors: The 5 most common patterns of errors, with counts.
+        themes: Of the subtasks: counts by theme and status.
+        failed: Up to 5 subtasks that failed, with why.
+        first_at: When its first tool was called, in seconds since 1970.
+        last_at: When its last one was.
+        raw_characters: Size of what its calls were given and returned.
+    """
+
+    id: int
+    text: str
+    status: GoalStatus
+    outcome: str = ""
+    context: str = ""
+    calls: int = 0
+    success_rate: float = 1.0
+    tools: dict[str, list[int]] = Field(default_factory=dict)
+    errors: dict[str, int] = Field(default_factory=dict)
+    themes: dict[str, dict[str, int]] = Field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    first_at: float | None = None
+    last_at: float | None = None
+    raw_characters: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated size."""
+        return estimated_tokens(self.model_dump_json(exclude_defaults=True))
+
+    def line(self) -> str:
+        """Return it in one line."""
+        used = ", ".join(
+            f"{name} {calls}x" for name, (calls, _) in sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
+        )
+        work = f" ({self.calls} calls, {self.success_rate:.0%} ok: {used})" if self.calls else ""
+        return f"{self.text}: {self.status}{work}{f' - {self.outcome}' if self.outcome else ''}"
+
+
+class GoalsLayer(Layer):
+    """The goal that is worked on, and those before.
+
+    Attributes:
+        active: The goal that is worked on; None if there is none.
+        archive: The last 10 goals that ended, within 6,000 tokens, the older first.
+        total: Goals there were.
+    """
+
+    KEY: ClassVar[str] = "manga_state.goals"
+
+    active: Goal | None = None
+    archive: tuple[GoalArchive, ...] = ()
+    total: int = 0
+
+    def setting(self, text: str, *, at: float, context: str = "") -> GoalsLayer:
+        """Return the layer with another goal; the one before is archived."""
+        before = self if self.active is None else self.ending(GoalStatus.SUPERSEDED, "")
+        goal = Goal(id=self.total + 1, text=text, context=context[-MOST_CONTEXT:], started_at=at)
+        return before.changed(active=goal, total=self.total + 1)
+
+    def goal(self) -> Goal:
+        """Return the active goal.
+
+        Raises:
+            StateError: There is none.
+        """
+        if self.active is None:
+            raise StateError("there is no active goal; set one first")
+        return self.active
+
+    def ending(self, status: GoalStatus, outcome: str) -> GoalsLayer:
+        """Return the layer with the active goal archived.
+
+        Raises:
+            StateError: There is none.
+        """
+        kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
+        sizes = [each.tokens for each in kept]
+        while len(kept) > 1 and sum(sizes) > ARCHIVES_TOKENS:
+            del kept[0], sizes[0]
+        return self.changed(active=None, archive=tuple(kept))
+
+    def within(self, most: int = SESSION_TOKENS) -> GoalsLayer:
+        """Return the layer with at most so many tokens: the oldest archives go first, then the context, then results.
+
+        Raises:
+            StateError: The goal's own texts are more than that.
+        """
+        layer = self
+        while layer.archive and layer.tokens > most:
+            layer = layer.model_copy(update={"archive": layer.archive[1:]})
+        goal = layer.active
+        if goal is None or layer.tokens <= most:
+            return layer
+        done = {id_: each.model_copy(update={"result": ""}) for id_, each in goal.subtasks.items()}
+        for smaller in ({"context": goal.context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
+            layer = layer.with_goal(goal.model_copy(update=smaller))
+            if layer.tokens <= most:
+                return layer
+        raise StateError(f"the goal and its subtasks are more than {most} tokens; complete it, or say it in fewer words")
+
+    def with_goal(self, goal: Goal) -> GoalsLayer:
+        """Return the layer with the active goal changed."""
+        return self.model_copy(update={"active": goal})
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated size."""
+        return estimated_tokens(self.model_dump_json(exclude_defaults=True))

@@ -1,0 +1,38 @@
+"""Layer: the typed, immutable value of one part of the state; every change makes a new one and is validated."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(BaseModel):
+    """Something a layer holds. Fields that a later release added are kept as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    def changed(self, **fields: Any) -> Self:
+        """Return this with other values in some fields.
+
+        Raises:
+            ValueError: A value is not allowed.
+        """
+        return type(self).model_validate({**dict(self), **fields})
+
+
+class Layer(Part):
+    """A part of the state that is stored under a key of its own, with the version of its format."""
+
+    KEY: ClassVar[str]
+    """Its key in ``agent.state``."""
+
+    VERSION: ClassVar[int] = 1
+
+    def stored(self) -> str:
+        """Return the form in which it is stored: JSON text, without what has its default.
+
+        A text, because Strands copies and checks whatever is in ``agent.state`` whenever it is set or saved, and a text is one
+        value to copy.
+        """
+        return self.model_copy(update={"version": self.VERSION}).model_dump_json(exclude_defaults=True)

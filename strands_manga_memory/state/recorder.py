@@ -1,0 +1,259 @@
+"""Recorder: follows an agent's messages, tools and turns by hooks, and keeps the state by them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from strands import Agent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    AgentInitializedEvent,
+    BeforeInvocationEvent,
+    BeforeToolCallEvent,
+    HookOrder,
+    MessageAddedEvent,
+)
+from strands.types.content import Message
+from strands.types.tools import ToolResult
+
+from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.subject import changes_subject
+from strands_manga_memory.state.conversation import ConversationLayer, Phase
+from strands_manga_memory.state.entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.task import StepStatus
+
+if TYPE_CHECKING:
+    from strands_manga_memory.state.coordinator import StateCoordinator
+
+_LONGEST = 8_000
+"""Characters of a message that are searched for entities."""
+
+_LONGEST_SET_PHRASE = 120
+_NO_SET_PHRASE = re.compile(r'\d|["「『]')
+
+
+class Recorder:
+    """What happens to an agent, told to its coordinator.
+
+    Args:
+        coordinator: The coordinator.
+        own_tools: Names of tools whose calls are no steps: those that change the state itself.
+    """
+
+    def __init__(self, coordinator: StateCoordinator, own_tools: Iterable[str]) -> None:
+        # The agent holds the recorder through its hooks, and the coordinator for as long.
+        self._to = coordinator
+        self._own = frozenset(own_tools)
+        self._waits = False
+        self._last_message: tuple[Message, Any] | None = None
+        self._counted = ""
+
+    def listen(self, agent: Agent) -> None:
+        """Register the hooks: before the session manager's where something is to be saved, behind it where it restores."""
+        first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
+        agent.add_hook(self._restored, AgentInitializedEvent, order=last)
+        agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
+        agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
+        agent.add_hook(self._said, MessageAddedEvent, order=first)
+        agent.add_hook(self._model_answered, AfterModelCallEvent, order=first)
+        agent.add_hook(self._tool_begins, BeforeToolCallEvent, order=last)
+        agent.add_hook(self._tool_ended, AfterToolCallEvent, order=last)
+        agent.add_hook(self._turn_ended, AfterInvocationEvent, order=first)
+
+    def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
+        self._to.attach(event.agent)
+
+    # A turn
+
+    def _before_turn(self, event: BeforeInvocationEvent) -> None:
+        """Notice a state that was put in place between turns; one that is from now on comes from a session manager."""
+        self._to.layers.get(ConversationLayer)
+
+    def _turn_begins(self, event: BeforeInvocationEvent) -> None:
+        self._to.layers.take_over()
+        if self._waits:
+            self._to.resume_task()
+        else:
+            self._to.begin_task()
+        self._waits = False
+
+    def _turn_ended(self, event: AfterInvocationEvent) -> None:
+        self._waits = event.result is not None and event.result.stop_reason == "interrupt"
+        if self._waits:
+            self._to.pause_task()
+        else:
+            self._to.end_task()
+            with self._to.layers.lock:
+                layer = self._to.conversation
+                if layer.phase is not Phase.FAREWELL:
+                    self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
+        self._last_message = None
+        self._to.layers.write()
+        self._to.keep_within_caps()
+        self._to.layers.turn_ended()
+
+    def _move(self, phase: Phase) -> None:
+        """Follow what happened; a conversation that is with a human stays there."""
+        layer = self._to.conversation
+        if layer.phase is not Phase.HANDOFF and layer.can_move(phase):
+            self._to.layers.put_if_readable(layer.moved(phase))
+
+    # Messages
+
+    def _said(self, event: MessageAddedEvent[Agent]) -> None:
+        message = event.message
+        results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
+        with self._to.layers.lock:  # tools change the state from threads of their own
+            if message["role"] == "assistant":
+                self._assistant_said(message)
+                return  # what follows, a tool's result or the end of the turn, is written with it
+            slots = self._to.conversation.slots
+            if results:
+                self._tools_said(results, message.get("tracking_id") or "")
+            else:
+                self._user_said(message)
+            if self._to.conversation.slots is not slots:
+                self._to.layers.write(ConversationLayer)
+            self._to.layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
+
+    def _user_said(self, message: Message) -> None:
+        identity = message.get("tracking_id") or ""
+        text = message_text(message)[:_LONGEST]
+        self._last_message = message, message["content"]
+        layer = self._to.conversation
+        if not identity or identity != self._counted:  # a continuation is announced again
+            self._counted = identity
+            layer = layer.model_copy(update={"turn_count": layer.turn_count + 1})
+        self._to.layers.put_if_readable(layer)
+        self._move(_phase_of(_act(text), layer))
+        if text:
+            self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
+
+    def _assistant_said(self, message: Message) -> None:
+        identity = message.get("tracking_id") or ""
+        uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
+        if uses or self._to.conversation.phase is not Phase.GREETING:  # a greeting is answered by one
+            self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        if uses:
+            given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
+            self._heard(given[:_LONGEST], Origin.TOOL, identity)
+        self._heard(message_text(message)[:_LONGEST], Origin.ASSISTANT, identity)
+
+    def _tools_said(self, results: list[ToolResult], identity: str) -> None:
+        self._move(Phase.RESPONSE_GENERATION)
+        text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
+        self._heard(text[:_LONGEST], Origin.TOOL, identity)
+
+    def _heard(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
+        found = self._to.types.find(text) if text else []
+        if not found and not leaves and origin is not Origin.USER:
+            return
+        turn = self._to.conversation.turn_count
+        confidence = Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED
+        entities = [
+            ActiveEntity(
+                type=each.type,
+                value=each.value[:200],
+                text=each.text[:200],
+                confidence=confidence,
+                origin=origin,
+                message=identity,
+                turn=turn,
+            )
+            for each in found
+            if origin is Origin.USER or each.type in self._to.types_of_tools
+        ]
+        layer = self._to.entities
+        if origin is Origin.USER:
+            layer = layer.expired(turn, self._to.expires_after_turns)
+        if leaves:
+            layer = layer.dropped()
+        self._to.layers.put_if_readable(layer.heard(entities))
+        if origin is Origin.USER:
+            conversation = self._to.conversation
+            for entity in entities:
+                conversation = conversation.heard(entity.type, entity.value, identity, self._to.types)
+            self._to.layers.put_if_readable(conversation)
+
+    def _model_answered(self, event: AfterModelCallEvent) -> None:
+        """Forget what a message said that a guardrail redacted: the agent edits it in place and tells no hook."""
+        if self._last_message is None:
+            return
+        message, content = self._last_message
+        if message["content"] is content:
+            return
+        identity = message.get("tracking_id") or ""
+        self._last_message = message, message["content"]
+        with self._to.layers.lock:
+            self._to.layers.put_if_readable(self._to.entities.without_source(identity))
+            self._to.layers.put_if_readable(self._to.conversation.without_source(identity))
+            self._heard(message_text(message)[:_LONGEST], Origin.USER, identity)
+
+    # Tools
+
+    def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
+        use = event.tool_use
+        if use["name"] in self._own or event.cancel_tool:
+            return
+        self._to.tool_began(str(use["toolUseId"]), use["name"], use["input"])
+
+    def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
+        use, result = event.tool_use, event.result
+        if use["name"] in self._own:
+            return
+        if event.cancel_message is not None:
+            self._to.tool_began(str(use["toolUseId"]), use["name"], use["input"])
+        ok = result.get("status") != "error"
+        text = _result_text(result)
+        size = len(text) + len(json.dumps(use["input"], default=str, ensure_ascii=False))
+        self._to.tool_ended(
+            str(use["toolUseId"]),
+            StepStatus.COMPLETED if ok else StepStatus.FAILED,
+            text=text,
+            ms=None if event.duration is None else 1000 * event.duration,
+            retry=event.retry,
+            size=size,
+        )
+
+
+def _act(text: str) -> DialogueAct:
+    """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
+    if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
+        return DialogueAct.UNMATCHED
+    return dialogue_act(text, "user")
+
+
+def _phase_of(act: DialogueAct, layer: ConversationLayer) -> Phase:
+    """Return the phase a user's message begins."""
+    if act is DialogueAct.FAREWELL:
+        return Phase.FAREWELL
+    if act is DialogueAct.GREETING and layer.phase in (Phase.GREETING, Phase.FAREWELL):
+        return Phase.GREETING
+    return Phase.SLOT_FILLING if layer.missing and layer.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
+
+
+def _result_text(result: ToolResult) -> str:
+    parts = []
+    for block in result.get("content") or ():
+        if "text" in block:
+            parts.append(block["text"])
+        elif "json" in block:
+            parts.append(json.dumps(block["json"], ensure_ascii=False, default=str))
+    return "\n".join(parts)
+
+
+def _leaves(value: Any) -> str:
+    """Return the texts and numbers in what a tool was given, one a line."""
+    if isinstance(value, dict):
+        return "\n".join(map(_leaves, value.values()))
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_leaves, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,98 @@
+"""Surroundings: an agent's environment, loaded when its session starts and whenever word comes that it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Future
+
+from strands_manga_memory.exceptions import MangaMemoryError
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.state.changes import EnvironmentChanges
+from strands_manga_memory.state.environment import Environment, EnvironmentSource
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+
+class Surroundings:
+    """The environment of one agent.
+
+    A source, if there is one, says what is so, and a publication is a hint to read it anew. Without a source, the environment
+    is what was published. What cannot be read leaves what was known.
+
+    Args:
+        source: Where it is read; may be None.
+        scope: Whose it is; needed with a source.
+        changes: Where word of changes comes from; may be None.
+        deadline: Seconds a model call waits for news and for what follows from it.
+        environment: What was loaded already, so that it is not read twice.
+    """
+
+    def __init__(
+        self,
+        source: EnvironmentSource | None,
+        scope: ConversationScope | None,
+        changes: EnvironmentChanges | None,
+        *,
+        deadline: float,
+        environment: Environment | None = None,
+    ) -> None:
+        self._source = source
+        self._scope = scope
+        self._changes = changes
+        self._deadline = deadline
+        self._loaded = environment is not None
+        self.environment = environment or Environment()
+        self._writer = shared_writer(None, None)
+        self._late: Future[None] | None = None
+        self.reloads = 0
+
+    def load(self) -> None:
+        """Load the environment as the session starts."""
+        news = self._changes is not None and self._changes.news()
+        if news or (self._source is not None and not self._loaded):
+            self._read()
+        self._loaded = True
+
+    async def refresh(self) -> None:
+        """Follow what was published since, off the event loop, within the deadline."""
+        if self._changes is None:
+            return
+        if self._changes.is_local and self._source is None:
+            self._look()  # memory of this process: quicker than any thread
+            return
+        work = self._look
+        if self._changes.is_local:
+            if not self._changes.news():
+                return
+            work = self._read
+        if not await self._done():  # a read that was late before goes first, and news is looked for behind it
+            if self._changes.is_local:
+                self._changes.forget()
+            return
+        self._late = self._writer.submit(self, work)
+        await self._done()
+
+    async def _done(self) -> bool:
+        if self._late is None or self._late.done():
+            return True
+        done, _ = await asyncio.wait([asyncio.wrap_future(self._late)], timeout=self._deadline)
+        return bool(done)
+
+    def _look(self) -> None:
+        if self._changes is not None and self._changes.news():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            if self._source is not None and self._scope is not None:
+                self.environment = self._source.load(self._scope) or Environment()
+            elif self._changes is not None:
+                self.environment = self._changes.published()
+            self.reloads += 1
+        except Exception as error:  # noqa: BLE001 - a source is others' code: the agent goes on with what it knew
+            if self._changes is not None:
+                self._changes.forget()
+            level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING
+            logger.log(level, "error=<%s> | the environment could not be read", type(error).__name__)

@@ -1,0 +1,94 @@
+"""Tools with which the model reads and changes the state: slots, entities and goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from strands import tool
+from strands.tools.decorator import DecoratedFunctionTool
+
+from strands_manga_memory.exceptions import StateError
+
+if TYPE_CHECKING:
+    from strands_manga_memory.state.coordinator import StateCoordinator
+
+TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
+"""The tools there are."""
+
+_NOTHING = "Nothing is known yet."
+
+
+def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[DecoratedFunctionTool[..., str]]:
+    """Return the tools of these names, bound to a coordinator. A bad value is an error result that says what is allowed."""
+
+    @tool
+    def read_conversation_state() -> str:
+        """Read where the conversation stands: intent, known and missing slots, entities spoken of, goals."""
+        return coordinator.to_agent_context() or _NOTHING
+
+    intents = "; ".join(f"{name} ({', '.join(slot.name for slot in slots)})" for name, slots in coordinator.intents.items())
+    what = "Say what the user wants, and fill slots with what the user said."
+
+    @tool(description=f"{what} Intents, with their slots: {intents}." if intents else what)
+    def update_slots(intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
+        """Say what the user wants, and fill slots with what the user said.
+
+        Args:
+            intent: What the user wants; leave it out to keep the current one.
+            values: Slot names and values.
+            confirmed: True only if the user said or confirmed these values himself.
+        """
+        if intent and coordinator.intents and intent not in coordinator.intents:
+            raise StateError(f"intent must be one of {', '.join(coordinator.intents)}; got {intent!r:.80}")
+        if intent:
+            coordinator.set_intent(intent)
+        problems = []
+        for name, value in (values or {}).items():
+            try:
+                coordinator.fill_slot(name, value, confirmed=confirmed)
+            except StateError as error:
+                problems.append(str(error))
+        if problems:
+            raise StateError("; ".join(problems))
+        missing = coordinator.missing_slots()
+        return f"Still missing: {', '.join(missing)}." if missing else "Nothing is missing."
+
+    @tool
+    def note_entity(type: str, value: str) -> str:  # noqa: A002 - the model's word for it
+        """Note what the user means now, such as the ASIN of the book just chosen; it replaces the one of its type before.
+
+        Args:
+            type: Type of the entity, such as asin, order_id, volume, title.
+            value: Its value.
+        """
+        entity = coordinator.set_entity(type, value, confirmed=False)
+        return f"Noted: {entity.type} {entity.value}."
+
+    @tool
+    def manage_goal(action: str, text: str = "", id: str = "", depends_on: list[str] | None = None) -> str:  # noqa: A002
+        """Set, complete or fail the goal of the conversation, note a finding, or work on its subtasks.
+
+        Args:
+            action: One of set, complete, fail, finding, add_subtask, complete_subtask, fail_subtask.
+            text: The goal, its outcome, the finding, the subtask, or its result.
+            id: Id of the subtask.
+            depends_on: Ids of subtasks that must be completed before this one.
+        """
+        actions: dict[str, Callable[[], object]] = {
+            "set": lambda: coordinator.set_goal(text),
+            "complete": lambda: coordinator.complete_goal(text),
+            "fail": lambda: coordinator.fail_goal(text),
+            "finding": lambda: coordinator.add_finding(text),
+            "add_subtask": lambda: coordinator.add_subtask(id, text, depends_on=depends_on or ()),
+            "complete_subtask": lambda: coordinator.complete_subtask(id, text),
+            "fail_subtask": lambda: coordinator.fail_subtask(id, text),
+        }
+        if action not in actions:
+            raise StateError(f"action must be one of {', '.join(actions)}; got {action!r}")
+        actions[action]()
+        ready = [each.id for each in coordinator.ready_subtasks()]
+        return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."
+
+    made = {each.tool_name: each for each in (read_conversation_state, update_slots, note_entity, manage_goal)}
+    return [made[name] for name in TOOL_NAMES if name in names]

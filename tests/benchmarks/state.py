@@ -1,0 +1,378 @@
+"""state: what keeping and telling the state costs a model call, what archives save, entities, and the prompt's prefix.
+
+With ``--kit FOLDER`` precision and recall are also measured on the recorded task dialogues of the benchmark kit there: on the
+slot values of the kinds that are claimed (dates, days, times), as far as users said them. A value counts as found if the entity
+is in the message that informs it; an entity counts as right if it is a value of its dialogue. The data cannot be redistributed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from strands import Agent, tool
+from strands.agent.conversation_manager import NullConversationManager
+from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
+
+from strands_manga_memory import (
+    ConversationScope,
+    DialogueSlot,
+    ImportanceWeightedConversationManager,
+    InMemoryHotStore,
+    StateCoordinator,
+    TieredSessionManager,
+)
+from strands_manga_memory.language import SHOP
+from strands_manga_memory.language.normalize import normalized
+from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.state import recorder
+from strands_manga_memory.stores.hot import HotWrite, WriteResult
+from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks import progress, text
+from tests.unit.language.entity_lines import LINES
+
+KIT: Path | None = None
+"""The folder of the kit; set by the command line."""
+
+BUDGETS: dict[str, str | float] = {
+    "update_and_injection_of_a_model_call_ms": "< 0.2",
+    "archive_of_50_executions_ms": "< 10",
+    "archive_smaller_by": ">= 0.9",
+    "three_goals_smaller_by": ">= 0.4",
+    "three_goals_tokens": "<= 12000",
+    "three_goals_findings_lost": "== 0",
+    "entity_precision": ">= 0.9",
+    "entity_recall": ">= 0.8",
+    "prefix_stability": "== 1",
+    "bytes_of_a_turn_at_200_messages": "<= 2048",
+    "history_bytes_of_injections": "== 0",
+}
+_KIT_BUDGETS = {"kit_least_precision": ">= 0.9", "kit_least_recall": ">= 0.8"}
+
+_TURNS = 300
+_SETS = ("sgd", "multiwoz")
+_SLOTS = (
+    DialogueSlot(name="volume", question="Which volume?", entity="volume"),
+    DialogueSlot(name="format", question="Paper or digital?", allowed=("paper", "digital")),
+)
+
+
+def run() -> dict[str, float]:
+    """Measure."""
+    if KIT is not None:
+        BUDGETS.update(_KIT_BUDGETS)
+    return {**_call(), **_alone(), **_archive(), **_three_goals(), **_entities(), **_prefix(), **_bytes(), **_kit()}
+
+
+# --- Time -----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _clocked(owner: type, names: tuple[str, ...], spent: list[float]) -> Iterator[None]:
+    """Add the processor time of these methods, in milliseconds, to the last number of ``spent``."""
+    originals = {name: getattr(owner, name) for name in names}
+
+    def clocked(original: Callable[..., Any]) -> Callable[..., Any]:
+        def sync(*args: Any) -> Any:
+            start = time.thread_time()
+            try:
+                return original(*args)
+            finally:
+                spent[-1] += 1000 * (time.thread_time() - start)
+
+        async def waited(*args: Any) -> Any:
+            start = time.thread_time()
+            try:
+                return await original(*args)
+            finally:
+                spent[-1] += 1000 * (time.thread_time() - start)
+
+        return waited if asyncio.iscoroutinefunction(original) else sync
+
+    for name, original in originals.items():
+        setattr(owner, name, clocked(original))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(owner, name, original)
+
+
+@tool
+def get_stock(asin: str) -> str:
+    """Say how many are in stock.
+
+    Args:
+        asin: The product.
+    """
+    return f"{asin}: 3 in stock, 1,200 yen"
+
+
+def _shop(messages: list[dict[str, Any]]) -> Any:
+    last = messages[-1]["content"]
+    if any("toolResult" in block for block in last):
+        return "There are three left, and it ships tomorrow."
+    if "stock" not in last[0]["text"]:
+        return "It is the story of two brothers who keep a lighthouse, and of what they find in its cellar."
+    return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "get_stock", "input": {"asin": "B07X1234"}}}]
+
+
+_SAID = (
+    "Is volume {} of “Harbor Lights” in stock?",
+    "What is it about?",
+    "Is it still in stock as a paperback?",
+    "I would rather have it as a present for my sister, she likes slow stories.",
+)
+"""What is said in turn; what asks for the stock makes two model calls, the others one."""
+
+_HOOKS = ("_turn_begins", "_said", "_model_answered", "_tool_begins", "_tool_ended", "_turn_ended")
+
+
+def _call() -> dict[str, float]:
+    """Hold a conversation, and clock every hook and every injection of it, the search for entities included."""
+    spent: list[float] = [0.0]
+    with _clocked(recorder.Recorder, _HOOKS, spent), _clocked(StateCoordinator, ("_told",), spent):
+        coordinator = StateCoordinator(
+            intents={"reorder": _SLOTS}, tool_timeout_ms=None, hot=InMemoryHotStore(), scope=_scope()
+        )
+        agent = Agent(model=ScriptedModel(_shop), tools=[get_stock], plugins=[coordinator], callback_handler=None)
+        coordinator.set_intent("reorder")
+        coordinator.set_goal("reorder what the user read last")
+
+        async def hold() -> None:
+            for number in progress(range(_TURNS), f"{_TURNS} turns with state"):
+                del agent.messages[:-8]
+                spent.append(0.0)
+                await agent.invoke_async(_SAID[number % len(_SAID)].format(number))
+                agent.model.requests.clear()  # type: ignore[attr-defined]
+
+        asyncio.run(hold())
+    cycle, calls = len(_SAID), sum("stock" in said for said in _SAID) + len(_SAID)
+    cycles = [sum(spent[at : at + cycle]) / calls for at in range(1 + 10 * cycle, len(spent) - cycle + 1, cycle)]
+    return {"update_and_injection_of_a_model_call_ms": median(cycles)}
+
+
+def _alone() -> dict[str, float]:
+    """Call the hooks of a turn with one model call by themselves, with nothing between them that empties caches."""
+    coordinator = StateCoordinator(intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope())
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    coordinator.set_intent("reorder")
+    coordinator.set_goal("reorder what the user read last")
+    hooks, taken = coordinator._recorder, []
+    answer = _shop([{"content": [{"text": "What is it about?"}]}])
+    for number in range(2_000):
+        said, told = (
+            MessageAddedEvent(agent, {"role": role, "content": [{"text": words}], "tracking_id": f"{role}{number}"})  # type: ignore[arg-type, typeddict-unknown-key]
+            for role, words in (("user", _SAID[number % len(_SAID)].format(number)), ("assistant", answer))
+        )
+        start = time.thread_time()
+        hooks._turn_begins(BeforeInvocationEvent(agent))
+        hooks._said(said)
+        coordinator.to_agent_context()
+        hooks._said(told)
+        hooks._turn_ended(AfterInvocationEvent(agent))
+        taken.append(1000 * (time.thread_time() - start))
+    return {"the_same_without_an_agent_around_it_ms": median(taken)}
+
+
+def _scope() -> ConversationScope:
+    return ConversationScope("u1", "s1")
+
+
+# --- Archives -------------------------------------------------------------------------------------------------------------
+
+
+def _work(coordinator: StateCoordinator, calls: int) -> int:
+    """Let a goal call tools; return the characters of what they were given and returned."""
+    size = 0
+    for number in range(calls):
+        id_, given, failed = f"t{number}", {"asin": f"B07X{number:04}", "country": "JP"}, number % 9 == 8
+        answer = f"Timeout after {number} ms" if failed else text(300)
+        length = len(json.dumps(given)) + len(answer)
+        coordinator.tool_began(id_, ("get_stock", "search", "price")[number % 3], given)
+        status = recorder.StepStatus.FAILED if failed else recorder.StepStatus.COMPLETED
+        coordinator.tool_ended(id_, status, text=answer, ms=12.0, size=length)
+        size += length
+    return size
+
+
+def _archive() -> dict[str, float]:
+    taken, kept, raw = [], 0, 0
+    for _ in range(20):
+        coordinator = StateCoordinator()
+        coordinator.set_goal("find out which volumes can be had")
+        raw = _work(coordinator, 50)
+        start = time.perf_counter()
+        archive = coordinator.complete_goal("volumes 1 to 4 are in stock")
+        taken.append(1000 * (time.perf_counter() - start))
+        kept = len(archive.model_dump_json(exclude_defaults=True))
+    return {"archive_of_50_executions_ms": median(taken), "archive_smaller_by": 1 - kept / raw}
+
+
+def _three_goals() -> dict[str, float]:
+    coordinator = StateCoordinator()
+    found = {50: "volume 4 is sold out", 75: "the box set is cheaper", 30: "delivery takes two days"}
+    raw = 0
+    for calls, outcome in found.items():
+        coordinator.set_goal(f"a goal of {calls} operations")
+        raw += _work(coordinator, calls)
+        coordinator.add_finding(outcome)
+        coordinator.complete_goal()
+    told, stored = coordinator.to_agent_context(), coordinator.goals.stored()
+    return {
+        "three_goals_smaller_by": 1 - len(stored) / raw,
+        "three_goals_tokens": float(estimated_tokens(stored)),
+        "three_goals_findings_lost": float(sum(outcome not in told for outcome in found.values())),
+    }
+
+
+# --- Entities -------------------------------------------------------------------------------------------------------------
+
+
+def _entities() -> dict[str, float]:
+    right = found = wanted = 0
+    for line, gold in LINES:
+        entities = Counter((entity.type, entity.value) for entity in SHOP.find(line))
+        right += sum((entities & Counter(gold)).values())
+        found += sum(entities.values())
+        wanted += len(gold)
+    return {"entity_precision": right / found, "entity_recall": right / wanted}
+
+
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_KINDS = {
+    "time": re.compile(r"\d{1,2}:\d{2}|\b\d{1,2} ?[ap]\.?m\b|o'?clock", re.IGNORECASE),
+    "date": re.compile(rf"\b(?:{_MONTHS})\b \d|\d(?:st|nd|rd|th)\b", re.IGNORECASE),
+    "weekday": re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b|tomorrow|today", re.IGNORECASE),
+}
+"""Which slot values are of which kind, by patterns of the benchmark's own."""
+
+_QUALIFIERS = re.compile(r"\A(?:after|before|around|morning|afternoon|evening) ")
+
+
+def _forms(kind: str, value: str) -> set[str]:
+    """Return the forms in which a value may be compared; times without regard to the half of the day, which labels add."""
+    plain = _QUALIFIERS.sub("", value.lower())
+    forms = {entity.value for entity in SHOP.find(plain) if entity.type == kind} | {normalized(plain).replace(" ", "")}
+    return {re.sub(r"^(\d\d):", lambda match: f"{int(match[1]) % 12}:", form) for form in forms} if kind == "time" else forms
+
+
+def _kit() -> dict[str, float]:
+    if KIT is None:
+        return {}
+    values: dict[str, float] = {}
+    for name in _SETS:
+        counts: Counter[tuple[str, str]] = Counter()
+        with gzip.open(KIT / "data" / "dev" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for stream in progress([json.loads(line) for line in lines], name):
+                _score(stream, counts)
+        for kind in _KINDS:
+            if counts[kind, "gold"] >= 50:
+                values[f"kit_{name}_{kind}_recall"] = counts[kind, "hit"] / counts[kind, "gold"]
+                values[f"kit_{name}_{kind}_precision"] = counts[kind, "right"] / counts[kind, "found"]
+    least = {
+        measure: min(value for row, value in values.items() if row.endswith(measure)) for measure in ("precision", "recall")
+    }
+    return {**values, **{f"kit_least_{measure}": value for measure, value in least.items()}}
+
+
+def _score(stream: dict[str, Any], counts: Counter[tuple[str, str]]) -> None:
+    informed: dict[int, set[str]] = {}
+    dialogues = [(query["scope"], query["value"]) for query in stream["queries"] if query["value"] is not None]
+    for query in stream["queries"]:
+        for number in query["gold"] if query["value"] is not None else ():
+            informed.setdefault(number, set()).add(query["value"])
+    for number, message in enumerate(stream["messages"]):
+        said = "\n".join(block["text"] for block in message["content"] if "text" in block)
+        if message["role"] != "user" or not said:
+            continue
+        found = [entity for entity in SHOP.find(said) if entity.type in _KINDS]
+        for value in informed.get(number, ()):
+            for kind, pattern in _KINDS.items():
+                if pattern.search(value):
+                    counts[kind, "gold"] += 1
+                    counts[kind, "hit"] += any(
+                        entity.type == kind and _forms(kind, entity.text) & _forms(kind, value) for entity in found
+                    )
+        of_dialogue = [value for (first, last), value in dialogues if first <= number <= last]
+        for entity in found:
+            counts[entity.type, "found"] += 1
+            forms = _forms(entity.type, entity.text)
+            counts[entity.type, "right"] += any(forms & _forms(entity.type, value) for value in of_dialogue)
+
+
+# --- The prefix, and what is stored ---------------------------------------------------------------------------------------
+
+
+def _prefix() -> dict[str, float]:
+    """Change the state in each of 50 turns, and look at the requests the model received."""
+    coordinator = StateCoordinator(intents={"reorder": _SLOTS})
+    model = ScriptedModel(_shop)
+    agent = Agent(
+        model=model,
+        tools=[get_stock],
+        system_prompt="You sell books.",
+        plugins=[coordinator],
+        conversation_manager=NullConversationManager(),
+        callback_handler=None,
+    )
+    for number in range(50):
+        coordinator.set_intent(f"intent {number}")
+        coordinator.set_goal(f"goal {number}")
+        agent(f"Is volume {number + 1} in stock?")
+    same, before = 0, ""
+    for request in model.requests:
+        dynamic = any("<conversation_state>" in block.get("text", "") for block in request.messages[-1]["content"])
+        last = {**request.messages[-1], "content": request.messages[-1]["content"][: -1 if dynamic else None]}
+        static = [request.system_prompt, request.system_prompt_content, request.tool_specs]
+        now = json.dumps([static, [*request.messages[:-1], last]])[:-2]  # without what closes the lists
+        same += now.startswith(before)
+        before = now
+    injected = sum("<conversation_state>" in json.dumps(message) for message in agent.messages)
+    return {"prefix_stability": same / len(model.requests), "history_bytes_of_injections": float(injected)}
+
+
+class _WeighingStore(InMemoryHotStore):
+    """Adds up what it is given."""
+
+    survives_process = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weighed = 0
+
+    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+        self.weighed += sum(len(name) + len(value) for name, value in write.fields.items()) + len(write.writers)
+        return super().write(conversation, write)
+
+
+def _bytes() -> dict[str, float]:
+    """Hold 110 turns, and weigh the last ten beside their messages' texts."""
+    hot = _WeighingStore()
+    coordinator = StateCoordinator(intents={"reorder": _SLOTS})
+    manager = TieredSessionManager(_scope(), hot=hot)
+    agent = Agent(
+        model=ScriptedModel(lambda _: text(200)),
+        session_manager=manager,
+        conversation_manager=ImportanceWeightedConversationManager(),
+        plugins=[coordinator],
+        agent_id="default",
+        callback_handler=None,
+    )
+    coordinator.set_intent("reorder")
+    coordinator.set_goal("reorder")
+    _work(coordinator, 20)
+    for number in range(110):
+        if number == 100:
+            hot.weighed = 0
+        agent(f"Is volume {number + 1} of “Harbor Lights” in stock? {text(100)}")
+    return {"bytes_of_a_turn_at_200_messages": hot.weighed / 10 - 350}

@@ -1,0 +1,74 @@
+"""Environments and their sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from strands_manga_memory import (
+    CallableEnvironmentSource,
+    ConversationScope,
+    CorruptRecordError,
+    Environment,
+    SQLiteTable,
+    TableEnvironmentSource,
+    TtlPolicy,
+)
+
+SCOPE = ConversationScope("u1", "s1", tenant="shop")
+
+
+def test_a_table_of_another_service_is_read_by_its_own_names(tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "t.sqlite3")
+    table.create_if_missing()
+    source = TableEnvironmentSource(table, attributes={"tier": "membership"})
+    assert source.load(SCOPE) is None
+    item = {
+        "session_id": SCOPE.storage_user_id,
+        "sk": "environment",
+        "membership": "vip",
+        "cart": [{"asin": "B07X1234", "n": 2}],
+    }
+    table.put({**item, "unknown": 7})
+    known = source.load(SCOPE)
+    assert known == Environment(tier="vip", cart=("asin B07X1234, n 2",))
+    table.put({**item, "membership": 5})
+    with pytest.raises(CorruptRecordError, match="is no environment: tier"):
+        source.load(SCOPE)
+    with pytest.raises(ValueError, match="attributes must name fields of Environment"):
+        TableEnvironmentSource(table, attributes={"mood": "m"})
+    table.close()
+
+
+def test_a_function_may_say_anything_that_is_an_environment() -> None:
+    assert CallableEnvironmentSource(lambda scope: {"tier": scope.user_id}).load(SCOPE) == Environment(tier="u1")
+    assert CallableEnvironmentSource(lambda scope: None).load(SCOPE) is None
+    with pytest.raises(CorruptRecordError):
+        CallableEnvironmentSource(lambda scope: 5).load(SCOPE)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ValueError, match="function must be callable"):
+        CallableEnvironmentSource("x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("hour", "part"), [(3, "night"), (8, "morning"), (14, "afternoon"), (19, "evening"), (23, "night")])
+def test_the_time_of_day_is_that_of_the_user(hour: int, part: str) -> None:
+    assert Environment(timezone="Asia/Tokyo").part_of_day((hour - 9) % 24 * 3600) == part
+    assert Environment(timezone="Asia/Tokyo", time_of_day="tea time").part_of_day(0) == "tea time"
+    assert Environment().part_of_day(0) is None
+    with pytest.raises(ValidationError, match="IANA name"):
+        Environment(timezone="../etc/passwd")
+
+
+def test_the_agent_cannot_change_it() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Environment().tier = "vip"  # type: ignore[misc]
+    assert len(Environment.model_validate({"cart": [str(number) for number in range(500)]}).cart) == 50
+
+
+def test_a_policy_asks_for_the_tier_at_each_use() -> None:
+    tiers = iter(["standard", "vip", "unheard of"])
+    policy = TtlPolicy(tier=lambda: next(tiers))
+    assert [policy.ttl(1) for _ in range(3)] == [1800, 3600, 1800]
+    with pytest.raises(ValueError, match="tier must be a string or a function"):
+        TtlPolicy(tier=5)  # type: ignore[arg-type]

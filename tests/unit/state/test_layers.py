@@ -1,0 +1,400 @@
+"""The layers alone: phases, slots, steps, entities, goals, execution memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from strands_manga_memory import DialogueSlot, Phase, StateError
+from strands_manga_memory.language import SHOP
+from strands_manga_memory.state import (
+    ActiveEntity,
+    Clarification,
+    Confidence,
+    ConversationLayer,
+    EntityLayer,
+    ExecutionKind,
+    ExecutionLayer,
+    ExecutionStep,
+    GoalsLayer,
+    GoalStatus,
+    Origin,
+    SlotStatus,
+    StepStatus,
+    Subtask,
+    SubtaskStatus,
+    TaskLayer,
+    TaskStep,
+)
+from strands_manga_memory.state.conversation import MOVES
+from strands_manga_memory.state.goals import ARCHIVES_TOKENS, OTHER_TOOLS, Execution
+
+# Phases and slots
+
+
+def test_every_phase_is_reached_and_left() -> None:
+    assert len(Phase) == 8
+    assert set(MOVES) == set(Phase)
+    assert set().union(*MOVES.values()) == set(Phase)
+
+
+def test_an_impossible_move_is_refused_and_the_allowed_ones_are_named() -> None:
+    layer = ConversationLayer(phase=Phase.HANDOFF)
+    with pytest.raises(StateError, match="from handoff to tool_execution; allowed are: farewell, follow_up, intent_detection"):
+        layer.moved(Phase.TOOL_EXECUTION)
+    assert layer.moved(Phase.HANDOFF) is layer
+    assert layer.moved(Phase.FAREWELL).phase is Phase.FAREWELL
+
+
+@pytest.mark.parametrize(
+    ("slot", "value", "message"),
+    [
+        (DialogueSlot(name="format", allowed=("paper", "digital")), "vinyl", "one of 'paper', 'digital'; got 'vinyl'"),
+        (DialogueSlot(name="order", entity="order_id"), "ORD-1", "valid order_id"),
+        (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34", "matches"),
+        (DialogueSlot(name="any"), "", "1 to 200 characters"),
+        (DialogueSlot(name="any"), "x" * 201, "1 to 200 characters, got 201"),
+        (DialogueSlot(name="any"), ["a"], "a text or a number"),
+        (DialogueSlot(name="any"), True, "a text or a number"),
+        (DialogueSlot(name="any"), None, "a text or a number"),
+    ],
+)
+def test_bad_values_are_refused_with_what_is_allowed(slot: DialogueSlot, value: object, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        slot.filled(value, SHOP, confirmed=True)
+
+
+def test_values_are_kept_in_their_canonical_form() -> None:
+    assert DialogueSlot(name="f", allowed=("Paper",)).filled(" paper ", SHOP, confirmed=True).value == "Paper"
+    volume = DialogueSlot(name="v", entity="volume")
+    assert volume.filled("第3巻", SHOP, confirmed=False).value == "3"
+    assert volume.filled("3", SHOP, confirmed=False).value == "3"
+    assert DialogueSlot(name="o", entity="order_id").filled("ord-12345", SHOP, confirmed=True).value == "ORD-12345"
+    assert DialogueSlot(name="n").filled(7, SHOP, confirmed=True).value == "7"
+
+
+def test_an_inferred_value_does_not_satisfy_a_required_slot() -> None:
+    slot = DialogueSlot(name="volume")
+    assert [each.is_missing for each in (slot, slot.filled("3", SHOP, confirmed=False))] == [True, True]
+    assert not slot.filled("3", SHOP, confirmed=True).is_missing
+    assert not DialogueSlot(name="gift", required=False).is_missing
+
+
+def test_a_value_without_a_status_is_no_slot() -> None:
+    with pytest.raises(ValidationError, match="a value goes with"):
+        DialogueSlot(name="a", value="x")
+    with pytest.raises(ValidationError):
+        DialogueSlot(name="no spaces allowed")
+
+
+def test_another_intent_brings_its_slots_and_keeps_what_both_know() -> None:
+    volume, address = DialogueSlot(name="volume", entity="volume"), DialogueSlot(name="address")
+    layer = ConversationLayer().with_intent("buy", [volume, address])
+    layer = layer.with_slot(layer.slot("volume").filled("4", SHOP, confirmed=True))
+    assert layer.with_intent("buy", []) is layer
+    other = layer.with_intent("reserve", [volume])
+    assert list(other.slots) == ["volume"]
+    assert other.slot("volume").value == "4"
+    assert other.with_intent(None, []).slots == {}
+    with pytest.raises(StateError, match="there is no slot 'address'; there are: 'volume'"):
+        other.slot("address")
+
+
+def test_questions_wait_in_order_and_go_when_their_slot_is_confirmed() -> None:
+    layer = ConversationLayer().with_slot(DialogueSlot(name="volume", question="Which volume?"))
+    assert layer.next_question == "Which volume?"
+    layer = layer.asking(Clarification(question="Paper?", slot="format")).asking(
+        Clarification(question="Paper?", slot="format")
+    )
+    layer = layer.asking(Clarification(question="For whom?"))
+    assert [each.question for each in layer.clarifications] == ["Paper?", "For whom?"]
+    layer = layer.with_slot(DialogueSlot(name="format", value="paper", status=SlotStatus.CONFIRMED))
+    assert layer.next_question == "For whom?"
+    assert layer.answered().next_question == "Which volume?"
+    for number in range(30):
+        layer = layer.asking(Clarification(question=f"{number}?"))
+    assert len(layer.clarifications) == 10
+
+
+def test_what_the_user_says_when_asked_is_confirmed_and_otherwise_inferred() -> None:
+    slots = [
+        DialogueSlot(name="order", question="Which order?", entity="order_id"),
+        DialogueSlot(name="volume", entity="volume"),
+    ]
+    layer = ConversationLayer().with_intent("return", slots)
+    layer = layer.heard("volume", "3", "m1", SHOP).heard("order_id", "ORD-12345", "m1", SHOP)
+    assert layer.slot("volume").status is SlotStatus.INFERRED
+    assert layer.slot("order").status is SlotStatus.CONFIRMED
+    assert layer.heard("order_id", "ORD-99999", "m2", SHOP) is layer
+    assert layer.without_source("m1").slot("order").status is SlotStatus.EMPTY
+
+
+def test_unknown_fields_of_a_later_release_are_kept() -> None:
+    layer = ConversationLayer.model_validate({"phase": "follow_up", "mood": "curious"})
+    again = ConversationLayer.model_validate_json(layer.changed(intent="buy").model_dump_json())
+    assert (again.model_extra, again.intent) == ({"mood": "curious"}, "buy")
+
+
+# Steps
+
+
+def test_a_step_has_its_own_duration() -> None:
+    step = TaskStep(id="1", name="search").started(10.0)
+    step = step.waiting(10.5).started(60.0).ended(StepStatus.FAILED, 61.0, error="boom")
+    assert (step.duration_ms, step.error, step.retries) == (1500.0, "boom", 0)
+    step = step.started(70.0).ended(StepStatus.COMPLETED, 70.25, result="ok")
+    assert (step.duration_ms, step.retries, step.error) == (1750.0, 1, None)
+
+
+def test_a_step_that_is_done_stays_done() -> None:
+    done = TaskStep(id="1", name="search").started(1.0).ended(StepStatus.COMPLETED, 2.0)
+    with pytest.raises(StateError, match="from completed to in_progress; allowed: nothing"):
+        done.started(3.0)
+    with pytest.raises(StateError, match="from queued to completed; allowed: failed, in_progress, timed_out"):
+        TaskStep(id="1", name="x").ended(StepStatus.COMPLETED, 1.0)
+
+
+def test_a_task_waits_for_a_human_without_using_its_budget() -> None:
+    task = TaskLayer(budget_ms=3000, started_at=100.0)
+    assert task.remaining_ms(101.0) == 2000
+    task = task.paused(101.0)
+    assert task.remaining_ms(500.0) == 2000
+    task = task.resumed(600.0)
+    assert task.remaining_ms(601.0) == 1000
+    assert not task.is_over(601.9)
+    assert task.is_over(602.0)
+    assert task.remaining_ms(700.0) == 0
+
+
+def test_a_task_keeps_its_last_hundred_steps() -> None:
+    task = TaskLayer(started_at=0.0).with_step(TaskStep(id="open", name="waits").started(0.0))
+    for number in range(300):
+        task = task.with_step(TaskStep(id=str(number), name="x").started(0.0).ended(StepStatus.COMPLETED, 1.0))
+    assert len(task.steps) == 100
+    assert task.dropped == 201
+    assert "open" in task.steps
+    assert "299" in task.steps
+
+
+# Entities
+
+
+def entity(type_: str, value: str, *, origin: Origin = Origin.USER, turn: int = 1, message: str = "m") -> ActiveEntity:
+    sure = Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED
+    return ActiveEntity(type=type_, value=value, origin=origin, confidence=sure, turn=turn, message=message)
+
+
+def values(layer: EntityLayer, type_: str) -> list[str]:
+    return [each.value for each in layer.active.get(type_, ())]
+
+
+def test_a_newer_entity_replaces_the_one_of_its_type() -> None:
+    layer = EntityLayer().heard([entity("asin", "B07X1234")]).heard([entity("asin", "B07X9999", turn=2)])
+    assert values(layer, "asin") == ["B07X9999"]
+    both = layer.heard([entity("volume", "1", turn=3), entity("volume", "2", turn=3)])
+    assert values(both, "volume") == ["1", "2"]
+
+
+def test_a_tool_does_not_replace_what_the_user_named_in_the_same_turn() -> None:
+    layer = EntityLayer().heard([entity("asin", "B07X1234", turn=4)])
+    layer = layer.heard([entity("asin", "B07X5555", origin=Origin.TOOL, turn=4)])
+    assert values(layer, "asin") == ["B07X1234"]
+    layer = layer.heard([entity("asin", "B07X5555", origin=Origin.ASSISTANT, turn=5)])
+    assert values(layer, "asin") == ["B07X5555"]
+
+
+def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -> None:
+    listing = [entity("asin", f"B07X{number:04}", origin=Origin.TOOL, turn=9) for number in range(10)]
+    assert EntityLayer().heard(listing).active == {}
+    known = EntityLayer().heard([entity("asin", "B07X0003", turn=1)]).heard(listing)
+    [kept] = known.active["asin"]
+    assert (kept.value, kept.turn, kept.confidence) == ("B07X0003", 9, Confidence.CONFIRMED)
+
+
+def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
+    layer = EntityLayer().heard([entity("title", "harbor lights"), entity("asin", "B07X1234"), entity("language", "english")])
+    assert list(layer.heard([entity("title", "night ferry", turn=2)]).active) == ["title", "language"]
+    told = layer.heard([entity("title", "night ferry", origin=Origin.ASSISTANT, turn=2)])
+    assert list(told.active) == ["title", "language"]
+    # The user named another ASIN, and a tool says what it is called: that is the ASIN's title.
+    named = layer.heard([entity("asin", "B07X9999", turn=2)]).heard(
+        [entity("title", "night ferry", origin=Origin.TOOL, turn=2)]
+    )
+    assert {name: values(named, name) for name in ("title", "asin")} == {"title": ["night ferry"], "asin": ["B07X9999"]}
+
+
+def test_entities_expire_when_nobody_names_them() -> None:
+    layer = EntityLayer().heard([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
+    assert list(layer.expired(21, 20).active) == ["asin", "email"]
+    assert list(layer.expired(22, 20).active) == ["email"]
+
+
+def test_a_change_of_subject_leaves_what_is_the_users() -> None:
+    layer = EntityLayer().heard([entity("asin", "B07X1234"), entity("email", "a@b.c"), entity("language", "english")])
+    assert list(layer.dropped().active) == ["email", "language"]
+    assert list(layer.dropped(["email"]).active) == ["asin", "language"]
+
+
+def test_one_of_several_is_confirmed() -> None:
+    layer = EntityLayer().heard([entity("volume", str(number), origin=Origin.ASSISTANT) for number in (1, 2)])
+    [kept] = layer.confirmed("volume", "2").active["volume"]
+    assert (kept.value, kept.confidence) == ("2", Confidence.CONFIRMED)
+    assert layer.confirmed("asin") is layer
+
+
+def test_types_without_end_are_bounded() -> None:
+    layer = EntityLayer()
+    for number in range(100):
+        layer = layer.heard([entity(f"type{number}", "x", turn=number)])
+    assert len(layer.active) == 30
+    assert "type99" in layer.active
+
+
+# Goals
+
+
+def with_calls(layer: GoalsLayer, calls: int, **tools: str) -> GoalsLayer:
+    goal = layer.goal()
+    for number in range(calls):
+        ok = number % 10 != 9
+        execution = Execution(tool=tools.get("tool", f"tool{number % 3}"), ok=ok, ms=5.0, note="n" * 80)
+        goal = goal.executed(execution, at=float(number), error="" if ok else f"Timeout {number}", raw_characters=400)
+    return layer.with_goal(goal)
+
+
+def test_ten_thousand_calls_leave_a_goal_small() -> None:
+    layer = with_calls(GoalsLayer().setting("find it", at=0.0), 10_000)
+    goal = layer.goal()
+    assert (goal.calls, len(goal.recent), goal.success_rate) == (10_000, 20, 0.9)
+    assert goal.errors == {"Timeout #": 1000}
+    assert len(layer.stored()) < 5_000
+    for number in range(200):
+        goal = goal.executed(Execution(tool=f"odd{number}", ok=False), at=1.0, error=f"{'x' * (number % 60 + 1)}")
+    assert len(goal.tools) == 31
+    assert goal.tools[OTHER_TOOLS].calls > 100
+    assert len(goal.errors) == 21
+
+
+def test_completing_archives_counts_errors_and_the_time_range() -> None:
+    layer = with_calls(GoalsLayer().setting("find volume 4", at=1.0, context="c" * 3000), 50)
+    goal = layer.goal().with_finding("it is sold out").with_finding("It is  sold out")
+    for number, theme in enumerate(("search", "search", "order")):
+        goal = goal.with_subtask(Subtask(id=f"s{number}", text=f"do {number}", theme=theme))
+    goal = goal.with_subtask(Subtask(id="s0", text="do 0", theme="search", status=SubtaskStatus.FAILED, result="closed"))
+    [archive] = layer.with_goal(goal).ending(GoalStatus.COMPLETED, "").archive
+    assert (archive.calls, archive.success_rate, archive.outcome) == (50, 0.9, "it is sold out")
+    assert archive.tools == {"tool0": [17, 2], "tool1": [17, 2], "tool2": [16, 1]}
+    assert archive.themes == {"search": {"failed": 1, "open": 1}, "order": {"open": 1}}
+    assert (archive.first_at, archive.last_at) == (0.0, 49.0)
+    assert archive.failed == ("do 0: closed",)
+    assert len(archive.context) == 500
+    assert len(archive.model_dump_json(exclude_defaults=True)) < 0.1 * archive.raw_characters
+
+
+def test_a_new_goal_archives_the_one_before_and_the_caps_hold() -> None:
+    layer = GoalsLayer()
+    for number in range(30):
+        layer = layer.setting(f"goal {number} " + "g" * 200, at=0.0, context="語" * 2000)
+        layer = layer.with_goal(layer.goal().with_finding("発見" * 100))
+    assert len(layer.archive) <= 10
+    assert layer.archive[-1].status is GoalStatus.SUPERSEDED
+    assert sum(each.tokens for each in layer.archive) <= ARCHIVES_TOKENS
+    assert layer.tokens <= 12_000
+    assert layer.goal().id == 30
+
+
+def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
+    layer = GoalsLayer().setting("old", at=0.0).setting("new", at=0.0, context="文脈" * 900)
+    goal = layer.goal()
+    for number in range(25):
+        goal = goal.with_subtask(Subtask(id=f"s{number}", text="語" * 100, result="果" * 300))
+    kept = layer.with_goal(goal).within(12_000)
+    assert kept.tokens <= 12_000
+    assert kept.archive == ()
+    assert len(kept.goal().subtasks) == 25
+    for number in range(25, 50):
+        goal = goal.with_subtask(Subtask(id=f"s{number}", text="語" * 300))
+    with pytest.raises(StateError, match="more than 12000 tokens; complete it"):
+        layer.with_goal(goal).within(12_000)
+
+
+def test_without_a_goal_there_is_nothing_to_end() -> None:
+    with pytest.raises(StateError, match="no active goal"):
+        GoalsLayer().ending(GoalStatus.FAILED, "")
+
+
+def test_a_circle_of_subtasks_is_refused_and_named() -> None:
+    goal = GoalsLayer().setting("g", at=0.0).goal()
+    goal = goal.with_subtask(Subtask(id="a", text="a")).with_subtask(Subtask(id="b", text="b", depends_on=("a",)))
+    with pytest.raises(StateError, match=r"in a circle: .*a.*b"):
+        goal.with_subtask(Subtask(id="a", text="a", depends_on=("b",)))
+    with pytest.raises(StateError, match="in a circle: c -> c"):
+        goal.with_subtask(Subtask(id="c", text="c", depends_on=("c",)))
+    with pytest.raises(StateError, match="'d' depends on 'x', which is not there"):
+        goal.with_subtask(Subtask(id="d", text="d", depends_on=("x",)))
+
+
+def test_a_subtask_is_ready_when_what_it_depends_on_is_done() -> None:
+    goal = GoalsLayer().setting("g", at=0.0).goal()
+    for id_, needs in (("a", ()), ("b", ("a",)), ("c", ("a", "b"))):
+        goal = goal.with_subtask(Subtask(id=id_, text=id_, depends_on=needs))
+    assert [each.id for each in goal.ready] == ["a"]
+    goal = goal.with_subtask(goal.subtask("a").changed(status=SubtaskStatus.COMPLETED))
+    assert [each.id for each in goal.ready] == ["b"]
+    goal = goal.with_subtask(goal.subtask("b").changed(status=SubtaskStatus.FAILED))
+    assert goal.ready == []
+
+
+def test_a_goal_has_at_most_fifty_subtasks() -> None:
+    goal = GoalsLayer().setting("g", at=0.0).goal()
+    for number in range(50):
+        goal = goal.with_subtask(Subtask(id=f"s{number}", text="x", depends_on=(f"s{number - 1}",) if number else ()))
+    with pytest.raises(StateError, match="at most 50 subtasks"):
+        goal.with_subtask(Subtask(id="s50", text="x"))
+
+
+def test_the_context_of_a_goal_keeps_its_end() -> None:
+    goal = GoalsLayer().setting("g", at=0.0).goal()
+    for number in range(100):
+        goal = goal.with_context(f"line {number} " + "x" * 50)
+    assert len(goal.context) == 2000
+    assert "line 99" in goal.context
+
+
+# Execution memory
+
+
+def test_the_execution_memory_is_first_in_first_out() -> None:
+    layer = ExecutionLayer()
+    for number in range(250):
+        step = ExecutionStep(kind=ExecutionKind.TOOL, text=f"step {number}", ok=number % 2 == 0, confidence=0.5)
+        layer = layer.with_step(step, pattern="even" if number % 2 == 0 else "odd")
+    assert (len(layer.steps), layer.total, layer.steps[0].text) == (100, 250, "step 150")
+    assert (layer.successes, layer.errors) == ({"even": 125}, {"odd": 125})
+    for number in range(40):
+        layer = layer.with_step(ExecutionStep(kind=ExecutionKind.REPLANNING, text=f"plan {number}"))
+    assert layer.plan_changes[-1] == "plan 39"
+    assert len(layer.plan_changes) == 20
+    for text in ("The shop is closed", "the shop  is closed", "It rains"):
+        layer = layer.with_finding(text)
+    assert layer.findings == ("The shop is closed", "It rains")
+    with pytest.raises(ValidationError):
+        ExecutionStep(kind=ExecutionKind.TOOL, text="x", confidence=1.5)
+
+
+def test_what_is_stored_is_json_with_its_version() -> None:
+    for layer in (ConversationLayer(), EntityLayer(), GoalsLayer()):
+        assert json.loads(layer.stored()) == {"version": 1}
+
+
+@pytest.mark.parametrize(("start", "end"), list(itertools.product(Phase, Phase)))
+def test_can_move_says_what_moved_does(start: Phase, end: Phase) -> None:
+    layer = ConversationLayer(phase=start)
+    if layer.can_move(end):
+        assert layer.moved(end).phase is end
+    else:
+        with pytest.raises(StateError):
+            layer.moved(end)
