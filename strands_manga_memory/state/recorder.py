@@ -22,7 +22,8 @@ from strands.hooks import (
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.language.acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.subject import changes_subject
 from strands_manga_memory.state.conversation import ConversationLayer, Phase

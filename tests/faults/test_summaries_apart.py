@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from strands_manga_memory.conversation.summary import record_of
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
-from tests.faults.forks import Child, forked_child
+from tests.faults.forks import WITHIN, Child, forked_child
 from tests.faults.kill import Stores
 
 TURNS = 24
@@ -121,15 +122,20 @@ def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(serv
 
 def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_ready(services: Stores, unique: str) -> None:
     def work(parent: Child) -> None:
+        asked, deleted = threading.Event(), threading.Event()
+
         def held(_: Prompt) -> str:
-            parent.say(asked=True)
-            parent.hear("write")
+            asked.set()
+            assert deleted.wait(WITHIN)
             return PROSE
 
         agent, sessions = summarizing(services, unique, held)
         for number in range(6):
             agent(f"The book number {number} is for my friend {fact('D', number)}.")
+        assert asked.wait(WITHIN)
+        parent.say(asked=True)
         parent.hear("deleted")
+        deleted.set()
         agent.conversation_manager.finish(agent)  # the summary is swapped into the history in memory
         agent("Something else.")
         agent("And one more thing.")
@@ -141,12 +147,10 @@ def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_rea
     other = services.manager(unique)
     other.delete_session()
     other.close()
-    child.say(write=True)
     child.say(deleted=True)
-    while "view" not in (heard := child.hear()):
-        child.say(write=True)
+    view = child.hear("view")["view"]
     child.end()
-    assert "Friend" not in heard["view"]
+    assert "Friend" not in view
     agent, sessions = summarizing(services, unique)
     assert "Friend" not in shown(agent)
     assert "Friend" not in json.dumps(list(sessions.history()))
