@@ -38,6 +38,7 @@ _LONGEST = 8_000
 """Characters of a message that are searched for entities."""
 
 _LONGEST_SET_PHRASE = 120
+_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
@@ -229,7 +230,8 @@ def _act(text: str) -> DialogueAct:
     """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
         return DialogueAct.UNMATCHED
-    return dialogue_act(text, "user")
+    act = dialogue_act(text, "user")
+    return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
 
 
 def _phase_of(act: DialogueAct, layer: ConversationLayer) -> Phase:
