@@ -243,7 +243,7 @@ _ASKS_HOW = re.compile(r"how(?: are (?:you|things)| (?:can|may|could) (?:i|we)|(
 _BYE = re.compile(
     r"\b(?:good ?bye|bye|take care|good ?night|until next time|talk to you|see (?:you|ya)|tc|cya|enjoy"
     r"|(?:have|having|wish you) (?:a|an|yourself|the)\b|(?:glad|happy|pleased|pleasure) (?:\w+ ){0,4}(?:help\w*|assist\w*"
-    r"|service)|safe \w+|good day|again)\b"
+    r"|service)|safe \w+|good day|(?<!hi )(?<!hey )(?<!hello )again)\b"
 )
 _CLOSED = re.compile(
     r"\b(?:all (?:i|that i|for|i'll)|(?:that|this|it)(?:'s| is| was| will be|'ll be| should be)(?: \w+)? (?:all|it"
