@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailableError,
     )
-    from strands_manga_memory.facade import MangaMemory
+    from strands_manga_memory.facade import MangaMemory, MemoryStats
     from strands_manga_memory.finalizer import SessionFinalizer
     from strands_manga_memory.language import SessionSummarizer, SessionSummary, SlotExtractor
     from strands_manga_memory.mcp import (
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     )
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
+    from strands_manga_memory.settings import MangaMemorySettings
     from strands_manga_memory.stores import (
         SESSIONS,
         USER_MEMORY,
@@ -107,7 +108,7 @@ _HOME = {
         "StoreError",
         "StoreUnavailableError",
     ),
-    "facade": ("MangaMemory",),
+    "facade": ("MangaMemory", "MemoryStats"),
     "finalizer": ("SessionFinalizer",),
     "language": ("SessionSummarizer", "SessionSummary", "SlotExtractor"),
     "mcp": (
@@ -145,6 +146,7 @@ _HOME = {
     ),
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
+    "settings": ("MangaMemorySettings",),
     "stores": (
         "Codec",
         "DynamoDBTable",
@@ -188,8 +190,10 @@ __all__ = [
     "KinesisPreferenceSink",
     "MangaMemory",
     "MangaMemoryError",
+    "MangaMemorySettings",
     "MemoryRecord",
     "MemoryRollup",
+    "MemoryStats",
     "MemoryType",
     "PersonalDataError",
     "PiiPolicy",

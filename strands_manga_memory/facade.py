@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 from urllib.parse import urlsplit
 
 from strands.memory import MemoryManager
@@ -32,25 +31,63 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager
+from strands_manga_memory.settings import History, MangaMemorySettings
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import (
+    ObservedCodec,
+    OperationStats,
+    flush,
+    observed_hot_store,
+    observed_table,
+    recorder,
+    switch,
+)
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools
+    from strands_manga_memory.mcp.health import ToolStatus
 
-DEFAULT_DURABLE_URL = "sqlite:///.manga_memory/sessions.sqlite3"
-"""Where conversations are kept when nothing is said: a file below the working directory."""
-
-DEFAULT_HOT_URL = "memory://"
-"""The hot tier when nothing is said: this process."""
-
-History = Literal["importance", "summarize"]
+_DEFAULTS = MangaMemorySettings()
 
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
 _DRAIN_SECONDS = 5.0
+
+
+class MemoryStats(TypedDict):
+    """What a ``MangaMemory`` knows of itself.
+
+    Attributes:
+        hot: ``up`` or ``down``.
+        durable: ``up`` or ``down``.
+        backlog: Pieces of background work that wait or run.
+        sessions: Sessions that are open here.
+        turns: User requests in these sessions.
+        messages: Messages in their logs.
+        unsaved_messages: Messages that no tier has confirmed.
+        tokens: Tokens of their agents' histories.
+        token_budget: What those may have together.
+        compression: Tokens that trimming removed, as a share of those and what the histories have now; 0 if nothing was.
+        operations: What is known of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
+            ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
+        tools: What is known of each guarded tool.
+    """
+
+    hot: str
+    durable: str
+    backlog: int
+    sessions: int
+    turns: int
+    messages: int
+    unsaved_messages: int
+    tokens: int
+    token_budget: int
+    compression: float
+    operations: dict[str, OperationStats]
+    tools: dict[str, ToolStatus]
 
 
 class MangaMemory:
@@ -66,6 +103,13 @@ class MangaMemory:
         sink: Where preferences heard in a session go; default: into ``memories``.
         profile: Where another service keeps users' profiles, if one does.
         pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
+        defaults: What else a process can set: the history of its agents, their breakers, telemetry. Default
+            ``MangaMemorySettings()``.
+
+    Attributes:
+        hot: The hot tier.
+        durable: The durable tier.
+        memories: What is known about users, or None.
     """
 
     def __init__(
@@ -78,18 +122,30 @@ class MangaMemory:
         sink: PreferenceSink | None = None,
         profile: ProfileSource | None = None,
         pii: PiiPolicy | None = None,
+        defaults: MangaMemorySettings | None = None,
     ) -> None:
         self.hot = hot
         self.durable = durable
         self.memories = memories
+        self.settings = defaults or _DEFAULTS
         self._settings = dict(settings or {})
+        switch(on=self.settings.telemetry)
+        self._stores: dict[str, Any] = {"hot": hot, "durable": durable, "memories": memories}
+        if self.settings.telemetry:
+            self._stores = {
+                "hot": observed_hot_store(hot),
+                "durable": observed_table(durable),
+                "memories": None if memories is None else observed_table(memories, tier="memories"),
+            }
+            self._settings["codec"] = ObservedCodec(self._settings.get("codec") or Codec())
         self._profile = profile
         self._pii = pii or PiiPolicy()
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None
         if memories is not None:
-            into = sink or TablePreferenceSink(memories, codec=self._memory_codec)
-            self._spool = PreferenceSpool(memories, into, pii=self._pii, codec=self._memory_codec, **self._clock)
+            table = self._stores["memories"]
+            into = sink or TablePreferenceSink(table, codec=self._memory_codec)
+            self._spool = PreferenceSpool(table, into, pii=self._pii, codec=self._memory_codec, **self._clock)
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, TieredSessionManager] = {}
         self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
@@ -106,6 +162,7 @@ class MangaMemory:
         sink: PreferenceSink | None = None,
         profile: ProfileSource | None = None,
         pii: PiiPolicy | None = None,
+        defaults: MangaMemorySettings | None = None,
         **settings: Any,
     ) -> MangaMemory:
         """Open the stores.
@@ -119,6 +176,7 @@ class MangaMemory:
             sink: Where preferences heard in a session go; default: into ``memories``.
             profile: Where another service keeps users' profiles, if one does.
             pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
+            defaults: What else a process can set. Default ``MangaMemorySettings()``.
             settings: Further keyword arguments of every ``TieredSessionManager``.
 
         Raises:
@@ -129,13 +187,14 @@ class MangaMemory:
         table = open_table(durable) if isinstance(durable, str) else durable
         known = _memories(memories, durable)
         memory = cls(
-            hot=hot_store or open_hot_store(DEFAULT_HOT_URL),
-            durable=table or open_table(DEFAULT_DURABLE_URL),
+            hot=hot_store or open_hot_store(_DEFAULTS.hot_url),
+            durable=table or open_table(_DEFAULTS.durable_url),
             memories=known,
             settings=settings,
             sink=sink,
             profile=profile,
             pii=pii,
+            defaults=defaults,
         )
         for each in (memory.durable, known) if create_tables else ():
             if each is not None:
@@ -144,12 +203,38 @@ class MangaMemory:
 
     @classmethod
     def from_env(cls, **settings: Any) -> MangaMemory:
-        """Open the stores that ``MANGA_MEMORY_HOT_URL``, ``MANGA_MEMORY_DURABLE_URL`` and ``MANGA_MEMORY_USERS_URL`` name.
+        """Open the stores that ``MANGA_MEMORY_HOT_URL`` and the other variables of ``MangaMemorySettings`` name.
 
-        Those that are unset have the defaults of ``open``.
+        Args:
+            settings: Keyword arguments of ``open``, over those of the variables.
+
+        Raises:
+            ValueError: A variable has a value that is not allowed; the message names it and what it takes.
+            StoreUnavailableError: The durable tier does not answer.
         """
-        settings.setdefault("memories", os.environ.get("MANGA_MEMORY_USERS_URL"))
-        return cls.open(os.environ.get("MANGA_MEMORY_HOT_URL"), os.environ.get("MANGA_MEMORY_DURABLE_URL"), **settings)
+        return cls.from_settings(MangaMemorySettings.from_env(), **settings)
+
+    @classmethod
+    def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> MangaMemory:
+        """Open the stores that the settings name.
+
+        Args:
+            settings: What a process can set.
+            others: Keyword arguments of ``open``, over those of the settings.
+
+        Raises:
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        users = settings.users_url
+        arguments = {
+            "hot": settings.hot_url,
+            "durable": settings.durable_url,
+            "memories": True if users is not None and users.lower() == "true" else users,
+            "create_tables": settings.create_tables,
+            "defaults": settings,
+            **settings.session_settings(),
+        }
+        return cls.open(**{**arguments, **others})
 
     def agent_kwargs(
         self,
@@ -159,8 +244,8 @@ class MangaMemory:
         agent_id: str = "default",
         tenant: str | None = None,
         session: bool = True,
-        history: History = "importance",
-        max_tokens: int = _MAX_TOKENS,
+        history: History | None = None,
+        max_tokens: int | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
         """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
@@ -175,13 +260,15 @@ class MangaMemory:
             session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
             history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
                 as much (8,000 tokens by default) or 20 turns; then a verified summary, written after the response by the
-                agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``.
-            max_tokens: Tokens of history. Default 4,096.
+                agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``. Default that
+                of the process: ``importance``.
+            max_tokens: Tokens of history. Default that of the process: 4,096.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
 
         Raises:
             ValueError: An id or a setting is not allowed.
         """
+        history = history if history is not None else self.settings.history
         if history not in get_args(History):
             raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
@@ -189,7 +276,7 @@ class MangaMemory:
         if session:
             prefetched = None if settings else self._prefetched.pop(scope, None)
             arguments["session_manager"] = prefetched or self._manager(scope, settings)
-        trimmer = ImportanceWeightedConversationManager(max_tokens)
+        trimmer = ImportanceWeightedConversationManager(max_tokens if max_tokens is not None else self.settings.max_tokens)
         arguments["conversation_manager"] = (
             trimmer if history == "importance" else self._summarizing(trimmer, arguments.get("session_manager"), settings)
         )
@@ -209,7 +296,7 @@ class MangaMemory:
             summary_tokens=max(1, min(_SUMMARY_TOKENS, trimmer.max_tokens // 4)),
             keep_important=True,
             log=session.history if session is not None else None,
-            cache=SummaryCache(self.hot, codec={**self._settings, **settings}.get("codec")),
+            cache=SummaryCache(self._stores["hot"], codec={**self._settings, **settings}.get("codec")),
         )
 
     def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
@@ -236,8 +323,8 @@ class MangaMemory:
         """
         kept = {name: self._settings[name] for name in ("ttl", "codec", "clock") if name in self._settings}
         return SessionFinalizer(
-            hot=self.hot,
-            durable=self.durable,
+            hot=self._stores["hot"],
+            durable=self._stores["durable"],
             memories=self._known(),
             model=model,
             pii=self._pii,
@@ -249,7 +336,7 @@ class MangaMemory:
         """Return what finishes expired sessions; with ``memories`` it turns them into memories."""
         kept = {name: self._settings[name] for name in ("ttl", "codec", "clock") if name in self._settings}
         finalizer = None if self.memories is None else self.finalizer(model)
-        return SessionSweeper(hot=self.hot, durable=self.durable, finalizer=finalizer, **kept)
+        return SessionSweeper(hot=self._stores["hot"], durable=self._stores["durable"], finalizer=finalizer, **kept)
 
     def finalize(self, scope: ConversationScope, *, model: Model | SessionSummarizer | None = None) -> MemoryRecord | None:
         """Close a session and store what is kept of it; return its summary, or None if nothing was said.
@@ -273,7 +360,7 @@ class MangaMemory:
 
     def _of_user(self, *names: str) -> dict[str, Any]:
         kept = {name: self._settings[name] for name in names if name in self._settings}
-        return {"hot": self.hot, "durable": self.durable, "memories": self.memories, **kept}
+        return {**self._stores, **kept}
 
     @property
     def _memory_codec(self) -> Codec | None:
@@ -282,11 +369,12 @@ class MangaMemory:
     def _known(self) -> Table:
         if self.memories is None:
             raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
-        return self.memories
+        table: Table = self._stores["memories"]
+        return table
 
     def _cache(self, user_id: str, tenant: str | None) -> ProfileCache:
         return ProfileCache(
-            self.hot, user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
+            self._stores["hot"], user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
         )
 
     async def prefetch(self, scope: ConversationScope) -> None:
@@ -304,7 +392,7 @@ class MangaMemory:
 
         Args:
             client: The connection.
-            policy: Of the tools that have none of their own.
+            policy: Of the tools that have none of their own. Default that of the process: 5 failures, 30 s, calls of up to 2 s.
             shared: Whether the breakers are shared with the other processes that use the same hot tier.
             settings: Further keyword arguments of ``GuardedMCPTools``. Results that may stand in are kept by tenant and user.
 
@@ -314,7 +402,11 @@ class MangaMemory:
         asked = {
             name: value for name, value in {"policy": policy, "shared": shared or None, **settings}.items() if value is not None
         }
-        from strands_manga_memory.mcp import GuardedMCPTools, SharedBreakers  # here: whoever uses no MCP does not load it
+        from strands_manga_memory.mcp import (  # whoever uses no MCP does not load it
+            BreakerPolicy,
+            GuardedMCPTools,
+            SharedBreakers,
+        )
 
         found = self._guards.get(id(client))
         if found is not None:
@@ -323,26 +415,44 @@ class MangaMemory:
             return found
         settings.setdefault("user_of", _user_of)
         if shared:
-            settings["shared"] = SharedBreakers(self.hot)
+            settings["shared"] = SharedBreakers(self._stores["hot"])
+        if policy is None:
+            defaults = self.settings
+            policy = BreakerPolicy(defaults.breaker_failures, defaults.breaker_reset_after, defaults.breaker_timeout)
         guarded = self._guards[id(client)] = GuardedMCPTools(client, policy, **settings)
         self._guards_asked[guarded] = asked
         return guarded
 
     def _manager(self, scope: ConversationScope, settings: Mapping[str, Any]) -> TieredSessionManager:
-        manager = TieredSessionManager(scope, hot=self.hot, durable=self.durable, **{**self._settings, **settings})
+        if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
+            settings = {**settings, "codec": ObservedCodec(settings["codec"])}
+        stores = {"hot": self._stores["hot"], "durable": self._stores["durable"]}
+        manager = TieredSessionManager(scope, **stores, **{**self._settings, **settings})
         self._managers.add(manager)
         return manager
 
-    def stats(self) -> dict[str, Any]:
-        """Return whether the tiers answer, and how much background work waits."""
+    def stats(self) -> MemoryStats:
+        """Return what is known of the tiers, the open sessions, and the operations of this process, without any I/O."""
         hot = self.hot if self.hot.survives_process else None
         writer = shared_writer(hot, self.durable)
-        return {
-            "hot": "up" if writer.hot_health.is_up else "down",
-            "durable": "up" if writer.durable_health.is_up else "down",
-            "backlog": writer.backlog,
-            "sessions": len(self._managers),
-        }
+        sessions = [stats for manager in list(self._managers) for stats in manager.live_stats()]
+        operations = recorder.stats() if self.settings.telemetry else {}
+        tokens = sum(stats["tokens"] or 0 for stats in sessions)
+        trimmed = operations["trim"].sums["tokens"] if "trim" in operations else 0.0
+        return MemoryStats(
+            hot="up" if writer.hot_health.is_up else "down",
+            durable="up" if writer.durable_health.is_up else "down",
+            backlog=writer.backlog,
+            sessions=len(self._managers),
+            turns=sum(stats["turns"] for stats in sessions),
+            messages=sum(stats["messages"] for stats in sessions),
+            unsaved_messages=sum(stats["unsaved_messages"] for stats in sessions),
+            tokens=tokens,
+            token_budget=sum(stats["budget"] or 0 for stats in sessions),
+            compression=trimmed / max(1.0, trimmed + tokens),
+            operations=operations,
+            tools={name: status for guarded in list(self._guards.values()) for name, status in guarded.status().items()},
+        )
 
     def close(self) -> None:
         """Flush every session that was opened here and give back the stores' connections.
@@ -359,6 +469,7 @@ class MangaMemory:
             self.memories.close()
         self.hot.close()
         self.durable.close()
+        flush()
 
 
 def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -381,7 +492,7 @@ def _memories(memories: str | Table | bool | None, durable: str | Table | None) 
         return memories
     if durable is not None and not isinstance(durable, str):
         raise ValueError("memories must be a URL or a table where durable is a table, got True")
-    url = durable or DEFAULT_DURABLE_URL
+    url = durable or _DEFAULTS.durable_url
     parts = urlsplit(url)
     # In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
     return open_table(f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else url, USER_MEMORY)
