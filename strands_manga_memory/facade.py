@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
-from urllib.parse import urlsplit
 
 from strands.memory import MemoryManager
 from strands.models import Model
@@ -33,6 +32,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager
 from strands_manga_memory.settings import History, MangaMemorySettings
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores.urls import users_table_url
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
     ObservedCodec,
@@ -350,9 +350,11 @@ class MangaMemory:
                 manager.close()
         return self.finalizer(model).run(scope)
 
-    def forget_user(self, user_id: str, *, tenant: str | None = None) -> ErasureReport:
+    def forget_user(
+        self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
+    ) -> ErasureReport:
         """Delete everything there is of a user; see ``strands_manga_memory.forget_user``."""
-        return forget_user(user_id, tenant=tenant, **self._of_user("ttl", "codec", "clock"))
+        return forget_user(user_id, tenant=tenant, progress=progress, **self._of_user("ttl", "codec", "clock"))
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Return everything there is of a user; see ``strands_manga_memory.export_user``."""
@@ -361,6 +363,12 @@ class MangaMemory:
     def _of_user(self, *names: str) -> dict[str, Any]:
         kept = {name: self._settings[name] for name in names if name in self._settings}
         return {**self._stores, **kept}
+
+    @property
+    def codec(self) -> Codec:
+        """How what sessions store is compressed, encrypted and checksummed."""
+        codec: Codec = self._settings.get("codec") or Codec()
+        return codec
 
     @property
     def _memory_codec(self) -> Codec | None:
@@ -492,7 +500,4 @@ def _memories(memories: str | Table | bool | None, durable: str | Table | None) 
         return memories
     if durable is not None and not isinstance(durable, str):
         raise ValueError("memories must be a URL or a table where durable is a table, got True")
-    url = durable or _DEFAULTS.durable_url
-    parts = urlsplit(url)
-    # In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
-    return open_table(f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else url, USER_MEMORY)
+    return open_table(users_table_url("true", durable or _DEFAULTS.durable_url), USER_MEMORY)
