@@ -129,6 +129,7 @@ class MangaMemory:
         self.memories = memories
         self.settings = defaults or _DEFAULTS
         self._settings = dict(settings or {})
+        self._memory_codec: Codec | None = self._settings.get("codec")  # without one, memories can be read with plain boto3
         switch(on=self.settings.telemetry)
         self._stores: dict[str, Any] = {"hot": hot, "durable": durable, "memories": memories}
         if self.settings.telemetry:
@@ -369,10 +370,6 @@ class MangaMemory:
         """How what sessions store is compressed, encrypted and checksummed."""
         codec: Codec = self._settings.get("codec") or Codec()
         return codec
-
-    @property
-    def _memory_codec(self) -> Codec | None:
-        return self._settings.get("codec")
 
     def _known(self) -> Table:
         if self.memories is None:

@@ -37,7 +37,11 @@ class ImportReport:
 
 
 def import_user(
-    exported: Mapping[str, Any], memory: MangaMemory, *, clock: Callable[[], float] = time.time, progress: Callable[[str], object] = lambda name: None
+    exported: Mapping[str, Any],
+    memory: MangaMemory,
+    *,
+    clock: Callable[[], float] = time.time,
+    progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
     """Store what ``export_user`` handed out of a user: logs as conversations that can be gone on with, metadata, memories.
 
@@ -72,7 +76,9 @@ def import_user(
             skipped.append(f"{scope.session_id}/{scope.agent_id}")
             continue
         Agent(model=ScriptedModel([]), messages=[message for message, _ in log], callback_handler=None, **_bare(arguments))
-        kept = {name: value for name, value in session["metadata"].items() if name not in ("turn_count", "created", "last_activity")}
+        kept = {
+            name: value for name, value in session["metadata"].items() if name not in ("turn_count", "created", "last_activity")
+        }
         if kept:
             manager.set_metadata(scope.agent_id, **kept)
         manager.close()
@@ -93,7 +99,10 @@ def _bare(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
-    fields = {name: entry[name] for name in ("memory_id", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")}
+    fields = {
+        name: entry[name]
+        for name in ("memory_id", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
+    }
     return MemoryRecord(type=MemoryType(entry["type"]), **fields)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,9 @@ class Inspection:
     tools: dict[str, dict[str, int | None]]
 
 
-def places(session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None) -> list[Place]:
+def places(
+    session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None
+) -> list[Place]:
     """Return the places of a session's conversations.
 
     Args:
@@ -151,7 +153,9 @@ def inspect(
     stored = None if tier is None else tier.load(window=False)
     if window is None and record is None and stored is None:
         return None
-    logged = [(slot.seq, slot.turn, load(slot.record)["message"]) for slot in conversation.history()] if window is not None else []
+    logged = (
+        [(slot.seq, slot.turn, load(slot.record)["message"]) for slot in conversation.history()] if window is not None else []
+    )
     scorer = ImportanceWeightedConversationManager()
     model = conversation.model
     return Inspection(
@@ -194,7 +198,14 @@ def _messages(
 
     def shown(message: Any, seq: int | None, turn: int | None, fate: str) -> InspectedMessage:
         return InspectedMessage(
-            seq, turn, message["role"], message_act(message), scorer.score(message), scorer.tokens([message]), fate, _text(message)
+            seq,
+            turn,
+            message["role"],
+            message_act(message),
+            scorer.score(message),
+            scorer.tokens([message]),
+            fate,
+            _text(message),
         )
 
     made = [shown(message, None, None, "written") for message in window if message.get("tracking_id") not in known]

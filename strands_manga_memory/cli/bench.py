@@ -79,5 +79,8 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
     turn = stats["turn"]
     rows.append(("layer, mean of a turn", f"{turn.count:,}", f"{1000 * turn.sums['layer'] / turn.count:,.2f}", "", "", "", ""))
     print_table(
-        f"{rate:,.1f} turns a second", ("operation", "count", "p50 ms", "p95 ms", "p99 ms", "longest", "deadline"), rows, right=(1, 2, 3, 4, 5)
+        f"{rate:,.1f} turns a second",
+        ("operation", "count", "p50 ms", "p95 ms", "p99 ms", "longest", "deadline"),
+        rows,
+        right=(1, 2, 3, 4, 5),
     )

@@ -28,9 +28,7 @@ def forget_user(
         report = memory.forget_user(user, tenant=tenant, progress=lambda _: advance(shown))
     memory.close()
     if as_json:
-        print_json(
-            {"complete": report.complete, "counts": report.counts, "tombstones": report.tombstones, "left": report.left}
-        )
+        print_json({"complete": report.complete, "counts": report.counts, "tombstones": report.tombstones, "left": report.left})
     else:
         print_table(f"Deleted of {user}", ("what", "how many"), list(report.counts.items()), right=(1,))
         if settings.users_url is None:

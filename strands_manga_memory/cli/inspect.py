@@ -15,9 +15,9 @@ from strands_manga_memory.cli import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
 from strands_manga_memory.cli.output import console, messages, print_json
 from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.inspection import Inspection, inspect as inspected, places
+from strands_manga_memory.inspection import Inspection, places
+from strands_manga_memory.inspection import inspect as inspected
 from strands_manga_memory.mcp.shared import SharedBreakers
-from strands_manga_memory.stores.codec import Codec
 
 _FATES = {"kept": "green", "shortened": "yellow", "written": "cyan", "left": "dim"}
 
@@ -27,9 +27,13 @@ def inspect(
     user: Annotated[str | None, typer.Option("--user", metavar="ID", help="User of the session.")] = None,
     tenant: Tenant = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
-    server: Annotated[str, typer.Option("--server", metavar="NAME", help="Server of the tools whose breakers are shared.")] = "",
+    server: Annotated[
+        str, typer.Option("--server", metavar="NAME", help="Server of the tools whose breakers are shared.")
+    ] = "",
     last: Annotated[int, typer.Option(min=1, help="Messages to show, the last ones.")] = 40,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show it again whenever it has changed, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show it again whenever it has changed, until Ctrl-C.")
+    ] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --follow.")] = 1.0,
     hot: Hot = None,
     durable: Durable = None,
@@ -67,7 +71,12 @@ def _found(
 
     found = [
         inspected(
-            place, hot=memory.hot, durable=memory.durable, codec=memory.codec, ttl=memory.settings.ttl_policy(), failures=failures
+            place,
+            hot=memory.hot,
+            durable=memory.durable,
+            codec=memory.codec,
+            ttl=memory.settings.ttl_policy(),
+            failures=failures,
         )
         for place in places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
     ]

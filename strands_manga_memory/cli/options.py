@@ -12,16 +12,22 @@ from strands_manga_memory.settings import MangaMemorySettings
 from strands_manga_memory.stores.codec import Codec
 
 Hot = Annotated[str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")]
-Durable = Annotated[str | None, typer.Option("--durable", metavar="URL", help="Durable tier; default MANGA_MEMORY_DURABLE_URL.")]
+Durable = Annotated[
+    str | None, typer.Option("--durable", metavar="URL", help="Durable tier; default MANGA_MEMORY_DURABLE_URL.")
+]
 Users = Annotated[
     str | None,
-    typer.Option("--users", metavar="URL", help="Memory table, or 'true': beside the durable tier; default MANGA_MEMORY_USERS_URL."),
+    typer.Option(
+        "--users", metavar="URL", help="Memory table, or 'true': beside the durable tier; default MANGA_MEMORY_USERS_URL."
+    ),
 ]
 CodecName = Annotated[
-    str | None, typer.Option("--codec", metavar="MODULE:NAME", help="Codec of the application, where it encrypts what it stores.")
+    str | None,
+    typer.Option("--codec", metavar="MODULE:NAME", help="Codec of the application, where it encrypts what it stores."),
 ]
 ModelName = Annotated[
-    str | None, typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules.")
+    str | None,
+    typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules."),
 ]
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant, if there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]

@@ -37,7 +37,11 @@ def diagnose(
         hot.close()
     try:
         durable = open_table(settings.durable_url)
-        users = None if settings.users_url is None else open_table(users_table_url(settings.users_url, settings.durable_url), USER_MEMORY)
+        users = (
+            None
+            if settings.users_url is None
+            else open_table(users_table_url(settings.users_url, settings.durable_url), USER_MEMORY)
+        )
     except ValueError as error:
         yield problem("durable.reach", str(error), "correct the URL")
         return

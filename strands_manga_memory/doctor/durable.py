@@ -56,15 +56,24 @@ def _described(table: DynamoDBTable, tier: str) -> Mapping[str, Any] | Finding:
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
         if code == "ResourceNotFoundException":
-            return problem(f"{tier}.table", f"there is no table {table.name!r} here", f"{_CREATE} (or --print for CloudFormation)")
-        if code in ("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "ExpiredTokenException"):
+            return problem(
+                f"{tier}.table", f"there is no table {table.name!r} here", f"{_CREATE} (or --print for CloudFormation)"
+            )
+        if code in (
+            "UnrecognizedClientException",
+            "InvalidClientTokenId",
+            "InvalidSignatureException",
+            "ExpiredTokenException",
+        ):
             return problem(f"{tier}.auth", f"AWS refuses the credentials: {code}", "aws sts get-caller-identity; renew them")
         if code.startswith("AccessDenied"):
             return _denied(tier, str(error))
         return problem(f"{tier}.reach", f"the table {table.name!r} cannot be looked at: {error}", "check region and endpoint")
     except BotoCoreError as error:
         if "redential" in str(error):
-            return problem(f"{tier}.auth", f"there are no AWS credentials: {error}", "aws configure, or give the role to the task")
+            return problem(
+                f"{tier}.auth", f"there are no AWS credentials: {error}", "aws configure, or give the role to the task"
+            )
         return problem(
             f"{tier}.reach", f"DynamoDB does not answer: {error}", "check region, endpoint, VPC endpoint and security group"
         )
@@ -101,7 +110,9 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
                 f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE} --print)",
             )
         elif keys(indexes[name]["KeySchema"], types) != keys(index["KeySchema"], want_types):
-            yield problem(f"{tier}.index", f"the index {name!r} has other keys", f"delete it and make it as in {_CREATE} --print")
+            yield problem(
+                f"{tier}.index", f"the index {name!r} has other keys", f"delete it and make it as in {_CREATE} --print"
+            )
         else:
             yield ok(f"{tier}.index", f"the index {name!r} is there")
 
@@ -166,7 +177,10 @@ def _file(table: SQLiteTable, tier: str) -> Iterator[Finding]:
 def _tried(table: Table, tier: str) -> Finding:
     """Do everything the package does, on records of our own."""
     schema = table.schema
-    partition, extra = f"doctor/{uuid.uuid4().hex}", {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}
+    partition, extra = (
+        f"doctor/{uuid.uuid4().hex}",
+        {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes},
+    )
     item = {schema.partition: partition, schema.sort: "probe", "epoch": 1, **extra}
     other = {**item, schema.sort: "probe2"}
     steps: list[tuple[str, Callable[[], object]]] = [

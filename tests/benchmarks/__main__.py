@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-NAMES = ["roundtrips", "restore", "overhead", "stall", "dead-tier", "trim", "tokens", "summaries", "breaker", "usermemory", "telemetry"]
+NAMES = [
+    "roundtrips",
+    "restore",
+    "overhead",
+    "stall",
+    "dead-tier",
+    "trim",
+    "tokens",
+    "summaries",
+    "breaker",
+    "usermemory",
+    "telemetry",
+]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")

@@ -1,0 +1,189 @@
+"""cost: request units, storage and memory of whole sessions, as the wire and Valkey show them, beside what the cost model says.
+
+A session is held, finalized into memories, and swept when it is over. Units are counted as DynamoDB bills them from the requests
+that pass: begun KB of the larger item before and after for a write, and again for each index that lists it, twice in a
+transaction; begun 4 KB for a strongly consistent read, half for one of an index.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from strands import Agent
+
+from strands_manga_memory import USER_MEMORY, ConversationScope, DynamoDBTable, MangaMemory
+from strands_manga_memory.cost import Workload, session_use
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks import progress, text
+from tests.benchmarks.wire import Request, Stage, item_bytes, requests, staged
+
+SHAPES = ((4, 500), (10, 500), (25, 300), (10, 1500), (12, 120))
+"""Turns and bytes of each message of the sessions that are held."""
+
+NAMES = ("write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes")
+
+BUDGETS: dict[str, str | float] = {f"{name}_off_by": "<= 0.10" for name in NAMES}
+
+_ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again in each index
+
+
+class Units:
+    """Read and write units of requests; remembers every item, as the tables do."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self.writes = self.reads = 0.0
+
+    def take(self, found: Iterable[Request]) -> None:
+        """Count requests, which must be all since the last call."""
+        for request in found:
+            getattr(self, f"_{request.operation}")(request.body)
+
+    def stored(self, table: str) -> int:
+        """Return the bytes that a table stores now, as they are billed: with its indexes."""
+        items = self._items.get(table, {}).values()
+        return sum((item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items)
+
+    def _PutItem(self, body: dict[str, Any], factor: int = 1) -> None:
+        table, item = body["TableName"], body["Item"]
+        items, key = self._items.setdefault(table, {}), _key(table, item)
+        before = items.get(key)
+        items[key] = item
+        sizes = [item_bytes(item)] + ([] if before is None else [item_bytes(before)])
+        self.writes += factor * math.ceil(max(sizes) / 1024)
+        for index in _listing(table, item) | (set() if before is None else _listing(table, before)):
+            self.writes += factor * math.ceil(max(sizes) / 1024) if index else 0
+
+    def _DeleteItem(self, body: dict[str, Any], factor: int = 1) -> None:
+        table = body["TableName"]
+        before = self._items.setdefault(table, {}).pop(_key(table, body["Key"]), None)
+        size = 1 if before is None else math.ceil(item_bytes(before) / 1024)
+        self.writes += factor * size * (1 + (0 if before is None else len(_listing(table, before))))
+
+    def _BatchWriteItem(self, body: dict[str, Any]) -> None:
+        for table, writes in body["RequestItems"].items():
+            for write in writes:
+                if "PutRequest" in write:
+                    self._PutItem({"TableName": table, "Item": write["PutRequest"]["Item"]})
+                else:
+                    self._DeleteItem({"TableName": table, "Key": write["DeleteRequest"]["Key"]})
+
+    def _TransactWriteItems(self, body: dict[str, Any]) -> None:
+        for action in body["TransactItems"]:
+            if "Put" in action:
+                self._PutItem(action["Put"], 2)
+            else:
+                self._DeleteItem(action["Delete"], 2)
+
+    def _GetItem(self, body: dict[str, Any]) -> None:
+        self._read(body["TableName"], [body["Key"]])
+
+    def _BatchGetItem(self, body: dict[str, Any]) -> None:
+        for table, entry in body["RequestItems"].items():
+            self._read(table, entry["Keys"])
+
+    def _read(self, table: str, keys: Iterable[dict[str, Any]]) -> None:
+        for key in keys:
+            item = self._items.setdefault(table, {}).get(_key(table, key))
+            self.reads += 1 if item is None else math.ceil(item_bytes(item) / 4096)
+
+    def _Query(self, body: dict[str, Any]) -> None:
+        values = body["ExpressionAttributeValues"]
+        low, high = values.get(":first", {}).get("S", ""), values.get(":last", {}).get("S", "\U0010ffff")
+        found = [
+            item
+            for key, item in self._items.setdefault(body["TableName"], {}).items()
+            if key[0] == values[":p"]["S"] and low <= key[1] <= high
+        ]
+        self.reads += max(0.5 if "IndexName" in body else 1, math.ceil(sum(map(item_bytes, found)) / 4096))
+
+    def _DescribeTable(self, body: dict[str, Any]) -> None:
+        """Free."""
+
+
+def _key(table: str, item: dict[str, Any]) -> tuple[str, str]:
+    names = ("user_id", "memory_id") if table == USER_MEMORY.name else ("session_id", "sk")
+    return item[names[0]]["S"], item[names[1]]["S"]
+
+
+def _listing(table: str, item: dict[str, Any]) -> set[str]:
+    if table != USER_MEMORY.name:
+        return set()
+    return {index.name for index in USER_MEMORY.indexes if index.partition in item and index.sort in item}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one session of a shape took."""
+
+    write_units: float
+    read_units: float
+    session_bytes: float
+    memory_bytes: float
+    hot_bytes: float
+
+
+def held(stage: Stage, name: str, turns: int, size: int, sessions: int = 4) -> Held:
+    """Hold sessions of one shape, one user each, finalize and sweep them; return what one took on average."""
+    memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
+    memories.create_if_missing()
+    now = time.time()
+    ahead = [0.0]
+    memory = MangaMemory(
+        hot=stage.hot,
+        durable=stage.durable,
+        memories=memories,
+        settings={"hot_deadline": 5.0, "clock": lambda: now + ahead[0] + (time.time() - now)},
+    )
+    stage.settle()
+    stage.clear()
+    units, hot = Units(), 0
+    for number in range(sessions):
+        user = f"{name}{number}"
+        model = ScriptedModel(lambda _: text(size))
+        agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=user, session_id="s"))
+        for _ in range(turns):
+            agent(text(size))
+            shared_writer(stage.hot, stage.durable).drain(30.0)
+        scope = ConversationScope(user, "s")
+        key = stage.unwatched[0]._key(f"{scope.storage_session_id}/A:default", "c")
+        hot += int(stage.direct.memory_usage(key, samples=0) or 0)  # type: ignore[arg-type]
+        memory.finalize(scope)
+        _drained(stage, memories)
+    units.take(requests(stage.durable_wire.log))
+    session_bytes, memory_bytes = units.stored(stage.durable.name), units.stored(USER_MEMORY.name)
+    for days in (1.5, 3.0, 5.0):
+        ahead[0] = days * 86_400
+        stage.durable_wire.log.clear()
+        memory.sweeper().run_once(limit=1000)
+        _drained(stage, memories)
+        units.take(requests(stage.durable_wire.log))
+    stage.clear()
+    return Held(*(total / sessions for total in (units.writes, units.reads, session_bytes, memory_bytes, hot)))
+
+
+def _drained(stage: Stage, memories: DynamoDBTable) -> None:
+    for pair in ((stage.hot, stage.durable), (None, memories), (stage.hot, None)):
+        shared_writer(*pair).drain(30.0)
+
+
+def run() -> dict[str, float]:
+    """Hold sessions of several shapes, and compare each with the model."""
+    values: dict[str, float] = {}
+    off: dict[str, list[float]] = {name: [] for name in NAMES}
+    with staged() as stage:
+        for turns, size in progress(SHAPES, "sessions of several shapes"):
+            found = held(stage, f"t{turns}b{size}", turns, size)
+            said = session_use(Workload(turns_per_session=turns, bytes_per_message=size))
+            for name in NAMES:
+                measured, modelled = getattr(found, name), getattr(said, name)
+                values[f"{name}_of_{turns}_turns_of_{size}_bytes"] = measured
+                values[f"{name}_of_{turns}_turns_of_{size}_bytes_modelled"] = modelled
+                off[name].append(abs(modelled - measured) / measured)
+    return values | {f"{name}_off_by": max(shares) for name, shares in off.items()}
