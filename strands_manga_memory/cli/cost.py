@@ -26,13 +26,17 @@ def cost(
     peak: Annotated[float, typer.Option(min=1, help="Busiest second over the mean one.")] = 3.0,
     replicas: Annotated[int, typer.Option(min=0, help="Replicas of each shard of the hot tier.")] = 1,
     model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="NAME=SHARE", help="Share of the messages a model answers; repeat it.")
+        list[str] | None,
+        typer.Option("--model", metavar="NAME=SHARE", help="Share of the messages a model answers; repeat it."),
     ] = None,
     preset: Annotated[str, typer.Option(help="'measured': what this package takes; 'paper': a published design.")] = "measured",
     node: Annotated[str | None, typer.Option(help="Type of the hot tier's nodes; default: the cheapest that fit.")] = None,
-    prices_of: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", help="Prices of that day; default the preset's.")] = None,
+    prices_of: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM-DD", help="Prices of that day; default the preset's.")
+    ] = None,
     prices_file: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Prices of your own, in the form of prices.json.", exists=True)
+        Path | None,
+        typer.Option("--prices", metavar="FILE", help="Prices of your own, in the form of prices.json.", exists=True),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sensitivity (needs matplotlib).")] = None,
     as_json: Json = False,
@@ -141,7 +145,9 @@ def _draw(file: Path, found: Cost, varied: dict[str, tuple[float, float]]) -> No
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     now = found.total_usd_month
     axes.barh([name for name, _ in ordered], [low - now for _, (low, _) in ordered], left=now, label="half", color="tab:blue")
-    axes.barh([name for name, _ in ordered], [high - now for _, (_, high) in ordered], left=now, label="twice", color="tab:orange")
+    axes.barh(
+        [name for name, _ in ordered], [high - now for _, (_, high) in ordered], left=now, label="twice", color="tab:orange"
+    )
     axes.axvline(now, color="black", linewidth=0.8)
     axes.set_xlabel("US dollars a month")
     axes.legend()

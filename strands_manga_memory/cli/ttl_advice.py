@@ -1,2 +1,4 @@
 """placeholder"""
+
+
 def ttl_advice() -> None: ...

@@ -111,7 +111,9 @@ def _limits(workload: Workload, shards: int, writes: float, expiry: float) -> li
             f"{_PARTITION_WRITES:,.0f}: split users over several tables, one for each {most:,.0f} messages a day"
         )
     if writes > _TABLE_WRITES:
-        found.append(f"{writes:,.0f} write units a second are over the default quota of a table: ask AWS to raise it beforehand")
+        found.append(
+            f"{writes:,.0f} write units a second are over the default quota of a table: ask AWS to raise it beforehand"
+        )
     if shards > 512:
         found.append(f"{shards:,} shards are too many for 1,024 hash tags: use larger nodes, or several clusters")
     if session_use(workload).memory_bytes > 10e9:

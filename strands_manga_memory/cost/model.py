@@ -112,7 +112,9 @@ class CostModel:
         }
         for name, tokens in use.tokens.items():
             parts[f"model {name}"] = sum(count * getattr(ask.models[name], kind) for kind, count in tokens.items()) / 1e6
-        sums = {kind: sum(usd for name, usd in parts.items() if name.startswith(kind)) for kind in ("redis", "dynamodb", "model")}
+        sums = {
+            kind: sum(usd for name, usd in parts.items() if name.startswith(kind)) for kind in ("redis", "dynamodb", "model")
+        }
         return Cost(
             redis_usd_month=sums["redis"],
             dynamodb_usd_month=sums["dynamodb"],
@@ -231,7 +233,9 @@ def sensitivity(model: CostModel) -> dict[str, tuple[float, float]]:
     found = {}
     for name, factors in _VARIED.items():
         value = getattr(model.workload, name)
-        low, high = (max(1.0, value * factor) if name in ("peak", "turns_per_session") else value * factor for factor in factors)
+        low, high = (
+            max(1.0, value * factor) if name in ("peak", "turns_per_session") else value * factor for factor in factors
+        )
         found[name] = (_total(model, name, low), _total(model, name, high))
     found["cache_hit_rate"] = (_total(model, "cache_hit_rate", 0.5), _total(model, "cache_hit_rate", 0.9))
     return found

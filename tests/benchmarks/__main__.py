@@ -25,6 +25,7 @@ NAMES = [
     "breaker",
     "usermemory",
     "telemetry",
+    "cost",
 ]
 
 _MOST_RUNS = 3

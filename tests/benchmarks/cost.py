@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 from strands import Agent
@@ -23,8 +23,8 @@ from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
 from tests.benchmarks.wire import Request, Stage, item_bytes, requests, staged
 
-SHAPES = ((4, 500), (10, 500), (25, 300), (10, 1500), (12, 120))
-"""Turns and bytes of each message of the sessions that are held."""
+SHAPES = ((4, 500, 0), (10, 500, 0), (25, 300, 0), (10, 1500, 0), (12, 120, 0), (10, 500, 4), (8, 400, 10))
+"""Turns, bytes of each message, and earlier sessions of the same user, of the sessions that are held."""
 
 NAMES = ("write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes")
 
@@ -129,43 +129,55 @@ class Held:
     hot_bytes: float
 
 
-def held(stage: Stage, name: str, turns: int, size: int, sessions: int = 4) -> Held:
-    """Hold sessions of one shape, one user each, finalize and sweep them; return what one took on average."""
+def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> Held:
+    """Hold three sessions, finalize and sweep them; return what one took.
+
+    Args:
+        stage: The servers.
+        user: Begin of the users' ids.
+        turns: Of each session.
+        size: Bytes of each message.
+        earlier: Sessions that the same user had before the middle one, one every two days; 0: each is its user's first.
+    """
     memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
     memories.create_if_missing()
-    now = time.time()
-    ahead = [0.0]
+    now, ahead = time.time(), 0.0
     memory = MangaMemory(
-        hot=stage.hot,
-        durable=stage.durable,
-        memories=memories,
-        settings={"hot_deadline": 5.0, "clock": lambda: now + ahead[0] + (time.time() - now)},
+        hot=stage.hot, durable=stage.durable, memories=memories, settings={"hot_deadline": 5.0, "clock": lambda: now + ahead}
     )
     stage.settle()
     stage.clear()
-    units, hot = Units(), 0
-    for number in range(sessions):
-        user = f"{name}{number}"
+    units, found = Units(), []
+    for number in range(max(0, earlier - 1) + 3):
+        scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
+        before = (units.writes, units.reads, units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
         model = ScriptedModel(lambda _: text(size))
-        agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=user, session_id="s"))
+        agent = Agent(
+            model=model, callback_handler=None, **memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)
+        )
         for _ in range(turns):
             agent(text(size))
             shared_writer(stage.hot, stage.durable).drain(30.0)
-        scope = ConversationScope(user, "s")
-        key = stage.unwatched[0]._key(f"{scope.storage_session_id}/A:default", "c")
-        hot += int(stage.direct.memory_usage(key, samples=0) or 0)  # type: ignore[arg-type]
+        hot = int(stage.direct.memory_usage(stage.key_of(scope), samples=0) or 0)  # type: ignore[arg-type]
         memory.finalize(scope)
         _drained(stage, memories)
-    units.take(requests(stage.durable_wire.log))
-    session_bytes, memory_bytes = units.stored(stage.durable.name), units.stored(USER_MEMORY.name)
-    for days in (1.5, 3.0, 5.0):
-        ahead[0] = days * 86_400
-        stage.durable_wire.log.clear()
-        memory.sweeper().run_once(limit=1000)
-        _drained(stage, memories)
         units.take(requests(stage.durable_wire.log))
-    stage.clear()
-    return Held(*(total / sessions for total in (units.writes, units.reads, session_bytes, memory_bytes, hot)))
+        stored = (units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
+        for days in (1.5, 0.4, 0.1):
+            ahead += days * 86_400
+            stage.durable_wire.log.clear()
+            memory.sweeper().run_once(limit=1000)
+            _drained(stage, memories)
+            units.take(request for request in requests(stage.durable_wire.log) if not _is_a_look(request))
+        stage.clear()
+        took = zip((units.writes, units.reads, *stored), before, strict=True)
+        found.append(Held(*(now - then for now, then in took), hot))
+    return Held(*(mean(getattr(one, name) for one in found[-3:]) for name in NAMES))
+
+
+def _is_a_look(request: Request) -> bool:
+    """Tell whether a sweeper looks for what is due: that is read as often as somebody sweeps, whatever there is."""
+    return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"]["S"].startswith("expiry/")
 
 
 def _drained(stage: Stage, memories: DynamoDBTable) -> None:
@@ -178,12 +190,12 @@ def run() -> dict[str, float]:
     values: dict[str, float] = {}
     off: dict[str, list[float]] = {name: [] for name in NAMES}
     with staged() as stage:
-        for turns, size in progress(SHAPES, "sessions of several shapes"):
-            found = held(stage, f"t{turns}b{size}", turns, size)
-            said = session_use(Workload(turns_per_session=turns, bytes_per_message=size))
+        for turns, size, earlier in progress(SHAPES, "sessions of several shapes"):
+            found = held(stage, f"t{turns}b{size}e{earlier}", turns, size, earlier)
+            said = session_use(Workload(turns_per_session=turns, bytes_per_message=size, earlier_sessions=earlier))
             for name in NAMES:
                 measured, modelled = getattr(found, name), getattr(said, name)
-                values[f"{name}_of_{turns}_turns_of_{size}_bytes"] = measured
-                values[f"{name}_of_{turns}_turns_of_{size}_bytes_modelled"] = modelled
+                shape = f"{turns}_turns_of_{size}_bytes_after_{earlier}"
+                values[f"{name}_of_{shape}"], values[f"{name}_of_{shape}_modelled"] = measured, modelled
                 off[name].append(abs(modelled - measured) / measured)
     return values | {f"{name}_off_by": max(shares) for name, shares in off.items()}
