@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
@@ -30,6 +31,7 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager
+from strands_manga_memory.session.returns import gaps_of
 from strands_manga_memory.settings import History, MangaMemorySettings
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.urls import users_table_url
@@ -468,6 +470,9 @@ class MangaMemory:
         for manager in list(self._managers):
             manager.close()
         self._prefetched.clear()
+        clock = self._settings.get("clock", time.time)
+        hot = self._stores["hot"] if self.hot.survives_process else None
+        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(clock())
         if self.memories is not None:  # what was heard goes into the cache first, then on to the sink
             shared_writer(self.hot, None).drain(_DRAIN_SECONDS)
             shared_writer(None, self.memories).drain(_DRAIN_SECONDS)

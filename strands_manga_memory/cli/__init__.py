@@ -1,8 +1,8 @@
 """The command line, ``strands-manga-memory``: look at a deployment, run its housekeeping, plan its cost.
 
-``strands-manga-memory --help`` lists the commands, ``strands-manga-memory --install-completion`` sets up completion. Stores are those
-that the ``MANGA_MEMORY_*`` variables name, or the options. ``--json`` prints one JSON value on standard output; progress and
-messages go to standard error. It needs the extra ``cli``.
+``strands-manga-memory --help`` lists the commands, ``strands-manga-memory --install-completion`` sets up completion. Stores are
+those that the ``MANGA_MEMORY_*`` variables name, or the options. ``--json`` prints one JSON value on standard output; progress
+and messages go to standard error. It needs the extra ``cli``.
 
 Exit status: 0 done; 1 something is wrong, or was not done; 2 the command line is wrong; 3 a store does not answer.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,8 +53,9 @@ def cost(
         cache_hit_rate=cache_hit_rate,
         peak=peak,
         replicas=replicas,
-        **({} if model is None else {"models": _shares(model)}),
     )
+    if model is not None:
+        workload = replace(workload, models=_shares(model))
     asked = None if prices_of is None and prices_file is None else prices(prices_of, file=prices_file)
     chosen = CostModel.paper(workload, at=asked) if preset == "paper" else CostModel.measured(workload, at=asked, node=node)
     found, plan, varied = chosen.cost(), capacity_plan(chosen), sensitivity(chosen)
@@ -138,19 +139,18 @@ def _print_differences(workload: Workload) -> None:
 
 def _draw(file: Path, found: Cost, varied: dict[str, tuple[float, float]]) -> None:
     try:
-        from matplotlib import pyplot
+        from matplotlib import pyplot as plt
     except ImportError as error:
         raise typer.BadParameter("--plot needs matplotlib: pip install matplotlib") from error
     ordered = sorted(varied.items(), key=lambda entry: abs(entry[1][1] - entry[1][0]))
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     now = found.total_usd_month
-    axes.barh([name for name, _ in ordered], [low - now for _, (low, _) in ordered], left=now, label="half", color="tab:blue")
-    axes.barh(
-        [name for name, _ in ordered], [high - now for _, (_, high) in ordered], left=now, label="twice", color="tab:orange"
-    )
+    names = [name for name, _ in ordered]
+    axes.barh(names, [low - now for _, (low, _) in ordered], left=now, label="half", color="tab:blue")
+    axes.barh(names, [high - now for _, (_, high) in ordered], left=now, label="twice", color="tab:orange")
     axes.axvline(now, color="black", linewidth=0.8)
     axes.set_xlabel("US dollars a month")
     axes.legend()
     figure.savefig(file)
-    pyplot.close(figure)
+    plt.close(figure)
     messages.print(f"drawn: {file}", markup=False)

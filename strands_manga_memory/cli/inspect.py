@@ -101,9 +101,8 @@ def _print(found: list[Inspection], last: int, *, as_json: bool) -> None:
 
 def _print_one(found: Inspection, last: int) -> None:
     console.rule(escape(found.conversation), align="left")
-    console.print(
-        f"{found.turns} turns, {len(found.messages)} messages, began {_when(found.created)}, last saved {_when(found.last_activity)}"
-    )
+    began, saved = _when(found.created), _when(found.last_activity)
+    console.print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
     console.print(f"hot      {_hot(found)}")
     console.print(f"durable  {_durable(found)}")
     kept = sum(message.fate != "left" for message in found.messages)

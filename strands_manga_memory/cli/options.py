@@ -36,7 +36,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def settings_of(*, hot: str | None = None, durable: str | None = None, users: str | None = None) -> MangaMemorySettings:
     """Return the settings of the variables, with the options over them."""
-    given = {"hot_url": hot, "durable_url": durable, "users_url": users}
+    given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
     return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -18,15 +18,15 @@ _EXPIRY_WRITES = 6.0
 
 ASSUMPTIONS = (
     "messages spread over users and over the day with the stated peak; sessions are all as long as the mean one",
-    f"a shard runs {_SCRIPTS_A_SECOND:,.0f} of our scripts a second (a quarter of what a Valkey node does with plain commands), "
+    f"a shard runs {_SCRIPTS_A_SECOND:,.0f} of our scripts a second (a quarter of what a Valkey node does with plain ones), "
     f"and {USABLE_MEMORY:.0%} of a node's memory is for data",
     "conversations are spread over 1,024 hash tags, so that more than 512 shards would be filled unevenly",
     f"a DynamoDB partition takes {_PARTITION_WRITES:,.0f} write units and {_PARTITION_READS:,.0f} read units a second, and "
     f"{_PARTITION_GB:g} GB; it splits by itself between partition keys, not within one",
     f"an on-demand table takes {_TABLE_WRITES:,.0f} write units a second until AWS raises that quota",
     f"the expiry index has {BUCKETS} partition keys and {_EXPIRY_WRITES:g} writes a session",
-    f"a worker holds {_TURNS_AT_A_TIME} turns at a time, a turn takes {_TURN_SECONDS:g} s, and the layer {1000 * _LAYER_SECONDS:g} ms "
-    "of one core",
+    f"a worker holds {_TURNS_AT_A_TIME} turns at a time, a turn takes {_TURN_SECONDS:g} s, and the layer "
+    f"{1000 * _LAYER_SECONDS:g} ms of one core",
     "nothing of this was run at that size: it is arithmetic over measured units",
 )
 """What the plan takes for granted."""

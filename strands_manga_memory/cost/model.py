@@ -187,7 +187,7 @@ def differences(workload: Workload | None = None) -> list[Difference]:
         (
             "read units a month",
             lambda cost: cost.use.read_units,
-            "the paper reads once a message; here a session is read at its start and when it is finalized, a turn reads nothing",
+            "the paper reads once a message; here what is known is read at a session's start and end, a turn reads nothing",
         ),
         (
             "GB stored",

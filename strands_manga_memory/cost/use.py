@@ -119,9 +119,9 @@ class Measured:
 
     Sessions of 1 to 60 turns with messages of 120 to 1,500 bytes of English, flushed every 5 turns, finalized at their end and
     swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens.
-    For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and when
-    the session is finalized. That was measured with up to 14 earlier sessions, one every two days, and holds within a tenth; beyond
-    it is an estimate: with 20 to 45 of them a session took 220 to 360 write units, and fewer read units than it says.
+    For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
+    when the session is finalized. That was measured with up to 14 earlier sessions, one every two days. Beyond, it is an
+    estimate: with 20 to 45 of them a session took 220 to 360 write units, and fewer read units than it says.
 
     Attributes:
         date: When.

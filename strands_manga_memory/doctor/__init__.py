@@ -1,7 +1,7 @@
 """Doctor: looks at a deployment, and says what is wrong with it and what to do (mission F10).
 
-``diagnose`` connects to each tier, tries everything the package does there on records of its own, which it removes again, and reads
-what servers say of themselves. ``strands-manga-memory doctor`` prints what it finds.
+``diagnose`` connects to each tier, tries everything the package does there on records of its own, which it removes again, and
+reads what servers say of themselves. ``strands-manga-memory doctor`` prints what it finds.
 """
 
 from __future__ import annotations

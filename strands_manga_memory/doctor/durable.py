@@ -190,7 +190,7 @@ def _tried(table: Table, tier: str) -> Finding:
         ("batch_get", lambda: table.batch_get([(partition, "probe"), (partition, "probe2")])),
         ("query", lambda: list(table.query(partition))),
         *(
-            (f"query {index.name}", lambda index=index: list(table.query(partition, index=index.name)))  # type: ignore[misc]
+            (f"query {index.name}", lambda index=index: list(table.query(partition, index=index.name)))
             for index in schema.indexes
         ),
         ("transact", lambda: table.transact([Write(item=item, when=Condition(equals={"epoch": 1}))])),

@@ -79,13 +79,15 @@ def _refusal(check: str, error: StoreError) -> Finding:
     return problem(check, text, "read the server's log")
 
 
+def _one_node(client: Any) -> dict[str, Any]:
+    """Return arguments that send a command to one node of a cluster; none for a single server."""
+    return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
+
+
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
     """Return what the server says of itself, of a cluster one node; None if the user may not ask."""
     try:
-        client = store.client
-        if isinstance(client, RedisCluster):
-            return cast("Mapping[str, Any]", client.info(target_nodes=client.get_random_node()))
-        return cast("Mapping[str, Any]", client.info())
+        return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
         return None
 
@@ -153,16 +155,16 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    client = store.client
     if not int(info.get("cluster_enabled", 0)):
         return
-    if not isinstance(client, RedisCluster):
+    client: Any = store.client
+    if not isinstance(store.client, RedisCluster):
         yield problem(
             "hot.cluster", "the server is a node of a cluster, and the URL is that of a single server", "use redis+cluster://"
         )
         return
     try:
-        state = client.execute_command("CLUSTER INFO", target_nodes=client.get_random_node())
+        state = client.execute_command("CLUSTER INFO", **_one_node(client))
     except RedisError as error:
         yield warning("hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster")
         return
@@ -178,11 +180,10 @@ def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]
 
 
 def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
+    client = store.client
     try:
-        client = store.client
         before = clock()
-        node = {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}
-        seconds, microseconds = client.time(**node)
+        seconds, microseconds = client.time(**_one_node(client))
     except RedisError:
         return  # scripts ask for the time, too: what is tried below tells
     yield clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")

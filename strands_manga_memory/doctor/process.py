@@ -80,7 +80,7 @@ def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
     if overdue:
         return warning(
             "durable.sweeper",
-            f"{overdue:,}{' or more' if overdue >= _MOST_COUNTED else ''} conversations have waited for a sweeper for over an hour",
+            f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a sweeper for over an hour",
             "run strands-manga-memory sweep --loop in one or more processes, and look at its log",
         )
     return ok("durable.sweeper", "no conversation has waited for a sweeper for over an hour")

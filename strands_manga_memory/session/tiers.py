@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from strands_manga_memory.session.returns import gaps_of
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.telemetry import RETURN, note
 
 SaveOn = Literal["turn", "message"]
 OnConflict = Literal["merge", "raise"]
@@ -62,6 +64,11 @@ class Tiers:
                 raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
         if self.hot is None and self.durable is None:
             raise ValueError("hot and durable are both None: pass hot=open_hot_store(url), durable=open_table(url), or both")
+
+    def returned(self, away: float, now: float) -> None:
+        """Take note that a user comes back to a conversation ``now`` after some seconds."""
+        gaps_of(self.writer, self.durable).add(away, now)
+        note(RETURN, away)
 
     @property
     def hot_survives(self) -> bool:
