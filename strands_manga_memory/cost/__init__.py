@@ -1,8 +1,8 @@
 """Cost: what a deployment costs a month, how large it has to be, and what that depends on (mission A16).
 
-``CostModel.paper()`` reproduces a published design from its own inputs; ``CostModel.measured(workload)`` uses what
-sessions of this package were measured to take, and current prices. Prices are data with a date: ``prices.json``, or a file of yours in its form.
-``differences()`` says where the two part. ``strands-manga-memory cost`` prints all of it.
+``CostModel.paper()`` reproduces a published design from its own inputs; ``CostModel.measured(workload)`` uses what sessions of
+this package were measured to take, and current prices. Prices are data with a date: ``prices.json``, or a file of yours in its
+form. ``differences()`` says where the two part. ``strands-manga-memory cost`` prints all of it.
 """
 
 from __future__ import annotations

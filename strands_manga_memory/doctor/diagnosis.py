@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from strands_manga_memory.doctor.durable import check_durable
 from strands_manga_memory.doctor.finding import Finding, problem
-from strands_manga_memory.doctor.hot import check_hot
+from strands_manga_memory.doctor.hot import check_hot, not_opened
 from strands_manga_memory.doctor.process import check_sweeping, check_versions, check_vocabulary, check_window
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.settings import MangaMemorySettings
@@ -31,7 +31,7 @@ def diagnose(
     try:
         hot = open_hot_store(settings.hot_url)
     except (ValueError, StoreError) as error:
-        yield problem("hot.reach", str(error), "check host, port, security group and TLS (rediss://); is the server running?")
+        yield not_opened(error)
     else:
         yield from check_hot(hot, shown=without_password(settings.hot_url), clock=clock)
         hot.close()

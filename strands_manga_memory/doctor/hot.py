@@ -17,6 +17,8 @@ from strands_manga_memory.stores.redis import RedisHotStore
 _OLDEST = (6, 2)
 _SLOTS = 16_384
 _FULL = 0.9
+_CONNECT = "check host, port, security group and TLS (rediss://); is the server running?"
+_MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
 def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
@@ -37,12 +39,20 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
         return
     reached = _reached(store, shown)
     yield reached
-    if reached.remedy:
-        return
     info = _info(store)
+    if reached.remedy:
+        yield from () if info is None else _cluster(info, store)
+        return
     yield from _server(info, store)
     yield from _clock(store, clock)
     yield from _tried(store)
+
+
+def not_opened(error: ValueError | StoreError) -> Finding:
+    """Return why a hot store could not even be opened: that of a cluster reads the cluster's shape when it is."""
+    if "not covered" in str(error):
+        return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
+    return problem("hot.reach", str(error), _CONNECT)
 
 
 def _reached(store: RedisHotStore, shown: str) -> Finding:
@@ -52,7 +62,7 @@ def _reached(store: RedisHotStore, shown: str) -> Finding:
         return problem(
             "hot.reach",
             f"{shown} does not answer: {error}",
-            "check host, port, security group and TLS (rediss://); is the server running?",
+            _CONNECT,
         )
     except StoreError as error:
         return _refusal("hot.reach", error)
@@ -72,9 +82,9 @@ def _refusal(check: str, error: StoreError) -> Finding:
             "ACL SETUSER <user> ~smm:* +@read +@write +@scripting +@connection +time "
             "(and +info +config|get +cluster for this doctor)",
         )
-    if "MOVED" in text or "CROSSSLOT" in text or "CLUSTERDOWN" in text:
+    if any(word in text for word in ("MOVED", "MovedError", "CROSSSLOT", "CLUSTERDOWN", "ClusterDown")):
         return problem(
-            "hot.cluster", f"this is a cluster, and not all of it is served: {text}", "use redis+cluster://, and CLUSTER INFO"
+            "hot.cluster", f"this is a cluster: {text}", "use redis+cluster://; if that is used, CLUSTER INFO says what is down"
         )
     return problem(check, text, "read the server's log")
 
@@ -164,16 +174,16 @@ def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]
         )
         return
     try:
-        state = client.execute_command("CLUSTER INFO", **_one_node(client))
+        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())  # each knows best of its own
     except RedisError as error:
         yield warning("hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster")
         return
-    slots = int(state.get("cluster_slots_ok", 0))
+    slots = min(int(answer.get("cluster_slots_ok", 0)) for answer in answers.values())
     if slots < _SLOTS:
         yield problem(
             "hot.cluster",
             f"{_SLOTS - slots:,} of {_SLOTS:,} slots are not served: the conversations in them cannot be read or written",
-            "redis-cli --cluster fix <node>, or restart the node that holds them",
+            _MEND,
         )
     else:
         yield ok("hot.cluster", f"all {_SLOTS:,} slots are served by {len(client.get_primaries())} shards")
