@@ -5,14 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
-from strands_manga_memory.cli import FAILED, UNAVAILABLE, USAGE
+from strands_manga_memory.cli import FAILED, UNAVAILABLE
 from strands_manga_memory.cli.commands import COMMANDS
 from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
 
+
+def _exit(status: int | None) -> None:
+    """Exit with what a command returned."""
+    raise typer.Exit(status or 0)
+
+
 app = typer.Typer(
+    result_callback=_exit,
     name="strands-manga-memory",
     help="Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost.",
     no_args_is_help=True,
@@ -30,21 +36,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         arguments: What stands behind the program's name. Default that of the process.
     """
     try:
-        result = typer.main.get_command(app).main(
-            args=None if arguments is None else list(arguments), prog_name="strands-manga-memory", standalone_mode=False
-        )
-    except click.ClickException as error:
-        error.show()
-        return USAGE
-    except click.exceptions.Abort:
-        print("nothing was done", file=sys.stderr)  # noqa: T201
-        return FAILED
+        app(args=None if arguments is None else list(arguments), prog_name="strands-manga-memory")
+    except SystemExit as end:  # the command line ends with it, well or not
+        return end.code if isinstance(end.code, int) else FAILED
     except StoreUnavailableError as error:
         print(f"a store does not answer: {error}\nstrands-manga-memory doctor says why", file=sys.stderr)  # noqa: T201
         return UNAVAILABLE
     except (MangaMemoryError, ValueError, OSError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+        hint = "; strands-manga-memory init-table makes it" if "create_if_missing" in str(error) else ""
+        print(f"error: {error}{hint}", file=sys.stderr)  # noqa: T201
         return FAILED
     except KeyboardInterrupt:
         return 130
-    return result if isinstance(result, int) else 0
+    return 0

@@ -117,12 +117,14 @@ def _print_one(found: Inspection, last: int) -> None:
             for name, count in found.tools.items()
         ]
         console.print("tools    " + "; ".join(tools), markup=False)
-    table = Table(box=None, pad_edge=False, expand=False)
-    for heading, right in (("seq", True), ("turn", True), ("role", False), ("act", False), ("score", True), ("tokens", True)):
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    table.add_column("fate", no_wrap=True)
+    table = Table(box=None, pad_edge=False, expand=True)
+    shown = found.messages[-last:]
+    acts = max((len(message.act) for message in shown), default=0)
+    for heading, width in (("seq", 5), ("turn", 4), ("role", 9), ("act", acts), ("score", 5), ("tokens", 6), ("fate", 9)):
+        is_number = heading in ("seq", "turn", "score", "tokens")
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True, min_width=width)
     table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
-    for message in found.messages[-last:]:
+    for message in shown:
         table.add_row(
             *("" if number is None else str(number) for number in (message.seq, message.turn)),
             message.role,

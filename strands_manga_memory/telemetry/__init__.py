@@ -28,7 +28,7 @@ from strands_manga_memory.telemetry.events import (
     metrics,
 )
 from strands_manga_memory.telemetry.grafana import dashboard
-from strands_manga_memory.telemetry.recorder import OperationStats, Recorder, carried, flush, measured, note, recorder, switch
+from strands_manga_memory.telemetry.recording import OperationStats, Recorder, carried, flush, measured, note, recorder, switch
 from strands_manga_memory.telemetry.stores import (
     ObservedCodec,
     ObservedHotStore,

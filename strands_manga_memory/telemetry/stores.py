@@ -10,7 +10,7 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult
 from strands_manga_memory.stores.table import Condition, Item, Key, Table, TableSchema, Write
 from strands_manga_memory.telemetry.events import SERIALIZATION, STORE_CALL
-from strands_manga_memory.telemetry.recorder import recorder
+from strands_manga_memory.telemetry.recording import recorder
 
 _T = TypeVar("_T")
 _SYSTEMS = {"RedisHotStore": "redis", "InMemoryHotStore": "memory", "DynamoDBTable": "aws.dynamodb", "SQLiteTable": "sqlite"}
@@ -37,9 +37,20 @@ class _Calls:
         self._tell(operation, conversation, time.perf_counter() - start, None)
         return answer
 
-    def iterated(self, operation: str, conversation: str | None, found: Iterator[_T]) -> Iterator[_T]:
-        """Yield what is found; tell how long it took to find it, without what is done with it."""
-        seconds, error = 0.0, None
+    def iterated(
+        self, operation: str, conversation: str | None, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any
+    ) -> Iterator[_T]:
+        """Make a call, and tell how long it took to find all that it yields, without what is done with that."""
+        start = time.perf_counter()
+        try:
+            found = iter(call(*args, **kwargs))
+        except Exception as error:
+            self._tell(operation, conversation, time.perf_counter() - start, error)
+            raise
+        return self._each(operation, conversation, found, time.perf_counter() - start)
+
+    def _each(self, operation: str, conversation: str | None, found: Iterator[_T], seconds: float) -> Iterator[_T]:
+        error = None
         try:
             while True:
                 start = time.perf_counter()
@@ -97,7 +108,7 @@ class ObservedHotStore:
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """See ``HotStore.expired``."""
-        return self._calls.iterated("expired", None, iter(self.observes.expired(limit=limit)))
+        return self._calls.iterated("expired", None, self.observes.expired, limit=limit)
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
         """See ``HotStore.claim``."""
@@ -179,10 +190,18 @@ class ObservedTable:
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
         """See ``Table.query``."""
-        found = self.observes.query(
-            partition, first=first, last=last, reverse=reverse, limit=limit, index=index, attributes=attributes
+        return self._calls.iterated(
+            "query",
+            partition,
+            self.observes.query,
+            partition,
+            first=first,
+            last=last,
+            reverse=reverse,
+            limit=limit,
+            index=index,
+            attributes=attributes,
         )
-        return self._calls.iterated("query", partition, iter(found))
 
     def transact(self, writes: Sequence[Write]) -> bool:
         """See ``Table.transact``."""

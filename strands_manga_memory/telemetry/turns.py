@@ -12,7 +12,7 @@ from typing import Any, cast
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
 
 from strands_manga_memory.telemetry.events import TURN
-from strands_manga_memory.telemetry.recorder import recorder
+from strands_manga_memory.telemetry.recording import recorder
 
 _clocks: weakref.WeakKeyDictionary[HookRegistry, _TurnClock] = weakref.WeakKeyDictionary()
 
