@@ -46,12 +46,12 @@ def main(folder: str) -> None:
     memory.user("secret-user").recall(query=CANARY)
     memory.finalize(ConversationScope("secret-user", "secret-session"))
     long = Agent(
-        model=ScriptedModel(lambda _: f"{CANARY} " * 200),
+        model=ScriptedModel(lambda _: f"{CANARY} " * 20),
         callback_handler=None,
-        **memory.agent_kwargs(user_id="secret-user", session_id="s2", history="summarize", max_tokens=600),
+        **memory.agent_kwargs(user_id="secret-user", session_id="s2", history="summarize"),
     )
     for _ in range(24):
-        long(f"Tell me of {CANARY}. " * 20)
+        long(f"Tell me of {CANARY}.")
     asyncio.run(asyncio.sleep(0))
     long.conversation_manager.finish(long)
     stats = memory.stats()
