@@ -2,6 +2,8 @@
 
 ``diagnose`` connects to each tier, tries everything the package does there on records of its own, which it removes again, and
 reads what servers say of themselves. ``strands-manga-memory doctor`` prints what it finds.
+
+.. include:: ../runbook.md
 """
 
 from __future__ import annotations
