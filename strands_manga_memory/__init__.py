@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailableError,
     )
-    from strands_manga_memory.facade import MangaMemory, MemoryStats
+    from strands_manga_memory.facade import MangaMemory
     from strands_manga_memory.finalizer import SessionFinalizer
     from strands_manga_memory.language import SessionSummarizer, SessionSummary, SlotExtractor
     from strands_manga_memory.mcp import (
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
     from strands_manga_memory.settings import MangaMemorySettings
+    from strands_manga_memory.stats import MemoryStats
     from strands_manga_memory.stores import (
         SESSIONS,
         USER_MEMORY,
@@ -108,7 +109,7 @@ _HOME = {
         "StoreError",
         "StoreUnavailableError",
     ),
-    "facade": ("MangaMemory", "MemoryStats"),
+    "facade": ("MangaMemory",),
     "finalizer": ("SessionFinalizer",),
     "language": ("SessionSummarizer", "SessionSummary", "SlotExtractor"),
     "mcp": (
@@ -147,6 +148,7 @@ _HOME = {
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
     "settings": ("MangaMemorySettings",),
+    "stats": ("MemoryStats",),
     "stores": (
         "Codec",
         "DynamoDBTable",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from strands.memory import MemoryManager
 from strands.models import Model
@@ -33,12 +33,12 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager
 from strands_manga_memory.session.returns import gaps_of
 from strands_manga_memory.settings import History, MangaMemorySettings
+from strands_manga_memory.stats import MemoryStats, memory_stats
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.urls import users_table_url
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
     ObservedCodec,
-    OperationStats,
     flush,
     observed_hot_store,
     observed_table,
@@ -50,46 +50,12 @@ if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools
-    from strands_manga_memory.mcp.health import ToolStatus
 
 _DEFAULTS = MangaMemorySettings()
 
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
 _DRAIN_SECONDS = 5.0
-
-
-class MemoryStats(TypedDict):
-    """What a ``MangaMemory`` knows of itself.
-
-    Attributes:
-        hot: ``up`` or ``down``.
-        durable: ``up`` or ``down``.
-        backlog: Pieces of background work that wait or run.
-        sessions: Sessions that are open here.
-        turns: User requests in these sessions.
-        messages: Messages in their logs.
-        unsaved_messages: Messages that no tier has confirmed.
-        tokens: Tokens of their agents' histories.
-        token_budget: What those may have together.
-        compression: Tokens that trimming removed, as a share of those and what the histories have now; 0 if nothing was.
-        operations: What is known of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
-            ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
-        tools: What is known of each guarded tool.
-    """
-
-    hot: str
-    durable: str
-    backlog: int
-    sessions: int
-    turns: int
-    messages: int
-    unsaved_messages: int
-    tokens: int
-    token_budget: int
-    compression: float
-    operations: dict[str, OperationStats]
-    tools: dict[str, ToolStatus]
 
 
 class MangaMemory:
@@ -440,26 +406,9 @@ class MangaMemory:
 
     def stats(self) -> MemoryStats:
         """Return what is known of the tiers, the open sessions, and the operations of this process, without any I/O."""
-        hot = self.hot if self.hot.survives_process else None
-        writer = shared_writer(hot, self.durable)
-        sessions = [stats for manager in list(self._managers) for stats in manager.live_stats()]
+        writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
         operations = recorder.stats() if self.settings.telemetry else {}
-        tokens = sum(stats["tokens"] or 0 for stats in sessions)
-        trimmed = operations["trim"].sums["tokens"] if "trim" in operations else 0.0
-        return MemoryStats(
-            hot="up" if writer.hot_health.is_up else "down",
-            durable="up" if writer.durable_health.is_up else "down",
-            backlog=writer.backlog,
-            sessions=len(self._managers),
-            turns=sum(stats["turns"] for stats in sessions),
-            messages=sum(stats["messages"] for stats in sessions),
-            unsaved_messages=sum(stats["unsaved_messages"] for stats in sessions),
-            tokens=tokens,
-            token_budget=sum(stats["budget"] or 0 for stats in sessions),
-            compression=trimmed / max(1.0, trimmed + tokens),
-            operations=operations,
-            tools={name: status for guarded in list(self._guards.values()) for name, status in guarded.status().items()},
-        )
+        return memory_stats(writer, list(self._managers), list(self._guards.values()), operations)
 
     def close(self) -> None:
         """Flush every session that was opened here and give back the stores' connections.
