@@ -106,8 +106,8 @@ def _print(found: Cost, plan: CapacityPlan, varied: dict[str, tuple[float, float
     rows.append(("hot tier and tables", f"{found.redis_usd_month + found.dynamodb_usd_month:,.2f}"))
     rows.append(("everything", f"{found.total_usd_month:,.2f}"))
     print_table(f"US dollars a month, preset {preset}, prices of {found.prices_of}", ("what", "USD"), rows, right=(1,))
-    console.print(f"{found.usd_per_message * 1000:,.4f} USD for 1,000 messages; {found.nodes} nodes {found.node}")
-    console.print(
+    console().print(f"{found.usd_per_message * 1000:,.4f} USD for 1,000 messages; {found.nodes} nodes {found.node}")
+    console().print(
         f"{(use.write_units + use.index_write_units) / 1e6:,.1f}M write units, {use.read_units / 1e6:,.1f}M read units, "
         f"{use.stored_gb + use.index_gb:,.1f} GB stored, {use.live_sessions:,.0f} live sessions in {use.hot_gb:,.2f} GB\n"
     )
@@ -127,9 +127,9 @@ def _print(found: Cost, plan: CapacityPlan, varied: dict[str, tuple[float, float
     ]
     print_table("Capacity at the peak", ("what", "how much"), table, right=(1,))
     for limit in plan.limits:
-        console.print(f"limit: {limit}", markup=False)
+        console().print(f"limit: {limit}", markup=False)
     for assumption in ASSUMPTIONS:
-        console.print(f"assumed: {assumption}", markup=False, style="dim")
+        console().print(f"assumed: {assumption}", markup=False, style="dim")
 
 
 def _print_differences(workload: Workload) -> None:

@@ -39,10 +39,10 @@ def doctor(
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
-            console.print(f"{_SIGNS[finding.level]} {finding.check:<20} ", end="")
-            console.print(finding.detail, markup=False)
+            console().print(f"{_SIGNS[finding.level]} {finding.check:<20} ", end="")
+            console().print(finding.detail, markup=False)
             if finding.remedy:
-                console.print(f"{'':29}-> {finding.remedy}", markup=False)
+                console().print(f"{'':29}-> {finding.remedy}", markup=False)
         counts = {level: sum(finding.level is level for finding in found) for level in Level}
-        console.print(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings, {counts[Level.OK]} checks passed")
+        console().print(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings, {counts[Level.OK]} checks passed")
     return FAILED if failed else 0

@@ -100,23 +100,23 @@ def _print(found: list[Inspection], last: int, *, as_json: bool) -> None:
 
 
 def _print_one(found: Inspection, last: int) -> None:
-    console.rule(escape(found.conversation), align="left")
+    console().rule(escape(found.conversation), align="left")
     began, saved = _when(found.created), _when(found.last_activity)
-    console.print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
-    console.print(f"hot      {_hot(found)}")
-    console.print(f"durable  {_durable(found)}")
+    console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
+    console().print(f"hot      {_hot(found)}")
+    console().print(f"durable  {_durable(found)}")
     kept = sum(message.fate != "left" for message in found.messages)
-    console.print(f"window   {kept} messages, {found.window_tokens:,} tokens")
+    console().print(f"window   {kept} messages, {found.window_tokens:,} tokens")
     for name, values in (("entities", found.entities), ("metadata", found.metadata)):
         if values:
-            console.print(f"{name:<8} " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
+            console().print(f"{name:<8} " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
     if found.tools:
         tools = [
             f"{name}: {count['calls']} calls, {count['errors']} errors"
             + (f", breaker: {count['failures']} failures" if count["failures"] else "")
             for name, count in found.tools.items()
         ]
-        console.print("tools    " + "; ".join(tools), markup=False)
+        console().print("tools    " + "; ".join(tools), markup=False)
     table = Table(box=None, pad_edge=False, expand=True)
     shown = found.messages[-last:]
     acts = max((len(message.act) for message in shown), default=0)
@@ -134,9 +134,9 @@ def _print_one(found: Inspection, last: int) -> None:
             f"[{_FATES[message.fate]}]{message.fate}[/]",
             escape(" ".join(message.text.split())[:200]),
         )
-    console.print(table)
+    console().print(table)
     if len(found.messages) > last:
-        console.print(f"(the last {last} of {len(found.messages)} messages; --last shows more)")
+        console().print(f"(the last {last} of {len(found.messages)} messages; --last shows more)")
 
 
 def _hot(found: Inspection) -> str:

@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-console = Console(highlight=False)
-"""Standard output."""
-
 messages = Console(stderr=True, highlight=False)
 """Standard error: progress and what is not the result."""
+
+
+def console() -> Console:
+    """Return standard output, as wide as the terminal is now."""
+    return Console(highlight=False)
 
 
 def print_json(value: Any) -> None:
@@ -31,7 +33,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
         table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row))
-    console.print(table)
+    console().print(table)
 
 
 @contextmanager

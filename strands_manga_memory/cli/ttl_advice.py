@@ -79,7 +79,7 @@ def _read(file: Path) -> LogHistogram:
 
 
 def _print(advice: TtlAdvice) -> None:
-    console.print(f"{advice.gaps:,} gaps between two turns" + ("" if advice.enough else ": too few to go by"))
+    console().print(f"{advice.gaps:,} gaps between two turns" + ("" if advice.enough else ": too few to go by"))
     rows = [(_time(choice.seconds), f"{choice.resumed:.1%}", "#" * round(_WIDTH * choice.resumed)) for choice in advice.choices]
     print_table("Returns that find their conversation hot, by time to live", ("time to live", "share", ""), rows, right=(0, 1))
     named = [("now", advice.current), ("knee", advice.at_knee), *((" ", choice) for choice in advice.choices)]
@@ -89,7 +89,7 @@ def _print(advice: TtlAdvice) -> None:
         [(name, *_cells(choice)) for name, choice in named],
         right=range(1, 9),
     )
-    console.print(
+    console().print(
         f"knee: {_time(advice.knee)} ({advice.knee:,.0f} s); beyond it, more time brings fewer returns than on average. "
         f"MANGA_MEMORY_TTL_SECONDS={advice.knee:.0f} sets it for all users."
     )
