@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import uuid
 import weakref
@@ -27,7 +28,7 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Counts gaps in this process, and stores the counts every 5 minutes: one record a day and process, one write each time.
+    """Counts gaps in this process, and stores the counts every 5 minutes: a record a process and day, one write each time.
 
     A gap costs a few microseconds and no I/O. What a process has counted since its last write goes with it if it is killed.
 
@@ -48,12 +49,9 @@ class ReturnGaps:
     def add(self, gap: float, now: float) -> None:
         """Count a gap of some seconds that ended ``now``."""
         with self._lock:
-            day = _day(now)
-            if day != self._day:
-                self._day, self.gaps = day, LogHistogram()
             self.gaps.add(gap)
             if self._saved_at is None:
-                self._saved_at = now
+                self._day, self._saved_at = _day(now), now
             is_due = now - self._saved_at >= _EVERY_SECONDS
             if is_due:
                 self._saved_at = now
@@ -62,7 +60,7 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store what was counted today; if the table does not answer, the next time will do."""
+        """Store what was counted; if the table does not answer, the next time will do. A new day has a record of its own."""
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
@@ -74,6 +72,10 @@ class ReturnGaps:
             table.put({**key, "counts": counts, table.schema.ttl: int(now + KEPT_SECONDS)})
         except StoreError as error:
             logger.debug("error=<%s> | the gaps between returns were not stored, it is tried again", type(error).__name__)
+            return
+        with self._lock:
+            if day == self._day and day != _day(now):
+                self._day, self.gaps = _day(now), LogHistogram(counts=_more(self.gaps.counts, counts))
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
@@ -98,8 +100,21 @@ def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
     with _lock:
         found = _known.get(writer)
         if found is None:
-            found = _known[writer] = ReturnGaps(table, writer)
+            found = _known[writer] = ReturnGaps(getattr(table, "observes", table), writer)
         return found
+
+
+def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
+    """Return what was counted beyond what is stored."""
+    rest = {bucket: count - stored.get(str(bucket), 0) for bucket, count in now.items()}
+    return {bucket: count for bucket, count in rest.items() if count}
+
+
+def _renew_after_fork() -> None:
+    """Count anew in the child of a fork: what was counted is the parent's to store."""
+    global _lock
+    _lock = threading.Lock()
+    _known.clear()
 
 
 def _day(now: float) -> str:
@@ -108,3 +123,4 @@ def _day(now: float) -> str:
 
 _known: weakref.WeakKeyDictionary[Writer, ReturnGaps] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+os.register_at_fork(after_in_child=_renew_after_fork)

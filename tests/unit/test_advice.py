@@ -73,9 +73,11 @@ def test_gaps_are_stored_once_in_five_minutes_and_added_up(tmp_path: Path) -> No
     assert writer.drain(5)
     assert len(list(table.query(PARTITION))) == 2
     assert stored_gaps(table).total == 600
-    processes[0].add(60.0, 1e9 + 2 * DAY)  # a new day has a record of its own
+    processes[0].add(60.0, 1e9 + 2 * DAY)  # stored with the old day; from then on there is a record of the new one
+    assert writer.drain(5)
+    processes[0].add(60.0, 1e9 + 2 * DAY)
     processes[0].save(1e9 + 2 * DAY)
-    assert stored_gaps(table).total == 601
+    assert stored_gaps(table).total == 602
     assert stored_gaps(table, since=1e9 + DAY).total == 1
     table.close()
 
