@@ -51,7 +51,7 @@ _HOT_SCHEMES = (
 _DURABLE_SCHEMES = ("sqlite", "dynamodb")
 
 
-class _NotAllowedError(ValueError):
+class SettingsError(ValueError):
     """Settings that are not allowed, by the name under which each was given."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
@@ -112,14 +112,14 @@ class MangaMemorySettings(BaseModel):
         if value is None or (info.field_name == "users_url" and value.lower() == "true"):
             return value
         if urlsplit(value).scheme not in schemes:
-            raise ValueError(f"a URL that begins with {', '.join(f'{scheme}://' for scheme in schemes)}")
+            raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
         return value
 
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise _NotAllowedError([_problem(each) for each in error.errors()]) from None
+            raise SettingsError([_problem(each) for each in error.errors()]) from None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
@@ -140,9 +140,9 @@ class MangaMemorySettings(BaseModel):
                 logger.warning("variable=<%s>, closest=<%s> | there is no such setting", name, *close or ["none"])
         try:
             return cls(**{**given, **values})
-        except _NotAllowedError as error:
+        except SettingsError as error:
             problems = [(name if name in values else variable(name), what) for name, what in error.problems]
-            raise _NotAllowedError(problems) from None
+            raise SettingsError(problems) from None
 
     def ttl_policy(self) -> TtlPolicy:
         """Return the policy that the settings of time to live make up."""
