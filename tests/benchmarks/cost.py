@@ -21,7 +21,7 @@ from strands_manga_memory import USER_MEMORY, ConversationScope, DynamoDBTable, 
 from strands_manga_memory.cost import Workload, session_use
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
-from tests.benchmarks import progress, text
+from tests.benchmarks import begin_anew, progress, text
 from tests.benchmarks.wire import Request, Stage, item_bytes, requests, staged
 
 SHAPES = ((4, 500, 0), (10, 500, 0), (25, 300, 0), (10, 1500, 0), (12, 120, 0), (10, 500, 4), (8, 400, 10))
@@ -193,6 +193,7 @@ def _drained(stage: Stage, memories: DynamoDBTable) -> None:
 
 def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
     """Hold sessions of several shapes, and compare each with the model."""
+    begin_anew()  # the same texts each time: what comes up again decides what is made of it
     values: dict[str, float] = {}
     pairs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in NAMES}
     with staged() as stage:
