@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
+    from strands_manga_memory.settings import MangaMemorySettings
     from strands_manga_memory.state import (
         CallableEnvironmentSource,
         DialogueSlot,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         coordinator_of,
         export_for_human,
     )
+    from strands_manga_memory.stats import MemoryStats
     from strands_manga_memory.stores import (
         SESSIONS,
         USER_MEMORY,
@@ -165,6 +167,7 @@ _HOME = {
     ),
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
+    "settings": ("MangaMemorySettings",),
     "state": (
         "CallableEnvironmentSource",
         "DialogueSlot",
@@ -181,6 +184,7 @@ _HOME = {
         "coordinator_of",
         "export_for_human",
     ),
+    "stats": ("MemoryStats",),
     "stores": (
         "Codec",
         "DynamoDBTable",
@@ -232,8 +236,10 @@ __all__ = [
     "KinesisPreferenceSink",
     "MangaMemory",
     "MangaMemoryError",
+    "MangaMemorySettings",
     "MemoryRecord",
     "MemoryRollup",
+    "MemoryStats",
     "MemoryType",
     "PersonalDataError",
     "Phase",

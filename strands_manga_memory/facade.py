@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, get_args
 
 from strands.memory import MemoryManager
 from strands.models import Model
@@ -37,9 +36,21 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
+from strands_manga_memory.session.returns import gaps_of
+from strands_manga_memory.settings import History, MangaMemorySettings
 from strands_manga_memory.state import Environment, EnvironmentChanges, EnvironmentSource, StateCoordinator
+from strands_manga_memory.stats import MemoryStats, memory_stats
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores.urls import users_table_url
 from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import (
+    ObservedCodec,
+    flush,
+    observed_hot_store,
+    observed_table,
+    recorder,
+    switch,
+)
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
@@ -48,13 +59,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_DURABLE_URL = "sqlite:///.manga_memory/sessions.sqlite3"
-"""Where conversations are kept when nothing is said: a file below the working directory."""
-
-DEFAULT_HOT_URL = "memory://"
-"""The hot tier when nothing is said: this process."""
-
-History = Literal["importance", "summarize"]
+_DEFAULTS = MangaMemorySettings()
 
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
@@ -78,6 +83,13 @@ class MangaMemory:
         profile: Where another service keeps users' profiles, if one does.
         pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
         environment: Where the surroundings of conversations are read: tier, locale, cart.
+        defaults: What else a process can set: the history of its agents, their breakers, telemetry. Default
+            ``MangaMemorySettings()``.
+
+    Attributes:
+        hot: The hot tier.
+        durable: The durable tier.
+        memories: What is known about users, or None.
     """
 
     def __init__(
@@ -91,19 +103,32 @@ class MangaMemory:
         profile: ProfileSource | None = None,
         pii: PiiPolicy | None = None,
         environment: EnvironmentSource | None = None,
+        defaults: MangaMemorySettings | None = None,
     ) -> None:
         self.hot = hot
         self.durable = durable
         self.memories = memories
+        self.settings = defaults or _DEFAULTS
         self._settings = dict(settings or {})
+        self._memory_codec: Codec | None = self._settings.get("codec")  # without one, memories can be read with plain boto3
+        switch(on=self.settings.telemetry)
+        self._stores: dict[str, Any] = {"hot": hot, "durable": durable, "memories": memories}
+        if self.settings.telemetry:
+            self._stores = {
+                "hot": observed_hot_store(hot),
+                "durable": observed_table(durable),
+                "memories": None if memories is None else observed_table(memories, tier="memories"),
+            }
+            self._settings["codec"] = ObservedCodec(self._settings.get("codec") or Codec())
         self._profile = profile
         self._environment = environment
         self._pii = pii or PiiPolicy()
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None
         if memories is not None:
-            into = sink or TablePreferenceSink(memories, codec=self._memory_codec)
-            self._spool = PreferenceSpool(memories, into, pii=self._pii, codec=self._memory_codec, **self._clock)
+            table = self._stores["memories"]
+            into = sink or TablePreferenceSink(table, codec=self._memory_codec)
+            self._spool = PreferenceSpool(table, into, pii=self._pii, codec=self._memory_codec, **self._clock)
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, _Prepared] = {}
         self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
@@ -121,6 +146,7 @@ class MangaMemory:
         profile: ProfileSource | None = None,
         pii: PiiPolicy | None = None,
         environment: EnvironmentSource | None = None,
+        defaults: MangaMemorySettings | None = None,
         **settings: Any,
     ) -> MangaMemory:
         """Open the stores.
@@ -135,6 +161,7 @@ class MangaMemory:
             profile: Where another service keeps users' profiles, if one does.
             pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
             environment: Where the surroundings of conversations are read; how long they stay hot follows the tier it names.
+            defaults: What else a process can set. Default ``MangaMemorySettings()``.
             settings: Further keyword arguments of every ``TieredSessionManager``.
 
         Raises:
@@ -145,14 +172,15 @@ class MangaMemory:
         table = open_table(durable) if isinstance(durable, str) else durable
         known = _memories(memories, durable)
         memory = cls(
-            hot=hot_store or open_hot_store(DEFAULT_HOT_URL),
-            durable=table or open_table(DEFAULT_DURABLE_URL),
+            hot=hot_store or open_hot_store(_DEFAULTS.hot_url),
+            durable=table or open_table(_DEFAULTS.durable_url),
             memories=known,
             settings=settings,
             sink=sink,
             profile=profile,
             pii=pii,
             environment=environment,
+            defaults=defaults,
         )
         for each in (memory.durable, known) if create_tables else ():
             if each is not None:
@@ -161,12 +189,38 @@ class MangaMemory:
 
     @classmethod
     def from_env(cls, **settings: Any) -> MangaMemory:
-        """Open the stores that ``MANGA_MEMORY_HOT_URL``, ``MANGA_MEMORY_DURABLE_URL`` and ``MANGA_MEMORY_USERS_URL`` name.
+        """Open the stores that ``MANGA_MEMORY_HOT_URL`` and the other variables of ``MangaMemorySettings`` name.
 
-        Those that are unset have the defaults of ``open``.
+        Args:
+            settings: Keyword arguments of ``open``, over those of the variables.
+
+        Raises:
+            ValueError: A variable has a value that is not allowed; the message names it and what it takes.
+            StoreUnavailableError: The durable tier does not answer.
         """
-        settings.setdefault("memories", os.environ.get("MANGA_MEMORY_USERS_URL"))
-        return cls.open(os.environ.get("MANGA_MEMORY_HOT_URL"), os.environ.get("MANGA_MEMORY_DURABLE_URL"), **settings)
+        return cls.from_settings(MangaMemorySettings.from_env(), **settings)
+
+    @classmethod
+    def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> MangaMemory:
+        """Open the stores that the settings name.
+
+        Args:
+            settings: What a process can set.
+            others: Keyword arguments of ``open``, over those of the settings.
+
+        Raises:
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        users = settings.users_url
+        arguments = {
+            "hot": settings.hot_url,
+            "durable": settings.durable_url,
+            "memories": True if users is not None and users.lower() == "true" else users,
+            "create_tables": settings.create_tables,
+            "defaults": settings,
+            **settings.session_settings(),
+        }
+        return cls.open(**{**arguments, **others})
 
     def agent_kwargs(
         self,
@@ -176,8 +230,8 @@ class MangaMemory:
         agent_id: str = "default",
         tenant: str | None = None,
         session: bool = True,
-        history: History = "importance",
-        max_tokens: int = _MAX_TOKENS,
+        history: History | None = None,
+        max_tokens: int | None = None,
         recall: bool = False,
         state: bool | Mapping[str, Any] = False,
         **settings: Any,
@@ -195,8 +249,9 @@ class MangaMemory:
             session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
             history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
                 as much (8,000 tokens by default) or 20 turns; then a verified summary, written after the response by the
-                agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``.
-            max_tokens: Tokens of history. Default 4,096.
+                agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``. Default that
+                of the process: ``importance``.
+            max_tokens: Tokens of history. Default that of the process: 4,096.
             recall: Keep a quarter of ``max_tokens`` for earlier messages of this session that fit the user's question, and
                 offer the model a tool to search them. The first question of each agent reads the session's log, once. Default
                 False: worth it for long talks, less so for many short tasks.
@@ -207,6 +262,7 @@ class MangaMemory:
         Raises:
             ValueError: An id or a setting is not allowed.
         """
+        history = history if history is not None else self.settings.history
         if history not in get_args(History):
             raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
@@ -224,8 +280,9 @@ class MangaMemory:
         if session:
             arguments["session_manager"] = prepared.manager if prepared is not None else self._manager(scope, settings, tier)
         manager: TieredSessionManager | None = arguments.get("session_manager")
-        quotes = max_tokens // _RECALL_PART if recall else 0
-        trimmer = ImportanceWeightedConversationManager(max_tokens - quotes)
+        tokens = max_tokens if max_tokens is not None else self.settings.max_tokens
+        quotes = tokens // _RECALL_PART if recall else 0
+        trimmer = ImportanceWeightedConversationManager(tokens - quotes)
         arguments["conversation_manager"] = trimmer if history == "importance" else self._summarizing(trimmer, manager)
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
@@ -271,7 +328,7 @@ class MangaMemory:
 
     def _drafts(self) -> SummaryCache | None:
         try:
-            return SummaryCache(self.hot)
+            return SummaryCache(self._stores["hot"])
         except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
             return None
 
@@ -299,8 +356,8 @@ class MangaMemory:
         """
         kept = {name: self._settings[name] for name in ("ttl", "codec", "clock") if name in self._settings}
         return SessionFinalizer(
-            hot=self.hot,
-            durable=self.durable,
+            hot=self._stores["hot"],
+            durable=self._stores["durable"],
             memories=self._known(),
             model=model,
             pii=self._pii,
@@ -312,7 +369,7 @@ class MangaMemory:
         """Return what finishes expired sessions; with ``memories`` it turns them into memories."""
         kept = {name: self._settings[name] for name in ("ttl", "codec", "clock") if name in self._settings}
         finalizer = None if self.memories is None else self.finalizer(model)
-        return SessionSweeper(hot=self.hot, durable=self.durable, finalizer=finalizer, **kept)
+        return SessionSweeper(hot=self._stores["hot"], durable=self._stores["durable"], finalizer=finalizer, **kept)
 
     def finalize(self, scope: ConversationScope, *, model: Model | SessionSummarizer | None = None) -> MemoryRecord | None:
         """Close a session and store what is kept of it; return its summary, or None if nothing was said.
@@ -326,9 +383,11 @@ class MangaMemory:
                 manager.close()
         return self.finalizer(model).run(scope)
 
-    def forget_user(self, user_id: str, *, tenant: str | None = None) -> ErasureReport:
+    def forget_user(
+        self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
+    ) -> ErasureReport:
         """Delete everything there is of a user; see ``strands_manga_memory.forget_user``."""
-        return forget_user(user_id, tenant=tenant, **self._of_user("ttl", "codec", "clock"))
+        return forget_user(user_id, tenant=tenant, progress=progress, **self._of_user("ttl", "codec", "clock"))
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Return everything there is of a user; see ``strands_manga_memory.export_user``."""
@@ -336,20 +395,23 @@ class MangaMemory:
 
     def _of_user(self, *names: str) -> dict[str, Any]:
         kept = {name: self._settings[name] for name in names if name in self._settings}
-        return {"hot": self.hot, "durable": self.durable, "memories": self.memories, **kept}
+        return {**self._stores, **kept}
 
     @property
-    def _memory_codec(self) -> Codec | None:
-        return self._settings.get("codec")
+    def codec(self) -> Codec:
+        """How what sessions store is compressed, encrypted and checksummed."""
+        codec: Codec = self._settings.get("codec") or Codec()
+        return codec
 
     def _known(self) -> Table:
         if self.memories is None:
             raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
-        return self.memories
+        table: Table = self._stores["memories"]
+        return table
 
     def _cache(self, user_id: str, tenant: str | None) -> ProfileCache:
         return ProfileCache(
-            self.hot, user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
+            self._stores["hot"], user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
         )
 
     async def prefetch(self, scope: ConversationScope) -> None:
@@ -369,7 +431,7 @@ class MangaMemory:
 
         Args:
             client: The connection.
-            policy: Of the tools that have none of their own.
+            policy: Of the tools that have none of their own. Default that of the process: 5 failures, 30 s, calls of up to 2 s.
             shared: Whether the breakers are shared with the other processes that use the same hot tier.
             settings: Further keyword arguments of ``GuardedMCPTools``. Results that may stand in are kept by tenant and user.
 
@@ -379,7 +441,11 @@ class MangaMemory:
         asked = {
             name: value for name, value in {"policy": policy, "shared": shared or None, **settings}.items() if value is not None
         }
-        from strands_manga_memory.mcp import GuardedMCPTools, SharedBreakers  # here: whoever uses no MCP does not load it
+        from strands_manga_memory.mcp import (  # whoever uses no MCP does not load it
+            BreakerPolicy,
+            GuardedMCPTools,
+            SharedBreakers,
+        )
 
         found = self._guards.get(id(client))
         if found is not None:
@@ -388,29 +454,29 @@ class MangaMemory:
             return found
         settings.setdefault("user_of", _user_of)
         if shared:
-            settings["shared"] = SharedBreakers(self.hot)
+            settings["shared"] = SharedBreakers(self._stores["hot"])
+        if policy is None:
+            defaults = self.settings
+            policy = BreakerPolicy(defaults.breaker_failures, defaults.breaker_reset_after, defaults.breaker_timeout)
         guarded = self._guards[id(client)] = GuardedMCPTools(client, policy, **settings)
         self._guards_asked[guarded] = asked
         return guarded
 
     def _manager(self, scope: ConversationScope, settings: Mapping[str, Any], tier: _Tier) -> TieredSessionManager:
+        if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
+            settings = {**settings, "codec": ObservedCodec(settings["codec"])}
         asked = {**self._settings, **settings}
         if "ttl" not in settings:  # one that is given for this very agent is left as it is
             asked["ttl"] = tier.policy(asked.get("ttl") or TtlPolicy())
-        manager = TieredSessionManager(scope, hot=self.hot, durable=self.durable, **asked)
+        manager = TieredSessionManager(scope, hot=self._stores["hot"], durable=self._stores["durable"], **asked)
         self._managers.add(manager)
         return manager
 
-    def stats(self) -> dict[str, Any]:
-        """Return whether the tiers answer, and how much background work waits."""
-        hot = self.hot if self.hot.survives_process else None
-        writer = shared_writer(hot, self.durable)
-        return {
-            "hot": "up" if writer.hot_health.is_up else "down",
-            "durable": "up" if writer.durable_health.is_up else "down",
-            "backlog": writer.backlog,
-            "sessions": len(self._managers),
-        }
+    def stats(self) -> MemoryStats:
+        """Return what is known of the tiers, the open sessions, and the operations of this process, without any I/O."""
+        writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
+        operations = recorder.stats() if self.settings.telemetry else {}
+        return memory_stats(writer, list(self._managers), list(self._guards.values()), operations)
 
     def close(self) -> None:
         """Flush every session that was opened here and give back the stores' connections.
@@ -421,12 +487,16 @@ class MangaMemory:
         for manager in list(self._managers):
             manager.close()
         self._prefetched.clear()
+        clock = self._settings.get("clock", time.time)
+        hot = self._stores["hot"] if self.hot.survives_process else None
+        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(clock())
         if self.memories is not None:  # what was heard goes into the cache first, then on to the sink
             shared_writer(self.hot, None).drain(_DRAIN_SECONDS)
             shared_writer(None, self.memories).drain(_DRAIN_SECONDS)
             self.memories.close()
         self.hot.close()
         self.durable.close()
+        flush()
 
 
 class _Tier:
@@ -477,7 +547,4 @@ def _memories(memories: str | Table | bool | None, durable: str | Table | None) 
         return memories
     if durable is not None and not isinstance(durable, str):
         raise ValueError("memories must be a URL or a table where durable is a table, got True")
-    url = durable or DEFAULT_DURABLE_URL
-    parts = urlsplit(url)
-    # In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
-    return open_table(f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else url, USER_MEMORY)
+    return open_table(users_table_url("true", durable or _DEFAULTS.durable_url), USER_MEMORY)

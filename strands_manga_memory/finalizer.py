@@ -24,6 +24,7 @@ from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.telemetry import HANDOFF, measured
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +130,8 @@ class SessionFinalizer:
         return stored
 
     def _finalized(self, transcript: Transcript) -> MemoryRecord | None:
-        stored = self._keeper.finalize(transcript)
+        with measured(HANDOFF):
+            stored = self._keeper.finalize(transcript)
         if self._caches is not None:  # the next session starts with what was learned in this one
             user = {"user_id": transcript.user_id, "tenant": transcript.tenant}
             ProfileCache(self._caches, **user, codec=self._memory_codec, pii=self._pii).invalidate()  # type: ignore[arg-type]

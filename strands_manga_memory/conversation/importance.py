@@ -40,6 +40,7 @@ from strands_manga_memory.conversation.summary import is_synthesized
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start, mended, tool_use_ids, turns
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.telemetry import TRIM, note, timed
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -121,6 +122,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register what keeps the budget at every model call, and what restores the window."""
+        registry = timed(registry)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
@@ -382,6 +384,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
         self._fates.see(history)
         ages = _ages(history)
+        tokens = max(0, self._notes.total(history) - choice.tokens)
+        note(TRIM, counts={"messages": len(gone), "shortened": len(choice.shortened), "tokens": tokens})
         for at in gone[-REMEMBERED_DROPS:]:
             self._fates.drop(self._fate(history[at], ages[at], "dropped", choice.why[at]))
         for at in choice.shortened:

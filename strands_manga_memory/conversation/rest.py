@@ -8,12 +8,14 @@ from collections.abc import Callable
 
 from opentelemetry import metrics
 
+from strands_manga_memory.telemetry.events import SUMMARY_RUNS
+
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 3
 
 _runs = metrics.get_meter("strands_manga_memory").create_counter(
-    "manga_memory.summary.runs", description="Summaries by outcome: written, failed, rested"
+    SUMMARY_RUNS.name, unit=SUMMARY_RUNS.unit, description=SUMMARY_RUNS.description
 )
 
 

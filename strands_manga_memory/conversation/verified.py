@@ -30,6 +30,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.slots import SlotExtractor
 from strands_manga_memory.language.summarizer import Summarizer
+from strands_manga_memory.telemetry import SUMMARY, measured
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -357,9 +358,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._stats.runs += 1
 
         async def written() -> Summary:
-            summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
-            self._head.prepare(summary)
-            return summary
+            with measured(SUMMARY):
+                summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
+                self._head.prepare(summary)
+                return summary
 
         return _Pending(Run(written), fold.marks(), asked)
 

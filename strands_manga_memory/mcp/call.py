@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol, cast
@@ -35,8 +36,10 @@ from strands_manga_memory.mcp.classify import (
     rpc_code,
 )
 from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.telemetry import BREAKER_CHECK, note
 
 _PARTIAL_EVENTS = 20
+_LET_THROUGH, _REJECTED = {"outcome": "let_through"}, {"outcome": "rejected"}
 _PARTIAL_CHARACTERS = 500
 _BLOCKED = Verdict(Outcome.IGNORED, "server_blocked")
 _CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
@@ -109,7 +112,9 @@ class Call:
         ):
             self._reject(NO_SERVER.code, f"The server {guard.server_name} of {guard.tool_name} cannot be reached.")
             return None
+        start = time.perf_counter()
         permit = breaker.try_acquire()
+        note(BREAKER_CHECK, time.perf_counter() - start, _REJECTED if permit is None else _LET_THROUGH)
         if permit is not None and permit.is_probe and guard.shared is not None and not await guard.shared.may_probe():
             permit.ignore()
             permit = None

@@ -18,8 +18,21 @@ from strands_manga_memory.mcp.redact import CUT, redact_secrets
 from strands_manga_memory.mcp.schema import ArgumentSchema
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor, name_of
+from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
 
 logger = logging.getLogger(__name__)
+
+
+def told(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
+    """Return what tells telemetry of each change of a breaker, then ``on_event``."""
+
+    def tell(event: BreakerEvent) -> None:
+        change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
+        note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
+        if on_event is not None:
+            on_event(event)
+
+    return tell
 
 
 class Guard:
@@ -54,7 +67,7 @@ class Guard:
         self.server = server
         self.server_name = name_of(server.client) if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
-        self.breaker = CircuitBreaker(policy, name=key, clock=clock, on_event=on_event)
+        self.breaker = CircuitBreaker(policy, name=key, clock=clock, on_event=told(on_event))
         self.shared = shared.of(key, self.breaker) if shared else None
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)

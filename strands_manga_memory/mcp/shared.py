@@ -62,9 +62,19 @@ class SharedBreakers:
 
     def of(self, key: str, breaker: CircuitBreaker) -> SharedBreaker:
         """Return the shared side of one breaker; ``key`` names the tool, in every process alike."""
-        return SharedBreaker(
-            self, f"breaker:{self._namespace}:{encoded_id(key)}", breaker, refresh=self._refresh, clock=self._clock
-        )
+        return SharedBreaker(self, self._name(key), breaker, refresh=self._refresh, clock=self._clock)
+
+    def failures(self, key: str) -> int:
+        """Return how many failures in a row the processes have counted of a tool; for inspection, it blocks.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        record = self._hot.load(self._name(key), (), touch=False)
+        return 0 if record is None else record.epoch % _BLOCK
+
+    def _name(self, key: str) -> str:
+        return f"breaker:{self._namespace}:{encoded_id(key)}"
 
     async def ask(self, what: Callable[[HotStore], _T], default: _T) -> _T:
         """Return what the store says, asked off the event loop; ``default`` while it does not answer."""

@@ -28,6 +28,7 @@ from strands_manga_memory.memory.snapshot import Hit, Snapshot
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
 
@@ -270,10 +271,12 @@ class UserMemoryStore(MemoryStore):
         _checked_importance("min_importance", min_importance)
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r}")
-        snapshot = self._snapshot_of(self.partition.load(type_))
         types = None if type_ is None else frozenset({type_})
-        hits = snapshot.ranked(self._clock(), query=query, types=types, min_importance=min_importance)
-        records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
+        with measured(RECALL, operation="recall") as noted:
+            snapshot = self._snapshot_of(self.partition.load(type_))
+            hits = snapshot.ranked(self._clock(), query=query, types=types, min_importance=min_importance)
+            records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
+            noted.counts["records"] = len(records)
         self._note_uses(record.memory_id for record in records)
         return [self._opened(record) for record in records]
 
@@ -344,11 +347,13 @@ class UserMemoryStore(MemoryStore):
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages that have most to do with ``query``, from what was read at session start."""
-        hits = (
-            self._current().ranked(self._clock(), query=query, types=_SEARCHED, limit=limit, matching=True)
-            if query.strip()
-            else []
-        )
+        with measured(RECALL, operation="search") as noted:
+            hits = (
+                self._current().ranked(self._clock(), query=query, types=_SEARCHED, limit=limit, matching=True)
+                if query.strip()
+                else []
+            )
+            noted.counts["records"] = len(hits)
         self._note_uses(hit.record.memory_id for hit in hits)
         return [Hit(hit.record, self._pii.opened(hit.content, place=self.owner.partition), hit.score) for hit in hits]
 

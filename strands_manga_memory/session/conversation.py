@@ -25,6 +25,7 @@ from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.window import Logged, mended
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import DELETED
+from strands_manga_memory.telemetry import RESTORE, carried, measured
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,12 @@ class Conversation:
             CorruptRecordError: What is stored cannot be trusted.
         """
         opening = Opening(self._copies, self._merger, self._flusher)
-        messages = opening.open(inspect=inspect)
+        if inspect:
+            messages = opening.open(inspect=True)
+        else:
+            with measured(RESTORE, conversation=self.place.conversation) as noted:
+                messages = opening.open(inspect=False)
+                noted.attributes["outcome"] = "new" if messages is None else "restored"
         self.possible_loss = opening.possible_loss
         return messages
 
@@ -95,7 +101,7 @@ class Conversation:
         if self._is_due:
             self._is_due = False
             self.tiers.writer.cancel_later((self.place, "soon"))
-        return self.tiers.writer.submit(self.place, lambda: self._commit(flush=flush))
+        return self.tiers.writer.submit(self.place, carried(lambda: self._commit(flush=flush)))
 
     def request_flush(self) -> Future[None]:
         """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""

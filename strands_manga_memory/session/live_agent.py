@@ -104,7 +104,11 @@ class LiveAgent:
             self._restore(agent, messages, over=copy.deepcopy(self._as_built.data))
         self._in_turn = True
         with conversation.lock:
+            head, now = model.head, conversation.tiers.clock()
+            away = now - head.active if head.messages else None
             model.begin_turn()
+        if away is not None:
+            conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Take note of a message, without I/O."""

@@ -43,6 +43,7 @@ from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.codec import Codec, load
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.telemetry import timed
 
 _AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
 _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
@@ -134,6 +135,7 @@ class TieredSessionManager(SessionManager[Agent]):
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
+        registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, lambda event: self.initialize(event.agent))
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(MessageAddedEvent, lambda event: self.append_message(event.message, event.agent))
@@ -338,6 +340,11 @@ class TieredSessionManager(SessionManager[Agent]):
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""
         return stats_of(self._known_or_opened(agent_id), self._live(self._agent_id(agent_id)))
+
+    def live_stats(self) -> list[SessionStats]:
+        """Return what is known of each conversation that is open here, without any I/O."""
+        open_ = [(id_, conversation) for (kind, id_), conversation in self._conversations.copy().items() if kind == "A"]
+        return [stats_of(conversation, self._live(id_)) for id_, conversation in open_]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters (mission A1)."""

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from strands_manga_memory.session.returns import gaps_of
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.telemetry import RETURN, note
 
 SaveOn = Literal["turn", "message"]
 OnConflict = Literal["merge", "raise"]
@@ -90,6 +92,11 @@ class Tiers:
             ttl=ttl or TtlPolicy(),
             **rules,
         )
+
+    def returned(self, away: float, now: float) -> None:
+        """Take note that a user comes back to a conversation ``now`` after some seconds."""
+        gaps_of(self.writer, self.durable).add(away, now)
+        note(RETURN, away)
 
     @property
     def hot_survives(self) -> bool:

@@ -104,6 +104,16 @@ class DynamoDBTable:
     def __repr__(self) -> str:
         return f"DynamoDBTable({self._name!r})"
 
+    @property
+    def client(self) -> DynamoDBClient:
+        """The boto3 client, for looking at the service itself."""
+        return self._client
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._name
+
     def create_if_missing(self) -> None:
         """Create the table (on-demand) with its indexes if it is missing, wait until it is there, and switch its TTL on.
 

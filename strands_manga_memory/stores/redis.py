@@ -112,6 +112,11 @@ class RedisHotStore:
         self._sleep = sleep
         self._rand = rand
 
+    @property
+    def client(self) -> Any:
+        """The redis-py client, for looking at the server itself."""
+        return self._client
+
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
         return self._record(conversation, scripts.LOAD, int(touch), self._grace, conversation, *fields)

@@ -81,6 +81,11 @@ class SQLiteTable:
         if getattr(self, "_connection", None) is not None:
             self._connection.close()  # type: ignore[union-attr]
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
     def create_if_missing(self) -> None:
         """Create the file, the table and its indexes, as far as they are missing."""
         with self._transaction() as connection:

@@ -42,6 +42,17 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     raise _refused(url, "it names no table", _TABLES)
 
 
+def users_table_url(users: str, durable: str) -> str:
+    """Return the URL of the memory table; ``true`` for ``users`` means beside the durable tier.
+
+    In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
+    """
+    if users.lower() != "true":
+        return users
+    parts = urlsplit(durable)
+    return f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else durable
+
+
 def open_hot_store(url: str) -> HotStore:
     """Return the hot store a URL names.
 

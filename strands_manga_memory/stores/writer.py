@@ -189,8 +189,12 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the process's one writer for this pair of stores (either may be None)."""
+    """Return the process's one writer for this pair of stores (either may be None).
+
+    A store that only observes another one, as telemetry does, stands for that one.
+    """
     global _shared_lock
+    hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)
     with _shared_lock:
         writer = _shared.get((id(hot), id(durable)))
         if writer is None:

@@ -50,6 +50,12 @@ def text(length: int) -> str:
     return prose[start : start + length]
 
 
+def begin_anew() -> None:
+    """Let ``text`` return the same texts again, from its first."""
+    global _starts
+    _starts = itertools.count(1)
+
+
 async def turn_ms(agent: Agent, prompt: str) -> float:
     """Return how long a turn takes, without the time in which the kernel let others run instead of the event loop."""
     start, queued = time.perf_counter(), seconds_queued()

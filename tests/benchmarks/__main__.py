@@ -28,6 +28,8 @@ NAMES = [
     "breaker",
     "usermemory",
     "state",
+    "telemetry",
+    "cost",
 ]
 
 _MOST_RUNS = 3

@@ -79,7 +79,7 @@ def _added_to(name: str, times: Mapping[str, list[float]]) -> float:
 
 
 @contextmanager
-def _one_processor() -> Iterator[None]:
+def one_processor() -> Iterator[None]:
     """Keep this thread, and those it starts, on one processor, where the system can."""
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -108,7 +108,7 @@ def _fingerprints() -> float:
 
 def run() -> dict[str, float]:
     """Time the agents in one run."""
-    with _one_processor():
+    with one_processor():
         times = _layer("one")
     return {
         "bare_text_turn_ms": median(times["bare"]),

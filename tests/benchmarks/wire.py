@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from strands_manga_memory import DynamoDBTable, RedisHotStore
+from strands_manga_memory import ConversationScope, DynamoDBTable, RedisHotStore
 from strands_manga_memory.stores.redis import redis_client
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
@@ -170,6 +170,10 @@ class Stage:
     def tiers(self) -> dict[str, Any]:
         """The stores, as arguments of a session manager."""
         return {"hot": self.hot, "durable": self.durable}
+
+    def key_of(self, scope: ConversationScope) -> str:
+        """Return the key of a conversation in Valkey."""
+        return self.hot._key(f"{scope.storage_session_id}/A:{scope.agent_id}", "c")
 
     def hold(self, seconds: float) -> None:
         """Hold back every answer of both stores."""

@@ -1,0 +1,31 @@
+"""The command line, ``strands-manga-memory``: look at a deployment, run its housekeeping, plan its cost.
+
+``strands-manga-memory --help`` lists the commands, ``strands-manga-memory --install-completion`` sets up completion. Stores are
+those that the ``MANGA_MEMORY_*`` variables name, or the options. ``--json`` prints one JSON value on standard output; progress
+and messages go to standard error. It needs the extra ``cli``.
+
+Exit status: 0 done; 1 something is wrong, or was not done; 2 the command line is wrong; 3 a store does not answer.
+"""
+
+from __future__ import annotations
+
+import sys
+
+FAILED, USAGE, UNAVAILABLE = 1, 2, 3
+"""Exit status: something is wrong; the command line is wrong; a store does not answer."""
+
+
+def main() -> None:
+    """Run the command line; exits the process."""
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError as error:
+        print(  # noqa: T201
+            f"strands-manga-memory needs {error.name}, which is not installed: pip install 'strands-manga-memory[cli]'",
+            file=sys.stderr,
+        )
+        sys.exit(USAGE)
+    from strands_manga_memory.cli.app import run
+
+    sys.exit(run())

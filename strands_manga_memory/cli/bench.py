@@ -1,0 +1,88 @@
+"""bench: how fast the layer is on this machine, with these stores."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from strands import Agent
+
+from strands_manga_memory.cli.options import Durable, Hot, Json, opened, settings_of
+from strands_manga_memory.cli.output import advance, messages, print_json, print_table, progress
+from strands_manga_memory.telemetry import RETURN, OperationStats, recorder
+from strands_manga_memory.testing import ScriptedModel
+
+_DEADLINES = {"hot.load": 0.05, "durable.get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
+"""Seconds: the hard deadlines of mission row A17, by operation."""
+
+
+def bench(
+    turns: Annotated[int, typer.Option(min=1, max=100_000, help="Turns to hold.")] = 200,
+    rate: Annotated[float, typer.Option(min=0.1, help="Turns a second, at most.")] = 50.0,
+    sessions: Annotated[int, typer.Option(min=1, help="Conversations that take turns.")] = 10,
+    size: Annotated[int, typer.Option(min=1, help="Bytes of each message.")] = 500,
+    hot: Hot = None,
+    durable: Durable = None,
+    as_json: Json = False,
+) -> None:
+    """Hold conversations with a scripted model on these stores, and show what the layer takes of each turn.
+
+    It measures your machine and your network; the conversations are deleted again. The benchmarks of the package's own budgets
+    are in its repository: ``python -m tests.benchmarks``.
+    """
+    memory = opened(settings_of(hot=hot, durable=durable).model_copy(update={"telemetry": True}))
+    memory.durable.create_if_missing()
+    recorder.stats()
+    user = f"bench-{uuid.uuid4().hex}"
+    text = ("manga " * (size // 6 + 1))[:size]
+    model = ScriptedModel(lambda _: text)
+    made = [
+        Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=user, session_id=str(number)))
+        for number in range(sessions)
+    ]
+    try:
+        with progress("turns held") as shown:
+            start = time.monotonic()
+            for turn in range(turns):
+                time.sleep(max(0.0, start + turn / rate - time.monotonic()))
+                made[turn % sessions](text)
+                model.requests.clear()
+                advance(shown)
+            seconds = time.monotonic() - start
+        for agent in made:  # again, as another process would
+            Agent(
+                model=model,
+                callback_handler=None,
+                **memory.agent_kwargs(user_id=user, session_id=str(made.index(agent)), agent_id=agent.agent_id),
+            )
+        stats = memory.stats()["operations"]
+    finally:
+        with messages.status("deleting the conversations"):
+            memory.forget_user(user)
+            memory.close()
+    _show(stats, turns / seconds, as_json=as_json)
+
+
+def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"turns_a_second": round(rate, 1), "operations": {name: asdict(each) for name, each in stats.items()}})
+        return
+    rows = []
+    for name, each in stats.items():
+        if name == RETURN.name:  # how long a scripted user stays away says nothing
+            continue
+        values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
+        deadline = _DEADLINES.get(name)
+        late = "" if deadline is None else f"{1000 * deadline:g} ms: {'kept' if each.p99 <= deadline else 'MISSED'}"
+        rows.append((name, f"{each.count:,}", *values, late))
+    turn = stats["turn"]
+    rows.append(("layer, mean of a turn", f"{turn.count:,}", f"{1000 * turn.sums['layer'] / turn.count:,.2f}", "", "", "", ""))
+    print_table(
+        f"{rate:,.1f} turns a second",
+        ("operation", "count", "p50 ms", "p95 ms", "p99 ms", "longest", "deadline"),
+        rows,
+        right=(1, 2, 3, 4, 5),
+    )

@@ -1,0 +1,48 @@
+"""doctor: what is wrong with a deployment, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from strands_manga_memory.cli import FAILED
+from strands_manga_memory.cli.options import Durable, Hot, Json, ModelName, Users, loaded, settings_of
+from strands_manga_memory.cli.output import advance, console, print_json, progress
+from strands_manga_memory.doctor import Finding, Level, diagnose
+
+_SIGNS = {Level.OK: "[green]ok     [/green]", Level.WARNING: "[yellow]warning[/yellow]", Level.PROBLEM: "[red]PROBLEM[/red]"}
+
+
+def doctor(
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    model: ModelName = None,
+    window: Annotated[int | None, typer.Option(help="Tokens of the model's context window; default: as --model says.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Look at a deployment, and say what is wrong with it and what to do; exits with 1 if there is a problem."""
+    if model is not None and window is None:
+        window = loaded(model).context_window_limit
+    found: list[Finding] = []
+    settings = settings_of(hot=hot, durable=durable, users=users)
+    with progress("checks") as shown:
+        for finding in diagnose(settings, window=window):
+            found.append(finding)
+            advance(shown)
+    bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
+    failed = any(finding.level in bad for finding in found)
+    if as_json:
+        print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            console().print(f"{_SIGNS[finding.level]} {finding.check:<20} ", end="")
+            console().print(finding.detail, markup=False)
+            if finding.remedy:
+                console().print(f"{'':29}-> {finding.remedy}", markup=False)
+        counts = {level: sum(finding.level is level for finding in found) for level in Level}
+        console().print(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings, {counts[Level.OK]} checks passed")
+    return FAILED if failed else 0

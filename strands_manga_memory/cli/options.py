@@ -1,0 +1,67 @@
+"""The options that several commands have, and what they open."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+
+from strands_manga_memory.facade import MangaMemory
+from strands_manga_memory.settings import MangaMemorySettings
+from strands_manga_memory.stores.codec import Codec
+
+Hot = Annotated[str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")]
+Durable = Annotated[
+    str | None, typer.Option("--durable", metavar="URL", help="Durable tier; default MANGA_MEMORY_DURABLE_URL.")
+]
+Users = Annotated[
+    str | None,
+    typer.Option(
+        "--users", metavar="URL", help="Memory table, or 'true': beside the durable tier; default MANGA_MEMORY_USERS_URL."
+    ),
+]
+CodecName = Annotated[
+    str | None,
+    typer.Option("--codec", metavar="MODULE:NAME", help="Codec of the application, where it encrypts what it stores."),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules."),
+]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant, if there is one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def settings_of(*, hot: str | None = None, durable: str | None = None, users: str | None = None) -> MangaMemorySettings:
+    """Return the settings of the variables, with the options over them."""
+    given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
+    return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
+
+
+def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemory:
+    """Open the stores as they are: nothing is created."""
+    kept: dict[str, Any] = {} if codec is None else {"codec": _codec(codec)}
+    return MangaMemory.from_settings(settings, create_tables=False, **kept)
+
+
+def loaded(name: str) -> Any:
+    """Return what ``module:name`` stands for; a function is called.
+
+    Raises:
+        BadParameter: There is no such thing.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise typer.BadParameter(f"{name!r} cannot be loaded: {error}; write it as package.module:name") from error
+    return found() if callable(found) and not hasattr(found, "stream") else found
+
+
+def _codec(name: str) -> Codec:
+    codec = loaded(name)
+    if not isinstance(codec, Codec):
+        raise typer.BadParameter(f"{name!r} must be a Codec, got {type(codec).__name__}")
+    return codec

@@ -1,0 +1,99 @@
+"""Prices: what providers ask, as data with a date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NodePrice:
+    """A node of the hot tier.
+
+    Attributes:
+        usd_hour: US dollars an hour.
+        memory_gib: Memory in GiB; a quarter of it is reserved by ElastiCache.
+    """
+
+    usd_hour: float
+    memory_gib: float
+
+
+@dataclass(frozen=True)
+class TokenPrice:
+    """A model, in US dollars for a million tokens.
+
+    Attributes:
+        input: Tokens that are read and not cached.
+        output: Tokens that are written.
+        cache_read: Tokens that are read from the prompt cache.
+        cache_write: Tokens that are put there.
+    """
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """List prices of one day, in US dollars.
+
+    Attributes:
+        date: The day, as YYYY-MM-DD.
+        region: AWS region.
+        source: Where they are from.
+        write_units_per_million: On-demand write request units of DynamoDB.
+        read_units_per_million: On-demand read request units.
+        storage_gb_month: A GB (1e9 bytes) that is stored for a month.
+        nodes: Nodes of the hot tier, by type.
+        models: Models, by name.
+    """
+
+    date: str
+    region: str
+    source: str
+    write_units_per_million: float
+    read_units_per_million: float
+    storage_gb_month: float
+    nodes: Mapping[str, NodePrice]
+    models: Mapping[str, TokenPrice]
+
+
+def prices(date: str | None = None, *, file: Path | None = None) -> Prices:
+    """Return the prices that were in force on a day.
+
+    Args:
+        date: The day, as YYYY-MM-DD. Default: the latest there are.
+        file: Prices in the form of ``prices.json``. Default: those that come with the package.
+
+    Raises:
+        ValueError: There are none that old, or the file is not in this form.
+    """
+    text = (files(__package__) / "prices.json" if file is None else file).read_text(encoding="utf-8")
+    try:
+        known = sorted((_prices(entry) for entry in json.loads(text)), key=lambda entry: entry.date)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"file must be a list in the form of the package's prices.json, got {file}: {error!r}") from error
+    if not known:
+        raise ValueError(f"file must hold the prices of at least one day, {file} holds none")
+    found = [entry for entry in known if date is None or entry.date <= date]
+    if not found:
+        raise ValueError(f"date must be {known[0].date} or later, got {date!r}")
+    return found[-1]
+
+
+def _prices(entry: Mapping[str, Any]) -> Prices:
+    return Prices(
+        date=entry["date"],
+        region=entry["region"],
+        source=entry["source"],
+        **entry["dynamodb"],
+        nodes={name: NodePrice(**node) for name, node in entry["nodes"].items()},
+        models={name: TokenPrice(**model) for name, model in entry["models"].items()},
+    )

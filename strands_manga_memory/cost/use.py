@@ -1,0 +1,255 @@
+"""What a deployment uses in a month: request units, storage, memory, tokens. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+
+DAYS_A_MONTH = 30.0
+_SECONDS_A_DAY = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is asked of a deployment.
+
+    Args:
+        messages_per_day: User messages a day; each is a turn, with an answer.
+        users: Users who have memories.
+        turns_per_session: Turns of a session.
+        bytes_per_message: Bytes of a message, the user's and the assistant's alike.
+        seconds_per_turn: Seconds between two turns of a session.
+        ttl_seconds: Seconds that a conversation stays hot after its last turn.
+        session_hours: Hours that a session's log stays after that, and until it is swept.
+        memory_days: Days that what is made of a session is kept, on average.
+        earlier_sessions: Sessions of the same user of which memories are kept when a session begins; None: as many as follow
+            from the other numbers.
+        bytes_per_user: Bytes of a user's preferences and profile, with their indexes.
+        peak: The busiest second over the mean one.
+        replicas: Replicas of each shard of the hot tier.
+        models: Share of the messages that each model answers; together 1.
+        prefix_tokens: Tokens of a request that are always the same: system prompt, tools, what is known of the user.
+        history_tokens: Most tokens of the history.
+        other_tokens: Tokens of a request beside those: the message, tool results, state.
+        output_tokens: Tokens of an answer.
+        calls_per_message: Model calls for each user message; more than 1 with tools.
+        cache_hit_rate: Share of the prefix that is read from the prompt cache, on the worst day there was; 0.70 if unknown.
+
+    Raises:
+        ValueError: A number is out of its range. The message names it.
+    """
+
+    messages_per_day: float = 1e6
+    users: float = 200_000
+    turns_per_session: float = 10
+    bytes_per_message: float = 500
+    seconds_per_turn: float = 60.0
+    ttl_seconds: float = 2_700.0
+    session_hours: float = 26.0
+    memory_days: float = 90.0
+    earlier_sessions: float | None = None
+    bytes_per_user: float = 6_000
+    peak: float = 3.0
+    replicas: int = 1
+    models: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"haiku": 0.8, "sonnet": 0.2}))
+    prefix_tokens: float = 1_300
+    history_tokens: float = 4_096
+    other_tokens: float = 600
+    output_tokens: float = 250
+    calls_per_message: float = 1.3
+    cache_hit_rate: float = 0.70
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "models":
+                if not value or any(share < 0 for share in value.values()) or not math.isclose(sum(value.values()), 1.0):
+                    raise ValueError(f"models must be shares of 0 to 1 that are 1 together, got {dict(value)!r}")
+                continue
+            if each.name == "earlier_sessions" and value is None:
+                continue
+            low, high = {"cache_hit_rate": (0.0, 1.0), "peak": (1.0, 100.0), "turns_per_session": (1.0, 10_000.0)}.get(
+                each.name, (0.0, 1e13)
+            )
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise ValueError(f"{each.name} must be a number from {low:g} to {high:g}, got {value!r}")
+
+    @property
+    def sessions_per_day(self) -> float:
+        """Sessions that begin in a day."""
+        return self.messages_per_day / self.turns_per_session
+
+    @property
+    def known_sessions(self) -> float:
+        """Sessions of a user of which memories are kept when another one begins, on average."""
+        if self.earlier_sessions is not None:
+            return self.earlier_sessions
+        return self.sessions_per_day * self.memory_days / self.users if self.users else 0.0
+
+    @property
+    def live_sessions(self) -> float:
+        """Conversations in the hot tier at a time, on average: those being held, and those whose time is not over."""
+        return self.sessions_per_day * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds) / _SECONDS_A_DAY
+
+
+@dataclass(frozen=True)
+class SessionUse:
+    """What one session takes, from its first turn until its log is deleted, with what is made of it.
+
+    Attributes:
+        write_units: Write request units, those of the indexes included.
+        read_units: Read request units.
+        session_bytes: Bytes of its log and head in the sessions table.
+        memory_bytes: Bytes of what is made of it in the memory table, with both indexes.
+        hot_bytes: Bytes of its copy in the hot tier at the end.
+    """
+
+    write_units: float
+    read_units: float
+    session_bytes: float
+    memory_bytes: float
+    hot_bytes: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured: of each number of ``SessionUse`` what a session takes, what a turn adds, and what a KB of text adds.
+
+    Sessions of 1 to 60 turns with messages of 120 to 1,500 bytes of English, flushed every 5 turns, finalized at their end and
+    swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens.
+    For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
+    when the session is finalized. That was measured with up to 14 earlier sessions, one every two days. Beyond, it is an
+    estimate: with 20 to 45 of them a session took 220 to 360 write units, and fewer read units than it says.
+
+    Attributes:
+        date: When.
+        known_share: Share of ``memory_bytes`` that a query of the user's memories reads: without indexes.
+        writes_by_known: Write units that earlier sessions add: at all, for each KB of the session's text, for each of them, and
+            up to how many of them.
+        reads_by_known: Read units that they add: at all, and for each KB of what is known.
+        memory_by_known: Bytes that they add for each turn.
+        bytes_per_token: Of the text.
+        tokens_per_message: That a message has beside its text.
+    """
+
+    date: str
+    write_units: tuple[float, float, float]
+    read_units: tuple[float, float, float]
+    session_bytes: tuple[float, float, float]
+    memory_bytes: tuple[float, float, float]
+    hot_bytes: tuple[float, float, float]
+    known_share: float
+    writes_by_known: tuple[float, float, float, float]
+    reads_by_known: tuple[float, float]
+    memory_by_known: float
+    bytes_per_token: float
+    tokens_per_message: float
+
+
+MEASURED = Measured(
+    date="2026-11-22",
+    write_units=(36.24, 0.89, 3.016),
+    read_units=(33.65, 0.324, 0.906),
+    session_bytes=(1_457.0, 212.8, 418.7),
+    memory_bytes=(4_132.0, 59.3, 1_135.5),
+    hot_bytes=(1_400.0, 452.0, 480.0),
+    known_share=0.345,
+    writes_by_known=(26.0, 6.0, 2.2, 25.0),
+    reads_by_known=(22.0, 1.1),
+    memory_by_known=60.0,
+    bytes_per_token=3.98,
+    tokens_per_message=8.1,
+)
+"""What sessions of this version were measured to take."""
+
+
+def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse:
+    """Return what one session takes."""
+    turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
+
+    def sized(numbers: tuple[float, float, float], share: float = 1.0) -> float:
+        fixed, a_turn, a_kilobyte = numbers
+        return fixed + share * (a_turn * turns + a_kilobyte * kilobytes)
+
+    tokens = 2 * turns * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
+    known = workload.known_sessions
+    returning = min(known, 1.0)
+    at_all, by_kilobyte, by_session, most = measured.writes_by_known
+    read_at_all, by_known_kilobyte = measured.reads_by_known
+    memory_bytes = sized(measured.memory_bytes)
+    return SessionUse(
+        write_units=sized(measured.write_units)
+        + returning * (at_all + by_kilobyte * kilobytes)
+        + by_session * min(known, most),
+        read_units=sized(measured.read_units)
+        + returning * read_at_all
+        + by_known_kilobyte * known * measured.known_share * memory_bytes / 1000,
+        session_bytes=sized(measured.session_bytes),
+        memory_bytes=memory_bytes + returning * measured.memory_by_known * turns,
+        hot_bytes=sized(measured.hot_bytes, min(1.0, workload.history_tokens / tokens)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonthlyUse:
+    """What a deployment uses in a month of 30 days.
+
+    Attributes:
+        messages: User messages.
+        write_units: Write request units of the tables.
+        index_write_units: Those of the indexes, as far as they are told apart.
+        read_units: Read request units.
+        stored_gb: GB (1e9 bytes) stored in the tables, on average.
+        index_gb: GB in the indexes, as far as they are told apart.
+        live_sessions: Conversations in the hot tier at a time.
+        hot_gb: GB of the hot tier, without replicas.
+        tokens: Of each model the tokens: ``input``, ``cache_read``, ``cache_write`` and ``output``.
+    """
+
+    messages: float
+    write_units: float
+    index_write_units: float = 0.0
+    read_units: float
+    stored_gb: float
+    index_gb: float = 0.0
+    live_sessions: float
+    hot_gb: float
+    tokens: Mapping[str, Mapping[str, float]]
+
+
+def measured_use(workload: Workload, measured: Measured = MEASURED) -> MonthlyUse:
+    """Return what a workload uses, by what sessions were measured to take."""
+    one, sessions = session_use(workload, measured), workload.sessions_per_day
+    stored = (
+        sessions * one.session_bytes * workload.session_hours / 24
+        + sessions * one.memory_bytes * workload.memory_days
+        + workload.users * workload.bytes_per_user
+    )
+    return MonthlyUse(
+        messages=workload.messages_per_day * DAYS_A_MONTH,
+        write_units=sessions * one.write_units * DAYS_A_MONTH,
+        read_units=sessions * one.read_units * DAYS_A_MONTH,
+        stored_gb=stored / 1e9,
+        live_sessions=workload.live_sessions,
+        hot_gb=workload.live_sessions * one.hot_bytes / 1e9,
+        tokens=tokens_used(workload, measured),
+    )
+
+
+def tokens_used(workload: Workload, measured: Measured = MEASURED) -> dict[str, dict[str, float]]:
+    """Return the tokens of each model in a month; the history is what a session has said so far, up to its budget."""
+    a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
+    turns = max(1, round(workload.turns_per_session))
+    history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns
+    used = {}
+    for name, share in workload.models.items():
+        calls = workload.messages_per_day * DAYS_A_MONTH * share * workload.calls_per_message
+        used[name] = {
+            "cache_read": calls * workload.prefix_tokens * workload.cache_hit_rate,
+            "cache_write": calls * workload.prefix_tokens * (1 - workload.cache_hit_rate),
+            "input": calls * (history + workload.other_tokens),
+            "output": calls * workload.output_tokens,
+        }
+    return used

@@ -1,0 +1,232 @@
+"""MangaMemorySettings: everything a process can set, from keywords or from ``MANGA_MEMORY_*`` variables."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
+from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
+from strands_manga_memory.stores.urls import without_password
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "MANGA_MEMORY_"
+"""What the names of the variables begin with."""
+
+History = Literal["importance", "summarize"]
+"""How an agent's history is kept small."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of a setting's number."""
+
+    name: str
+
+
+Seconds = Annotated[float, Unit("seconds")]
+Tokens = Annotated[int, Unit("tokens")]
+Turns = Annotated[int, Unit("turns")]
+Messages = Annotated[int, Unit("messages")]
+Failures = Annotated[int, Unit("failures")]
+
+_HOT_SCHEMES = (
+    "memory",
+    "redis",
+    "rediss",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+)
+_DURABLE_SCHEMES = ("sqlite", "dynamodb")
+
+
+class SettingsError(ValueError):
+    """Settings that are not allowed, by the name under which each was given."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{name} {what}" for name, what in problems))
+        self.problems = problems
+
+
+class MangaMemorySettings(BaseModel):
+    """The settings of a process; ``MangaMemory.from_settings`` and ``MangaMemory.from_env`` take them.
+
+    Each is also a variable: its name in capitals behind ``MANGA_MEMORY_``, such as ``MANGA_MEMORY_FLUSH_EVERY=10``. Truth is
+    ``true`` or ``false``. An empty variable counts as unset.
+
+    Raises:
+        ValueError: A value is not allowed. The message names it and what is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hot_url: str = Field("memory://", description="Hot tier, as `open_hot_store` takes it; `memory://` is this process")
+    durable_url: str = Field(
+        "sqlite:///.manga_memory/sessions.sqlite3",
+        description="Durable tier, as `open_table` takes it; by default a SQLite file",
+    )
+    users_url: str | None = Field(
+        None, description="What is known about users, as `open_table` takes it; `true`: beside the durable tier; unset: nothing"
+    )
+    create_tables: bool = Field(default=True, description="Create missing tables and their TTL setting when they are opened")
+    save_on: SaveOn = Field("turn", description="One write a turn, or one a message")
+    flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
+    on_conflict: OnConflict = Field("merge", description="What to do when someone else saved the conversation")
+    on_store_error: OnStoreError = Field("degrade", description="What a store that fails does to a turn")
+    refresh: Refresh = Field("never", description="Whether each turn reads first what other devices saved")
+    resume_cold: bool = Field(default=True, description="Whether a conversation that left the hot tier is taken up again")
+    hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest that a turn waits for the hot tier")
+    durable_deadline: Seconds = Field(
+        2.0, gt=0, le=60, description="Longest that a turn waits for the durable tier, where no other survives the process"
+    )
+    max_unsaved: Messages = Field(10_000, ge=1, le=1_000_000, description="Unsaved messages from which on a turn is refused")
+    ttl_tier: Tier = Field("standard", description="Tier of users whose time to live is by tier and depth")
+    ttl_mode: Mode = Field("hybrid", description="What starts the time to live anew, and how long it is")
+    ttl_seconds: Seconds | None = Field(
+        None, gt=0, le=31_536_000, description="Time to live in the hot tier; unset: as tier and mode say"
+    )
+    session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last flush at which a session ends")
+    ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
+    history: History = Field("importance", description="How an agent's history is kept small, unless `agent_kwargs` says")
+    max_tokens: Tokens = Field(4096, ge=1, le=10_000_000, description="Budget of the history, unless `agent_kwargs` says")
+    breaker_failures: Failures = Field(5, ge=1, le=1000, description="Failures in a row that open a tool's breaker")
+    breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
+    breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest that a call of a guarded tool may take")
+    telemetry: bool = Field(default=True, description="Whether anything is told to OpenTelemetry and kept for `stats()`")
+
+    @field_validator("hot_url", "durable_url", "users_url")
+    @classmethod
+    def _is_known(cls, value: str | None, info: Any) -> str | None:
+        schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
+        if value is None or (info.field_name == "users_url" and value.lower() == "true"):
+            return value
+        if urlsplit(value).scheme not in schemes:
+            raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
+        return value
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError([_problem(each) for each in error.errors()]) from None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
+        """Return the settings that the variables and, over them, ``values`` name.
+
+        Args:
+            environ: The variables. Default those of the process.
+            values: Settings by name.
+
+        Raises:
+            ValueError: A value is not allowed. The message names its variable, and what it takes.
+        """
+        environ = os.environ if environ is None else environ
+        given = {name: environ[variable(name)] for name in cls.model_fields if environ.get(variable(name))}
+        for name in sorted(environ):
+            if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in cls.model_fields:
+                close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
+                logger.warning("variable=<%s>, closest=<%s> | there is no such setting", name, *close or ["none"])
+        try:
+            return cls(**{**given, **values})
+        except SettingsError as error:
+            problems = [(name if name in values else variable(name), what) for name, what in error.problems]
+            raise SettingsError(problems) from None
+
+    def ttl_policy(self) -> TtlPolicy:
+        """Return the policy that the settings of time to live make up."""
+        return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
+
+    def session_settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of a ``TieredSessionManager``."""
+        names = (
+            "save_on",
+            "flush_every",
+            "on_conflict",
+            "on_store_error",
+            "refresh",
+            "resume_cold",
+            "hot_deadline",
+            "durable_deadline",
+            "max_unsaved",
+        )
+        return {**{name: getattr(self, name) for name in names}, "ttl": self.ttl_policy()}
+
+
+def variable(name: str) -> str:
+    """Return the name of a setting's variable."""
+    return PREFIX + name.upper()
+
+
+def rows() -> list[tuple[str, str, str, str, str]]:
+    """Return of each setting its name, variable, default, what it takes, and what it means."""
+    return [
+        (
+            name,
+            variable(name),
+            _written(field.default),
+            takes(name),
+            str(field.description),
+        )
+        for name, field in MangaMemorySettings.model_fields.items()
+    ]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def markdown() -> str:
+    """Return the table of all settings, as the README has it."""
+    head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
+    return head + "".join(f"| `{var}` | `{default}` | {what} | {why} |\n" for _, var, default, what, why in rows())
+
+
+def takes(name: str) -> str:
+    """Return what a setting takes, in words."""
+    field = MangaMemorySettings.model_fields[name]
+    kinds = [kind for kind in _members(field.annotation) if kind is not type(None)]
+    if get_origin(kinds[0]) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(kinds[0]))
+    if kinds[0] is bool:
+        return "`true` or `false`"
+    if kinds[0] is str:
+        return "a URL"
+    unit = next((entry.name for entry in _metadata(name) if isinstance(entry, Unit)), "")
+    bounds = {kind: getattr(entry, kind) for entry in _metadata(name) for kind in ("gt", "ge", "le") if hasattr(entry, kind)}
+    low = f"over {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"
+    return f"{low} to {bounds['le']:,g} {unit}" if bounds["le"] < 1e6 else f"{low} to {bounds['le']:,.0f} {unit}"
+
+
+def _metadata(name: str) -> list[Any]:
+    field = MangaMemorySettings.model_fields[name]
+    inner = [entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ())]
+    return [*field.metadata, *inner]
+
+
+def _members(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [member for kind in get_args(annotation) for member in _members(kind)]
+    return [getattr(annotation, "__origin__", annotation)] if hasattr(annotation, "__metadata__") else [annotation]
+
+
+def _problem(error: Any) -> tuple[str, str]:
+    """Return the name of a setting and what is wrong with it."""
+    name = str(error["loc"][0])
+    if name not in MangaMemorySettings.model_fields:
+        return name, f"is no setting; there are {', '.join(MangaMemorySettings.model_fields)}"
+    what = str(error["ctx"]["error"]) if "error" in error.get("ctx", {}) else takes(name).replace("`", "")
+    return name, f"must be {what}, got {without_password(str(error['input']))!r}"

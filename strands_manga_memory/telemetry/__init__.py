@@ -1,0 +1,71 @@
+"""Telemetry: what happens in the layer, as OpenTelemetry spans and metrics, and in process as ``MangaMemory.stats()``.
+
+Only the OpenTelemetry API is used, as Strands does: set up an SDK (``strands.telemetry.StrandsTelemetry``, or your own) and it
+receives everything. What happens is put into a queue, which takes about a microsecond, and handed on by a thread every second,
+so that no turn waits for an exporter. ``flush()`` hands on at once; ``MangaMemory.close()`` does too.
+
+Names follow the semantic conventions: ``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name`` and
+``error.type`` for stores. Nothing that was said is in them, and no id: a conversation is a hash of its name, on spans only.
+``metrics()`` lists all metrics, ``dashboard()`` returns a Grafana dashboard for them.
+"""
+
+from __future__ import annotations
+
+from strands_manga_memory.telemetry.events import (
+    BREAKER_CHECK,
+    BREAKER_TRANSITION,
+    HANDOFF,
+    RECALL,
+    RESTORE,
+    RETURN,
+    SERIALIZATION,
+    STORE_CALL,
+    SUMMARY,
+    TRIM,
+    TURN,
+    Event,
+    Metric,
+    metrics,
+)
+from strands_manga_memory.telemetry.grafana import dashboard
+from strands_manga_memory.telemetry.recording import OperationStats, Recorder, carried, flush, measured, note, recorder, switch
+from strands_manga_memory.telemetry.stores import (
+    ObservedCodec,
+    ObservedHotStore,
+    ObservedTable,
+    observed_hot_store,
+    observed_table,
+)
+from strands_manga_memory.telemetry.turns import timed
+
+__all__ = [
+    "BREAKER_CHECK",
+    "BREAKER_TRANSITION",
+    "HANDOFF",
+    "RECALL",
+    "RESTORE",
+    "RETURN",
+    "SERIALIZATION",
+    "STORE_CALL",
+    "SUMMARY",
+    "TRIM",
+    "TURN",
+    "Event",
+    "Metric",
+    "ObservedCodec",
+    "ObservedHotStore",
+    "ObservedTable",
+    "OperationStats",
+    "Recorder",
+    "carried",
+    "dashboard",
+    "flush",
+    "measured",
+    "metrics",
+    "note",
+    "observed_hot_store",
+    "observed_table",
+    "recorder",
+    "switch",
+    "timed",
+]

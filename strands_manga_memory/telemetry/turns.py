@@ -1,0 +1,81 @@
+"""timed: the hooks of the layer, with the time they take added up for each turn."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
+
+from strands_manga_memory.telemetry.events import TURN
+from strands_manga_memory.telemetry.recording import recorder
+
+_clocks: weakref.WeakKeyDictionary[HookRegistry, _TurnClock] = weakref.WeakKeyDictionary()
+
+
+def timed(registry: HookRegistry) -> HookRegistry:
+    """Return a registry that registers each callback with ``registry``, and adds its time to that of the agent's turn.
+
+    Managers of one agent that register through this make up the layer of mission row A17: when the turn is over, one event
+    tells how long it took and how long the layer took of it. While telemetry is off, it is the registry itself.
+    """
+    if not recorder.enabled:
+        return registry
+    clock = _clocks.get(registry)
+    if clock is None:
+        clock = _clocks[registry] = _TurnClock()
+        registry.add_callback(BeforeInvocationEvent, clock.begin, order=HookOrder.SDK_FIRST - 2)
+        registry.add_callback(AfterInvocationEvent, clock.end, order=HookOrder.SDK_LAST + 2)
+    return cast("HookRegistry", _TimedRegistry(registry, clock))
+
+
+class _TurnClock:
+    """How long a turn has taken, and the layer of it; callbacks of one agent never run side by side."""
+
+    def __init__(self) -> None:
+        self.layer = 0.0
+        self._start: float | None = None
+
+    def begin(self, event: BeforeInvocationEvent) -> None:
+        self._start, self.layer = time.perf_counter(), 0.0
+
+    def end(self, event: AfterInvocationEvent) -> None:
+        if self._start is not None:
+            recorder.note(TURN, time.perf_counter() - self._start, counts={"layer": self.layer})
+            self._start = None
+
+
+class _TimedRegistry:
+    """Registers callbacks that are timed; everything else is the registry's."""
+
+    def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
+        self._registry = registry
+        self._clock = clock
+
+    def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
+        clock = self._clock
+
+        @wraps(callback)
+        async def awaited(event: Any) -> None:
+            start = time.perf_counter()
+            try:
+                await callback(event)
+            finally:
+                clock.layer += time.perf_counter() - start
+
+        @wraps(callback)
+        def called(event: Any) -> None:
+            start = time.perf_counter()
+            try:
+                callback(event)
+            finally:
+                clock.layer += time.perf_counter() - start
+
+        self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)

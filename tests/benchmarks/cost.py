@@ -1,0 +1,213 @@
+"""cost: request units, storage and memory of sessions, as the wire and Valkey show them, beside what the cost model says.
+
+A session is held, finalized into memories, and swept when it is over. Units are counted as DynamoDB bills them from the
+requests that pass: begun KB of the larger item before and after for a write, and again for each index that lists it, twice in a
+transaction; begun 4 KB for a strongly consistent read, half for one of an index.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from strands import Agent
+
+from strands_manga_memory import USER_MEMORY, ConversationScope, DynamoDBTable, MangaMemory
+from strands_manga_memory.cost import Workload, session_use
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks import begin_anew, progress, text
+from tests.benchmarks.wire import Request, Stage, item_bytes, requests, staged
+
+SHAPES = ((4, 500, 0), (10, 500, 0), (25, 300, 0), (10, 1500, 0), (12, 120, 0), (10, 500, 4), (8, 400, 10))
+"""Turns, bytes of each message, and earlier sessions of the same user, of the sessions that are held."""
+
+NAMES = ("write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes")
+
+BUDGETS: dict[str, str | float] = {
+    **{f"{name}_in_all_off_by": "<= 0.10" for name in NAMES},
+    **{f"{name}_of_new_users_off_by": "<= 0.10" for name in NAMES},
+    # What a returning user's session adds depends on which of the topics come up again.
+    **{f"{name}_of_returning_users_off_by": "<= 0.25" for name in NAMES},
+}
+
+_ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again in each index
+
+
+class Units:
+    """Read and write units of requests; remembers every item, as the tables do."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self.writes = self.reads = 0.0
+
+    def take(self, found: Iterable[Request]) -> None:
+        """Count requests, which must be all since the last call."""
+        for request in found:
+            getattr(self, re.sub("([A-Z])", r"_\1", request.operation).lower())(request.body)
+
+    def stored(self, table: str) -> int:
+        """Return the bytes that a table stores now, as they are billed: with its indexes."""
+        items = self._items.get(table, {}).values()
+        return sum((item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items)
+
+    def _put_item(self, body: dict[str, Any], factor: int = 1) -> None:
+        table, item = body["TableName"], body["Item"]
+        items, key = self._items.setdefault(table, {}), _key(table, item)
+        before = items.get(key)
+        items[key] = item
+        sizes = [item_bytes(item)] + ([] if before is None else [item_bytes(before)])
+        self.writes += factor * math.ceil(max(sizes) / 1024)
+        for index in _listing(table, item) | (set() if before is None else _listing(table, before)):
+            self.writes += factor * math.ceil(max(sizes) / 1024) if index else 0
+
+    def _delete_item(self, body: dict[str, Any], factor: int = 1) -> None:
+        table = body["TableName"]
+        before = self._items.setdefault(table, {}).pop(_key(table, body["Key"]), None)
+        size = 1 if before is None else math.ceil(item_bytes(before) / 1024)
+        self.writes += factor * size * (1 + (0 if before is None else len(_listing(table, before))))
+
+    def _batch_write_item(self, body: dict[str, Any]) -> None:
+        for table, writes in body["RequestItems"].items():
+            for write in writes:
+                if "PutRequest" in write:
+                    self._put_item({"TableName": table, "Item": write["PutRequest"]["Item"]})
+                else:
+                    self._delete_item({"TableName": table, "Key": write["DeleteRequest"]["Key"]})
+
+    def _transact_write_items(self, body: dict[str, Any]) -> None:
+        for action in body["TransactItems"]:
+            if "Put" in action:
+                self._put_item(action["Put"], 2)
+            else:
+                self._delete_item(action["Delete"], 2)
+
+    def _get_item(self, body: dict[str, Any]) -> None:
+        self._read(body["TableName"], [body["Key"]])
+
+    def _batch_get_item(self, body: dict[str, Any]) -> None:
+        for table, entry in body["RequestItems"].items():
+            self._read(table, entry["Keys"])
+
+    def _read(self, table: str, keys: Iterable[dict[str, Any]]) -> None:
+        for key in keys:
+            item = self._items.setdefault(table, {}).get(_key(table, key))
+            self.reads += 1 if item is None else math.ceil(item_bytes(item) / 4096)
+
+    def _query(self, body: dict[str, Any]) -> None:
+        values = body["ExpressionAttributeValues"]
+        low, high = values.get(":first", {}).get("S", ""), values.get(":last", {}).get("S", "\U0010ffff")
+        found = [
+            item
+            for key, item in self._items.setdefault(body["TableName"], {}).items()
+            if key[0] == values[":p"]["S"] and low <= key[1] <= high
+        ]
+        self.reads += max(0.5 if "IndexName" in body else 1, math.ceil(sum(map(item_bytes, found)) / 4096))
+
+    def _describe_table(self, body: dict[str, Any]) -> None:
+        """Free."""
+
+
+def _key(table: str, item: dict[str, Any]) -> tuple[str, str]:
+    names = ("user_id", "memory_id") if table == USER_MEMORY.name else ("session_id", "sk")
+    return item[names[0]]["S"], item[names[1]]["S"]
+
+
+def _listing(table: str, item: dict[str, Any]) -> set[str]:
+    if table != USER_MEMORY.name:
+        return set()
+    return {index.name for index in USER_MEMORY.indexes if index.partition in item and index.sort in item}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one session of a shape took."""
+
+    write_units: float
+    read_units: float
+    session_bytes: float
+    memory_bytes: float
+    hot_bytes: float
+
+
+def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> Held:
+    """Hold three sessions, finalize and sweep them; return what one took.
+
+    Args:
+        stage: The servers.
+        user: Begin of the users' ids.
+        turns: Of each session.
+        size: Bytes of each message.
+        earlier: Sessions that the same user had before the middle one, one every two days; 0: each is its user's first.
+    """
+    memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
+    memories.create_if_missing()
+    now, ahead = time.time(), 0.0
+    memory = MangaMemory(
+        hot=stage.hot, durable=stage.durable, memories=memories, settings={"hot_deadline": 5.0, "clock": lambda: now + ahead}
+    )
+    stage.settle()
+    stage.clear()
+    units, found = Units(), []
+    for number in range(max(0, earlier - 1) + 3):
+        scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
+        before = (units.writes, units.reads, units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
+        model = ScriptedModel(lambda _: text(size))
+        agent = Agent(
+            model=model, callback_handler=None, **memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)
+        )
+        for _ in range(turns):
+            agent(text(size))
+            shared_writer(stage.hot, stage.durable).drain(30.0)
+        hot = int(stage.direct.memory_usage(stage.key_of(scope), samples=0) or 0)  # type: ignore[arg-type]
+        memory.finalize(scope)
+        _drained(stage, memories)
+        units.take(requests(stage.durable_wire.log))
+        stored = (units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
+        for days in (1.5, 0.4, 0.1):
+            ahead += days * 86_400
+            stage.durable_wire.log.clear()
+            memory.sweeper().run_once(limit=1000)
+            _drained(stage, memories)
+            units.take(request for request in requests(stage.durable_wire.log) if not _is_a_look(request))
+        stage.clear()
+        took = zip((units.writes, units.reads, *stored), before, strict=True)
+        found.append(Held(*(now - then for now, then in took), hot))
+    return Held(*(mean(getattr(one, name) for one in found[-3:]) for name in NAMES))
+
+
+def _is_a_look(request: Request) -> bool:
+    """Tell whether a sweeper looks for what is due: that is read as often as somebody sweeps, whatever there is."""
+    return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"]["S"].startswith("expiry/")
+
+
+def _drained(stage: Stage, memories: DynamoDBTable) -> None:
+    for pair in ((stage.hot, stage.durable), (None, memories), (stage.hot, None)):
+        shared_writer(*pair).drain(30.0)
+
+
+def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
+    """Hold sessions of several shapes, and compare each with the model."""
+    begin_anew()  # the same texts each time: what comes up again decides what is made of it
+    values: dict[str, float] = {}
+    pairs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in NAMES}
+    with staged() as stage:
+        for turns, size, earlier in progress(shapes, "sessions of several shapes"):
+            found = held(stage, f"t{turns}b{size}e{earlier}", turns, size, earlier)
+            said = session_use(Workload(turns_per_session=turns, bytes_per_message=size, earlier_sessions=earlier))
+            for name in NAMES:
+                measured, modelled = getattr(found, name), getattr(said, name)
+                shape = f"{turns}_turns_of_{size}_bytes_after_{earlier}"
+                values[f"{name}_of_{shape}"], values[f"{name}_of_{shape}_modelled"] = measured, modelled
+                pairs[name].append((modelled, measured, earlier))
+    for name, of in pairs.items():
+        values[f"{name}_in_all_off_by"] = abs(sum(said for said, _, _ in of) / sum(seen for _, seen, _ in of) - 1)
+        for who, is_new in (("new", True), ("returning", False)):
+            shares = [abs(said / seen - 1) for said, seen, earlier in of if (earlier == 0) is is_new]
+            values[f"{name}_of_{who}_users_off_by"] = max(shares, default=0.0)
+    return values

@@ -1,0 +1,175 @@
+"""The incidents of the runbook, one test each: what it says is seen and happens, and that what it says to do helps."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.types.exceptions import ContextWindowOverflowException
+
+import strands_manga_memory
+from strands_manga_memory import (
+    BreakerPolicy,
+    ConversationScope,
+    MangaMemory,
+    MangaMemorySettings,
+    TieredSessionManager,
+    guard_tool,
+    open_table,
+)
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.doctor import diagnose
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.inspection import inspect, places
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
+from tests import servers
+
+RUNBOOK = (Path(strands_manga_memory.__file__).parent / "runbook.md").read_text(encoding="utf-8")
+
+
+def agent_of(memory: MangaMemory, session: str = "s", **settings: Any) -> Agent:
+    kwargs = memory.agent_kwargs(user_id="u", session_id=session)
+    return Agent(model=settings.pop("model", ScriptedModel(lambda _: "ok")), callback_handler=None, **{**kwargs, **settings})
+
+
+def found(settings: MangaMemorySettings, check: str, **options: Any) -> bool:
+    return any(finding.check == check and finding.remedy for finding in diagnose(settings, **options))
+
+
+def test_every_incident_has_its_test() -> None:
+    incidents = {re.sub(r"\W+", "_", title.lower()) for title in re.findall(r"^## (.*)$", RUNBOOK, re.MULTILINE)}
+    assert len(incidents) == 5
+    assert {f"test_{name}" for name in incidents} <= set(globals())
+
+
+def test_hot_tier_lost(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    with servers.valkey() as server:
+        memory = MangaMemory.open(server.url, url)
+        agent = agent_of(memory)
+        agent("one")
+        server.kill()
+        for text in ("two", "three"):
+            agent(text)
+        assert memory.stats()["hot"] == "down"
+        settings = MangaMemorySettings(hot_url=server.url, durable_url=url)
+        assert found(settings, "hot.reach")
+        server.start()  # empty
+        agent("four")
+        servers.wait_until(lambda: memory.stats()["unsaved_messages"] == 0, "saving what was kept")
+        memory.close()
+        restored = agent_of(memory)
+        assert [message["content"] for message in restored.messages] == [message["content"] for message in agent.messages]
+        assert memory.stats()["unsaved_messages"] == 0
+        memory.close()
+
+
+def test_throttling(tmp_path: Path) -> None:
+    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
+    with servers.valkey() as server:
+        memory = MangaMemory.open(server.url, table, flush_every=1)  # type: ignore[arg-type]
+        agent = agent_of(memory)
+        agent("one")
+        hot = memory._stores["hot"]
+        shared_writer(hot, table).drain(5)
+        throttled = StoreUnavailableError("table=<t> | ProvisionedThroughputExceededException")
+        table.fail_next(3, error=throttled)
+        for text in ("two", "three"):
+            agent(text)
+        assert memory.stats()["hot"] == "up"  # no turn waited for the table
+        servers.wait_until(lambda: memory.stats()["durable"] == "up" and shared_writer(hot, table).backlog == 0, "trying again")
+        server.flush()  # the durable tier has it all
+        log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()  # type: ignore[arg-type]
+        assert len(list(log)) == 6
+        memory.close()
+
+
+def test_model_overflow(tmp_path: Path) -> None:
+    class Small(ScriptedModel):
+        """A model with a window of 1,500 characters of history."""
+
+        async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if sum(len(str(message["content"])) for message in messages) > 1_500:
+                raise ContextWindowOverflowException("too long")
+            async for event in super().stream(messages, *args, **kwargs):
+                yield event
+
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    memory = MangaMemory.open(durable=url)
+    agent = agent_of(memory, model=Small(lambda _: "ok"))
+    for number in range(12):
+        agent(f"{number} " + "word " * 40)
+    assert str(agent.messages[-1]["content"]).count("ok") == 1  # it went on
+    memory.close()
+    settings = MangaMemorySettings(durable_url=url)
+    assert found(settings, "process.window", window=4_000)
+    [place] = places("s", user="u", durable=open_table(url))
+    seen = inspect(place, hot=None, durable=open_table(url))
+    assert seen is not None
+    assert {message.fate for message in seen.messages} >= {"kept", "left"}
+    pinned = Agent(
+        model=Small(lambda _: "ok"),
+        callback_handler=None,
+        messages=[{"role": "user", "content": [{"text": "x" * 3_000}], "metadata": {"custom": {"pinned": True}}}],
+        conversation_manager=ImportanceWeightedConversationManager(),
+    )
+    with pytest.raises(ContextWindowOverflowException):
+        pinned("hello")
+
+
+def test_breaker_storm() -> None:
+    healthy = False
+
+    def made(name: str) -> Any:
+        @tool(name=name)
+        def call() -> str:
+            """Call what all of them share."""
+            if not healthy:
+                raise ConnectionError("the network is gone")
+            return "fine"
+
+        return guard_tool(call, BreakerPolicy(failures=2, reset_after=0.05), clock=clock)
+
+    clock = FakeClock()
+    tools = {name: made(name) for name in ("search", "stock", "prices")}
+    uses = [{"toolUse": {"toolUseId": f"t{name}", "name": name, "input": {}}} for name in tools]
+
+    def turn() -> Agent:
+        agent = Agent(model=ScriptedModel([uses, "done"]), tools=list(tools.values()), callback_handler=None)
+        agent("look")
+        return agent
+
+    for _ in range(2):
+        turn()
+    assert {each.status()["health"] for each in tools.values()} == {"unavailable"}
+    answer = str(turn().messages)
+    assert "circuit_open" in answer
+    assert "retry_after" in answer
+    healthy = True
+    clock.advance(1.0)
+    turn()
+    assert {each.status()["health"] for each in tools.values()} == {"healthy"}
+
+
+def test_stuck_sweeper(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    clock = FakeClock(time.time() - 3 * 86_400)
+    memory = MangaMemory.open(durable=url, memories=True, clock=clock)
+    agent = agent_of(memory, "s1")
+    agent("My favourite genre is horror.")
+    memory.close()
+    clock.advance(3 * 86_400)
+    settings = MangaMemorySettings(durable_url=url)
+    assert found(settings, "durable.sweeper")
+
+    memory = MangaMemory.open(durable=url, memories=True, clock=clock)
+    memory.sweeper().run_once()
+    assert memory.user("u").recall(type="interaction_summary")
+    assert not found(settings, "durable.sweeper")
+    assert memory.finalize(ConversationScope("u", "none")) is None
+    memory.close()

@@ -1,0 +1,252 @@
+"""The command line, run as its users run it: arguments in, text or JSON out, an exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from strands import Agent
+
+from strands_manga_memory import USER_MEMORY, Codec, ConversationScope, MangaMemory, TieredSessionManager, open_table
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.stores.cipher import AesGcmCipher
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+codec = Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/s.sqlite3"
+
+
+def held(url: str, user: str = "u1", session: str = "s1", turns: int = 3, **settings: Any) -> None:
+    """Hold a conversation with tools and a title in it."""
+    memory = MangaMemory.open(durable=url, memories=True, **settings)
+    agent = Agent(
+        model=ScriptedModel(lambda messages: f"ご注文 ORD-48502 は明日届きます。{len(messages)}"),
+        callback_handler=None,
+        **memory.agent_kwargs(user_id=user, session_id=session),
+    )
+    for number in range(turns):
+        agent(f"My favourite genre is horror, and where is my order ORD-48502? {number}")
+    memory.user(user).remember("likes hardcover editions")
+    memory.close()
+
+
+def told(capsys: Any, *arguments: str) -> Any:
+    """Run a command with ``--json`` and return what it says; it must succeed."""
+    status = run([*arguments, "--json"])
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    return json.loads(printed.out)
+
+
+def test_inspect_shows_tiers_window_entities_and_fates(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    held(url, turns=40)
+    [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url)
+    assert found["turns"] == 40
+    assert found["durable"]["state"] == "active"
+    assert found["hot"] is None
+    assert found["entities"]["order_id"] == "ORD-48502"
+    assert len(found["messages"]) == 80
+    assert {message["fate"] for message in found["messages"]} <= {"kept", "left", "shortened"}
+    [again] = told(capsys, "inspect", ConversationScope("u1", "s1").storage_session_id, "--durable", url)
+    assert again == found
+    assert run(["inspect", "s1", "--user", "u1", "--durable", url, "--last", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    assert any("my order ORD" in line or "My favourite genre" in line for line in lines)
+    assert run(["inspect", "s9", "--user", "u1", "--durable", url]) == 1
+    assert "there is no session 's9' of 'u1'" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_inspect_touches_no_time_to_live(valkey_server: servers.Valkey, url: str, capsys: Any) -> None:
+    held(url, hot=valkey_server.url)
+    with valkey_server.client() as client:
+        [key] = [key for key in client.scan_iter() if b":c::u1:s1/" in key]
+        client.pexpire(key, 1_000_000)
+        [found] = told(capsys, "inspect", "s1", "--user", "u1", "--hot", valkey_server.url, "--durable", url)
+        assert found["hot"]["state"] == "active"
+        assert 0 < found["hot"]["expires_in"] <= found["hot"]["ttl"]
+        assert client.pttl(key) <= 1_000_000
+    valkey_server.flush()
+
+
+def test_inspect_follows_what_changes(url: str) -> None:
+    held(url, turns=1)
+    command = [sys.executable, "-m", "strands_manga_memory.cli", "inspect", "s1", "--user", "u1", "--durable", url]
+    with subprocess.Popen([*command, "--follow", "--every", "0.1", "--json"], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert json.loads(child.stdout.readline())[0]["turns"] == 1
+        held(url, turns=1)
+        assert json.loads(child.stdout.readline())[0]["turns"] == 2
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 130
+
+
+def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, capsys: Any) -> None:
+    held(url, codec=codec)
+    assert run(["inspect", "s1", "--user", "u1", "--durable", url]) == 1
+    assert "is encrypted and no cipher was given" in capsys.readouterr().err
+    [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url, "--codec", f"{__name__}:codec")
+    assert found["turns"] == 3
+    assert run(["inspect", "s1", "--durable", url, "--codec", "nowhere:codec"]) == 2
+
+
+def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, capsys: Any) -> None:
+    held(url)
+    held(url, session="s2", turns=1)
+    file, other = tmp_path / "u1.json", f"sqlite:///{tmp_path}/other.sqlite3"
+    assert run(["export", "u1", "--durable", url, "--users", "true", "--out", str(file)]) == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert told(capsys, "init-table", "--durable", other, "--users", "true")["tables"]
+    there = ["--durable", other, "--users", "true", "--yes"]
+    report = told(capsys, "import", str(file), *there)
+    assert (report["conversations"], report["messages"], report["skipped"]) == (2, 8, [])
+    assert report["memories"] >= 1
+    again = told(capsys, "import", str(file), *there)
+    assert (again["conversations"], len(again["skipped"])) == (0, 2)
+
+    def log(url: str) -> list[Any]:
+        manager = TieredSessionManager(ConversationScope("u1", "s1"), durable=open_table(url))
+        return [(message["role"], message["content"]) for message in manager.history()]
+
+    assert log(other) == log(url)
+    memory = MangaMemory.open(durable=other, memories=True)
+    agent = Agent(model=ScriptedModel(["ok"]), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s1"))
+    agent("again")
+    assert len(agent.messages) == 8
+    assert any("hardcover" in record.content for record in memory.user("u1").recall())
+    memory.close()
+    (tmp_path / "bad.json").write_text('{"user_id": "u1"}')
+    assert run(["import", str(tmp_path / "bad.json"), *there]) == 2
+
+
+def test_forget_user_asks_unless_told_not_to(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    held(url)
+    arguments = ["forget-user", "u1", "--durable", url, "--users", "true"]
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # nobody to ask
+    assert run(arguments) == 1
+    assert len(told(capsys, "export", "u1", "--durable", url, "--users", "true")["memories"]) >= 1
+    report = told(capsys, *arguments, "--yes")
+    assert report["complete"]
+    assert report["counts"]["sessions"] == 1
+    assert told(capsys, "export", "u1", "--durable", url, "--users", "true")["memories"] == []
+
+
+def test_init_table_makes_the_tables_or_prints_them(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
+    durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
+    assert run(["init-table", "--print", "--durable", durable, "--users", users]) == 0
+    template = yaml.safe_load(capsys.readouterr().out)
+    names = [table["Properties"]["TableName"] for table in template["Resources"].values()]
+    assert names == [f"{unique}s", f"{unique}u"]
+    client = dynamodb_server.client()
+    assert not {*names} & {*client.list_tables()["TableNames"]}
+    assert told(capsys, "init-table", "--durable", durable, "--users", users)["tables"][1]["table"] == f"{unique}u"
+    made = client.describe_table(TableName=f"{unique}u")["Table"]
+    assert {index["IndexName"] for index in made["GlobalSecondaryIndexes"]} == {index.name for index in USER_MEMORY.indexes}
+    assert client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
+
+
+def test_sweep_once_finalizes_what_has_expired(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    held(url, clock=lambda: now - 7200)
+    assert told(capsys, "sweep", "--once", "--durable", url, "--users", "true")["finished"] == 1
+    assert told(capsys, "sweep", "--durable", url, "--users", "true")["finished"] == 0
+    memory = MangaMemory.open(durable=url, memories=True)
+    assert memory.user("u1").recall(type="interaction_summary")
+    memory.close()
+
+
+def test_sweep_loop_ends_in_good_order(url: str) -> None:
+    held(url, clock=lambda: time.time() - 7200)
+    command = [
+        sys.executable,
+        "-m",
+        "strands_manga_memory.cli",
+        "sweep",
+        "--loop",
+        "--json",
+        "--durable",
+        url,
+        "--users",
+        "true",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert json.loads(child.stdout.readline())["finished"] == 1
+        child.terminate()
+        assert child.wait(20) == 0
+
+
+def test_bench_measures_and_leaves_nothing(url: str, capsys: Any) -> None:
+    found = told(capsys, "bench", "--turns", "6", "--sessions", "2", "--rate", "1000", "--durable", url)
+    assert found["operations"]["turn"]["count"] >= 6
+    partitions = {item["session_id"] for item in _everything(url)}
+    assert not [name for name in partitions if "bench" in name and not _is_tombstone(url, name)]
+
+
+def _everything(url: str) -> list[Any]:
+    table: Any = open_table(url)
+    with table._connected() as connection:
+        rows = connection.execute(f"SELECT partition, sort FROM {table._name}").fetchall()
+    return [{"session_id": partition, "sk": sort} for partition, sort in rows]
+
+
+def _is_tombstone(url: str, partition: str) -> bool:
+    return all(item.get("state") == "deleted" for item in open_table(url).query(partition))
+
+
+def test_settings_shows_values_and_hides_passwords(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis://u:geheim@h/0")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert told(capsys, "settings")["hot_url"] == "redis://***@h/0"
+    assert run(["settings"]) == 0
+    printed = capsys.readouterr().out
+    assert "MANGA_MEMORY_FLUSH_EVERY" in printed
+    assert "geheim" not in printed
+    monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "http://u:geheim@h/0")
+    assert run(["settings"]) == 1
+    problem = capsys.readouterr().err
+    assert "MANGA_MEMORY_HOT_URL must be" in problem
+    assert "geheim" not in problem
+
+
+def test_exit_status_tells_what_went_wrong(url: str, capsys: Any) -> None:
+    assert run(["nonsense"]) == 2
+    assert run(["cost", "--users", "-1"]) == 2
+    assert run(["inspect", "s1", "--durable", url]) == 1  # no table
+    assert "init-table" in capsys.readouterr().err
+    hot = f"redis://127.0.0.1:{servers.free_port()}"
+    assert run(["sweep", "--durable", url, "--hot", hot]) == 3
+    assert "doctor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["", "doctor", "inspect", "import", "cost", "ttl-advice", "bench"])
+def test_every_command_has_help(command: str, capsys: Any) -> None:
+    assert run([*command.split(), "--help"]) == 0
+    assert "Usage: strands-manga-memory" in capsys.readouterr().out
+
+
+def test_completion_is_offered(capsys: Any) -> None:
+    assert run(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['typer'] = None\nimport strands_manga_memory.cli as cli\ncli.main()\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pip install 'strands-manga-memory[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr

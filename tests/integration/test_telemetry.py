@@ -1,0 +1,71 @@
+"""Telemetry as an OpenTelemetry SDK receives it; in a process of its own, because an SDK is set up once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import telemetry
+from tests.integration import telemetry_child
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    command = [sys.executable, "-W", "error", telemetry_child.__file__, str(tmp_path_factory.mktemp("told"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return {"text": done.stdout, "stats": json.loads(done.stderr.splitlines()[-1]), **json.loads(done.stdout)}
+
+
+def test_everything_that_happens_has_a_span(told: dict[str, Any]) -> None:
+    names = {span["name"] for span in told["spans"]}
+    assert names >= {
+        *("manga_memory.turn", "manga_memory.trim", "manga_memory.summary", "manga_memory.recall", "manga_memory.handoff"),
+        *("manga_memory.breaker.transition", "manga_memory.restore", "put manga_sessions", "query manga_user_memory"),
+    }
+    assert all(span["seconds"] >= 0 for span in told["spans"])
+
+
+def test_store_calls_of_a_turn_belong_to_it(told: dict[str, Any]) -> None:
+    parents = {span["parent"] for span in told["spans"] if span["name"] == "put manga_sessions"}
+    assert any(parent and parent.startswith("invoke_agent") for parent in parents)
+
+
+def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, Any]) -> None:
+    seen = {metric["name"]: metric for metric in told["metrics"]}
+    listed = {metric.name: metric for metric in telemetry.metrics()}
+    assert set(seen) == set(listed)  # every one of them happened
+    for name, metric in seen.items():
+        assert metric["unit"] == listed[name].unit
+        if listed[name].buckets:
+            assert tuple(metric["data"]["data_points"][0]["explicit_bounds"]) == listed[name].buckets
+    calls = seen["db.client.operation.duration"]["data"]["data_points"]
+    assert {"db.system.name", "db.operation.name", "manga_memory.tier"} <= set(calls[0]["attributes"])
+
+
+def test_no_content_and_no_id_is_told(told: dict[str, Any]) -> None:
+    for secret in (telemetry_child.CANARY, "secret-user", "secret-session"):
+        assert secret not in told["text"]
+    hashes = {span["attributes"].get("manga_memory.conversation.hash") for span in told["spans"]} - {None}
+    assert hashes
+    assert all(len(each) == 16 for each in hashes)
+
+
+def test_the_same_is_known_in_process(told: dict[str, Any]) -> None:
+    calls = next(metric for metric in told["metrics"] if metric["name"] == "db.client.operation.duration")
+    counted: dict[str, int] = {}
+    for point in calls["data"]["data_points"]:
+        name = f"{point['attributes']['manga_memory.tier']}.{point['attributes']['db.operation.name']}"
+        counted[name] = counted.get(name, 0) + point["count"]
+    for name, count in told["operations"].items():
+        if name.partition(".")[0] in ("hot", "durable", "memories"):
+            assert counted[name] >= count > 0  # closing makes some more
+    assert told["operations"]["turn"] == 31
+    stats = told["stats"]
+    assert (stats["hot"], stats["durable"], stats["turns"]) == ("up", "up", 31)
+    assert 0 < stats["compression"] < 1
+    assert stats["tokens"] <= stats["token_budget"]

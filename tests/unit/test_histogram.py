@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.histogram import LogHistogram
+
+
+@given(st.lists(st.floats(1e-6, 1e7), min_size=1), st.floats(0.01, 1.0))
+def test_a_quantile_is_off_by_at_most_the_growth(values: list[float], share: float) -> None:
+    histogram = LogHistogram(1.25)
+    for value in values:
+        histogram.add(value)
+    ordered = sorted(values)
+    exact = ordered[min(len(ordered) - 1, max(0, -int(-(share * len(ordered)) // 1) - 1))]
+    assert exact / 1.0001 <= histogram.quantile(share) <= exact * 1.2501
+    assert histogram.total == len(values)
+
+
+def test_merging_adds_counts() -> None:
+    one, other = LogHistogram(), LogHistogram()
+    one.add(10.0, 3)
+    other.add(10.0)
+    other.add(0.0)
+    one.merge(other.counts)
+    assert one.total == 5
+    assert one.quantile(0.0001) <= 1.25e-9
+    assert LogHistogram().quantile(0.5) == 0.0
+
+
+def test_a_growth_of_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="growth must be over 1"):
+        LogHistogram(1.0)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import MangaMemory, MangaMemorySettings, TtlPolicy
+from strands_manga_memory.settings import markdown, rows, takes, variable
+
+README = Path(__file__).parents[2] / "README.md"
+
+BAD: dict[str, list[str]] = {
+    "hot_url": ["localhost", "http://x", "sqlite:///x"],
+    "durable_url": ["memory://", "redis://x"],
+    "users_url": ["yes", "redis://x"],
+    "create_tables": ["perhaps", "2"],
+    "save_on": ["never"],
+    "flush_every": ["0", "-1", "1001", "1.5", "five"],
+    "on_conflict": ["ignore"],
+    "on_store_error": ["ignore"],
+    "refresh": ["always"],
+    "resume_cold": ["maybe"],
+    "hot_deadline": ["0", "-1", "61", "nan", "inf", "soon"],
+    "durable_deadline": ["0", "61"],
+    "max_unsaved": ["0", "1e3x"],
+    "ttl_tier": ["gold"],
+    "ttl_mode": ["never"],
+    "ttl_seconds": ["0", "-5", "1e9"],
+    "session_ttl": ["0", "nan"],
+    "ttl_grace": ["3599"],
+    "history": ["all"],
+    "max_tokens": ["0", "many"],
+    "breaker_failures": ["0"],
+    "breaker_reset_after": ["0", "601"],
+    "breaker_timeout": ["0"],
+    "telemetry": ["loud"],
+}
+
+
+def test_every_setting_has_bad_values_here_and_a_description() -> None:
+    assert set(BAD) == set(MangaMemorySettings.model_fields)
+    assert all(field.description for field in MangaMemorySettings.model_fields.values())
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_a_bad_value_names_its_variable_and_what_it_takes(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{variable(name)} must be ") as raised:
+        MangaMemorySettings.from_env({variable(name): value})
+    assert value in str(raised.value)
+    with pytest.raises(ValueError, match=rf"^{name} must be "):
+        MangaMemorySettings(**{name: value})
+
+
+def test_a_password_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="MANGA_MEMORY_HOT_URL") as raised:
+        MangaMemorySettings.from_env({"MANGA_MEMORY_HOT_URL": "reddis://user:geheim@host/0"})
+    assert "geheim" not in str(raised.value)
+
+
+def test_variables_and_what_is_given_over_them() -> None:
+    environ = {
+        "MANGA_MEMORY_FLUSH_EVERY": "10",
+        "MANGA_MEMORY_TELEMETRY": "false",
+        "MANGA_MEMORY_TTL_SECONDS": "120",
+        "MANGA_MEMORY_USERS_URL": "",
+        "OTHER": "x",
+    }
+    settings = MangaMemorySettings.from_env(environ, max_tokens=99)
+    assert (settings.flush_every, settings.telemetry, settings.max_tokens, settings.users_url) == (10, False, 99, None)
+    assert settings.ttl_policy() == TtlPolicy(seconds=120.0)
+    assert MangaMemorySettings.from_env({}) == MangaMemorySettings()
+    with pytest.raises(ValueError, match=r"^max_tokens must be 1 to"):
+        MangaMemorySettings.from_env(environ, max_tokens=0)
+
+
+def test_two_mistakes_are_both_named() -> None:
+    with pytest.raises(ValueError, match=r"MANGA_MEMORY_SAVE_ON.*MANGA_MEMORY_FLUSH_EVERY"):
+        MangaMemorySettings.from_env({"MANGA_MEMORY_FLUSH_EVERY": "0", "MANGA_MEMORY_SAVE_ON": "x"})
+
+
+def test_a_slip_in_a_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        MangaMemorySettings.from_env({"MANGA_MEMORY_FLUSH_EVRY": "3"})
+    assert "MANGA_MEMORY_FLUSH_EVERY" in caplog.text
+    with pytest.raises(ValueError, match="flush_evry is no setting; there are"):
+        MangaMemorySettings(flush_evry=3)
+
+
+def test_the_facade_goes_by_the_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
+    monkeypatch.setenv("MANGA_MEMORY_USERS_URL", "true")
+    monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "321")
+    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "7")
+    monkeypatch.setenv("MANGA_MEMORY_HISTORY", "summarize")
+    memory = MangaMemory.from_env()
+    made: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="s")
+    assert made["conversation_manager"].trimmer.max_tokens == 321
+    assert made["session_manager"]._tiers.flush_every == 7
+    assert memory.memories is not None
+    assert (
+        memory.agent_kwargs(user_id="u", session_id="t", max_tokens=5, history="importance")["conversation_manager"].max_tokens
+        == 5
+    )
+    memory.close()
+    other = MangaMemory.from_env(memories=None, flush_every=2)  # what is given wins
+    assert other.memories is None
+    other.close()
+    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "none")
+    with pytest.raises(ValueError, match="MANGA_MEMORY_FLUSH_EVERY must be 1 to 1,000 turns, got 'none'"):
+        MangaMemory.from_env()
+
+
+def test_the_readme_has_the_table_of_all_settings() -> None:
+    assert markdown() in README.read_text(encoding="utf-8")  # strands-manga-memory settings --markdown
+    for name, *_ in rows():
+        if re.search(r"\d", takes(name)):
+            assert re.search(r"(seconds|tokens|turns|messages|failures)$", takes(name))

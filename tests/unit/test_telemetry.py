@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import (
+    InMemoryHotStore,
+    MangaMemory,
+    MangaMemorySettings,
+    SQLiteTable,
+    StoreUnavailableError,
+    telemetry,
+)
+from strands_manga_memory.stores import HotStore, Table
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import ObservedCodec, ObservedHotStore, ObservedTable, Recorder, events, recorder
+from strands_manga_memory.telemetry.grafana import prometheus_name
+from strands_manga_memory.testing import FaultyTable
+
+DASHBOARD = Path(telemetry.__file__).parent / "dashboard.json"
+
+
+def test_the_dashboard_is_that_of_the_metrics() -> None:
+    assert json.loads(DASHBOARD.read_text()) == telemetry.dashboard()  # strands-manga-memory dashboard
+    expressions = " ".join(target["expr"] for panel in telemetry.dashboard()["panels"] for target in panel["targets"])
+    for metric in telemetry.metrics():
+        assert prometheus_name(metric) in expressions
+
+
+def test_the_published_percentiles_and_deadlines_are_bucket_bounds() -> None:
+    stores, fast = set(events.STORE_CALL.duration.buckets), set(events.BREAKER_CHECK.duration.buckets)  # type: ignore[union-attr]
+    assert stores >= {0.0003, 0.0008, 0.003, 0.008, 0.05}  # hot p50 and p99, durable p50 and p99, deadline: mission A17
+    assert fast >= {1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 1e-2}
+
+
+@pytest.mark.parametrize(("port", "observed"), [(HotStore, ObservedHotStore), (Table, ObservedTable)])
+def test_an_observed_store_has_every_method_of_its_port(port: Any, observed: Any) -> None:
+    names = {name for name in vars(port) if not name.startswith("_")}
+    assert names <= set(vars(observed))
+
+
+def test_what_is_lost_when_nobody_takes_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strands_manga_memory.telemetry.recording._MOST_WAITING", 3)
+    one = Recorder()
+    one._has_thread = True  # nobody takes it
+    for _ in range(5):
+        one.note(events.TRIM, counts={"messages": 1})
+    assert one.lost == 2
+    assert one.stats()["trim"].count == 3
+
+
+def test_an_error_of_a_store_is_told_and_raised(tmp_path: Path) -> None:
+    faulty = FaultyTable(SQLiteTable(tmp_path / "t.sqlite3"))
+    table = ObservedTable(faulty)
+    before = recorder.stats().get("durable.get")
+    faulty.down = True
+    with pytest.raises(StoreUnavailableError):
+        table.get("a", "b")
+    with pytest.raises(StoreUnavailableError):
+        list(table.query("a"))
+    after = recorder.stats()["durable.get"]
+    assert after.errors - (before.errors if before else 0) == 1
+    assert recorder.stats()["durable.query"].errors >= 1
+
+
+def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) -> None:
+    off = MangaMemorySettings(durable_url=f"sqlite:///{tmp_path}/s.sqlite3", telemetry=False)
+    memory = MangaMemory.from_settings(off)
+    try:
+        recorder.flush()
+        assert not isinstance(memory.codec, ObservedCodec)
+        assert memory._stores["durable"] is memory.durable
+        telemetry.note(events.TRIM, counts={"messages": 1})
+        assert not recorder._entries
+        assert memory.stats()["operations"] == {}
+    finally:
+        memory.close()
+        telemetry.switch(on=True)
+
+
+def test_a_store_and_what_observes_it_share_a_writer(tmp_path: Path) -> None:
+    hot, table = InMemoryHotStore(), SQLiteTable(tmp_path / "t.sqlite3")
+    assert shared_writer(hot, table) is shared_writer(ObservedHotStore(hot), ObservedTable(table))
+
+
+def test_memories_stay_readable_without_a_codec(tmp_path: Path) -> None:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True)
+    memory.user("u").prefer("genre", "horror")
+    [item] = [item for item in memory.memories.query("u") if "content" in item]  # type: ignore[union-attr]
+    assert "horror" in item["content"]
+    memory.close()
