@@ -10,6 +10,7 @@ from typing import Any
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.scoring import message_act
 from strands_manga_memory.conversation.shortening import is_shortened
+from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
@@ -212,6 +213,8 @@ def _messages(
     found = []
     for seq, turn, message in logged:
         there = present.get(message.get("tracking_id"))
+        if there is not None and is_stub(there):  # a mark keeps its place, the message has left
+            there = None
         fate = "left" if there is None else "shortened" if is_shortened(there) else "kept"
         found.append(shown(there or message, seq, turn, fate))
     return [*made, *found]

@@ -118,7 +118,8 @@ class Measured:
     """What was measured: of each number of ``SessionUse`` what a session takes, what a turn adds, and what a KB of text adds.
 
     Sessions of 1 to 60 turns with messages of 120 to 1,500 bytes of English, flushed every 5 turns, finalized at their end and
-    swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens.
+    swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens, and
+    what waits to be flushed.
     For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
     when the session is finalized. That was measured with up to 14 earlier sessions, one every two days. Beyond, it is an
     estimate: with 20 to 45 of them a session took 220 to 360 write units, and fewer read units than it says.
@@ -132,6 +133,7 @@ class Measured:
         memory_by_known: Bytes that they add for each turn.
         bytes_per_token: Of the text.
         tokens_per_message: That a message has beside its text.
+        turns_waiting: Turns that the hot copy has in full until the durable tier has them, whatever is left out of the history.
     """
 
     date: str
@@ -146,6 +148,7 @@ class Measured:
     memory_by_known: float
     bytes_per_token: float
     tokens_per_message: float
+    turns_waiting: float
 
 
 MEASURED = Measured(
@@ -161,6 +164,7 @@ MEASURED = Measured(
     memory_by_known=60.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
+    turns_waiting=4.2,
 )
 """What sessions of this version were measured to take."""
 
@@ -174,6 +178,7 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
         return fixed + share * (a_turn * turns + a_kilobyte * kilobytes)
 
     tokens = 2 * turns * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
+    kept = min(1.0, workload.history_tokens / tokens)
     known = workload.known_sessions
     returning = min(known, 1.0)
     at_all, by_kilobyte, by_session, most = measured.writes_by_known
@@ -188,7 +193,7 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
         + by_known_kilobyte * known * measured.known_share * memory_bytes / 1000,
         session_bytes=sized(measured.session_bytes),
         memory_bytes=memory_bytes + returning * measured.memory_by_known * turns,
-        hot_bytes=sized(measured.hot_bytes, min(1.0, workload.history_tokens / tokens)),
+        hot_bytes=sized(measured.hot_bytes, kept + (1.0 - kept) * min(1.0, measured.turns_waiting / turns)),
     )
 
 
