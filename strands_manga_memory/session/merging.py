@@ -108,8 +108,11 @@ class Merger:
 
     def _gone_apart_from(self, hot: Stored) -> Stored | None:
         """Return the durable tier's copy if it has something that the hot one lacks."""
-        durable = self._copies.durable
-        if durable is None or hot.includes(durable.made_by):
+        copies, durable = self._copies, self._copies.durable
+        with copies.lock:
+            is_doubtful = copies.model.is_doubtful(hot)
+        # What we know of the durable copy may be out of date, if the hot one has lost what it had confirmed to us.
+        if durable is None or (hot.includes(durable.made_by) and not is_doubtful):
             return None
         stored = durable.load()
         has_more = stored is not None and stored.head.since == hot.head.since and not hot.includes(stored.made_by)

@@ -326,7 +326,9 @@ class Model:
         self.epoch, self.version = stored.epoch + (stored.state == CLOSING), stored.version
         seen = carried.seen
         self.writers = {**seen, **{writer: max(number, seen.get(writer, 0)) for writer, number in stored.writers.items()}}
-        self._open_elsewhere = dict(carried.open_turns)
+        mine = {slot.identity for slot in rebase.mine}  # also what we had carried for others, and a tier has lost since
+        still_open = {writer: ids for writer, ids in self._open_elsewhere.items() if not mine.isdisjoint(ids)}
+        self._open_elsewhere = still_open | dict(carried.open_turns)
         # What only repeats what is stored would be a conflict for everyone else.
         has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
         self.touched = has_news or self.confirmed_number < self.number
