@@ -118,8 +118,8 @@ class Measured:
     """What was measured: of each number of ``SessionUse`` what a session takes, what a turn adds, and what a KB of text adds.
 
     Sessions of 1 to 60 turns with messages of 120 to 1,500 bytes of English, flushed every 5 turns, finalized at their end and
-    swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens, and
-    what waits to be flushed.
+    swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens,
+    and what waits to be flushed.
     For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
     when the session is finalized. That was measured with up to 14 earlier sessions, one every two days. Beyond, it is an
     estimate: with 20 to 45 of them a session took 220 to 360 write units, and fewer read units than it says.
