@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.hot_tier import HotTier
 from strands_manga_memory.session.model import Model
@@ -143,6 +144,16 @@ class Copies:
             return self.draft() if self.model.is_dirty else self.model.as_stored()
 
     # What becomes of it
+
+    @contextmanager
+    def sending(self, draft: Draft) -> Iterator[None]:
+        """Send ``draft`` to a tier; if that fails, it may be stored all the same, and someone may have taken it over."""
+        try:
+            yield
+        except StoreUnavailableError:
+            with self.lock:
+                self.model.sent_number = max(self.model.sent_number, draft.writers.get(self.model.writer, 0))
+            raise
 
     def opened(self, stored: Stored, durable: Stored | None) -> None:
         """Take over ``stored``, the later of the two copies; ``durable`` is the one that the durable tier has."""

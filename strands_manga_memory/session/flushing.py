@@ -104,7 +104,8 @@ class Flusher:
             draft = self._completed(draft)
             revised = list(copies.model.revised)
         ahead = copies.tiers.hot_survives and not copies.model.closing
-        status, head = durable.write(draft, ahead=ahead)
+        with copies.sending(draft):
+            status, head = durable.write(draft, ahead=ahead)
         if status is not WriteStatus.OK:
             return draft
         if revised:

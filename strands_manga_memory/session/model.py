@@ -71,7 +71,7 @@ class Model:
         self._begun_after = 0
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
-        self.confirmed_number = self._flushed_number = self.number
+        self.confirmed_number = self._flushed_number = self.sent_number = self.number
         self.in_turn = False
         self.turn = 0
         self._blocks = Blocks()
@@ -359,8 +359,8 @@ class Model:
         return stored.writers.get(self.writer, 0)
 
     def is_doubtful(self, stored: Stored) -> bool:
-        """Tell whether a tier had confirmed messages of ours that ``stored`` may lack."""
-        known, saved = self._known_to(stored), max(self.confirmed_number, self._flushed_number)
+        """Tell whether a tier had messages of ours, or may have had them, that ``stored`` may lack."""
+        known, saved = self._known_to(stored), max(self.confirmed_number, self._flushed_number, self.sent_number)
         return any(known < slot.number <= saved for slot in self._logged() if slot.order)
 
     def resequence(self, *, garbage: Iterable[int], beyond: int, first: int = 0) -> None:
@@ -423,7 +423,7 @@ class Model:
                 kept.order = 0
         self.recent, self._of_turns = [], []
         self._new_writer()
-        self.confirmed_number = self._flushed_number = self.number
+        self.confirmed_number = self._flushed_number = self.sent_number = self.number
 
     def messages(self, live: Sequence[Message] = ()) -> list[Message]:
         """Return the window as messages; the live objects where they are unchanged."""

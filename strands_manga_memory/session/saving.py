@@ -33,7 +33,8 @@ class Saver:
         for _ in tries("the hot tier's copy"):
             draft = copies.draft()
             copies.asked_at = time.monotonic()
-            result = hot.write(draft)
+            with copies.sending(draft):
+                result = hot.write(draft)
             if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
                 copies.saved(draft)
                 return
