@@ -329,6 +329,17 @@ class TieredSessionManager(SessionManager[Agent]):
         for slot in self._log(agent_id, after, last):
             yield {"seq": slot.seq, **load(slot.record)}
 
+    def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the records of those logged messages that an agent's history holds, in its order.
+
+        Unlike the log, it is all there while only one of the tiers answers.
+        """
+        stored = self._new_conversation("A", self._agent_id(agent_id))
+        stored.open(inspect=True)
+        for slot in stored.model.slots:
+            if isinstance(slot, Logged):
+                yield {"seq": slot.seq, **load(slot.record)}
+
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.
 

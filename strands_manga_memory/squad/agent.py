@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import uuid
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing
@@ -15,7 +16,8 @@ from agent_squad.agents import AgentOptions, AgentStreamResponse
 from agent_squad.types import ConversationMessage, ParticipantRole
 from strands import Agent
 from strands.agent import AgentResult
-from strands.types.content import ContentBlock
+from strands.hooks import AfterInvocationEvent, MessageAddedEvent
+from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -56,6 +58,7 @@ class SessionStrandsAgent(SquadAgent):
         grace: Seconds a cancelled turn has to end by itself. Default 5.
         failed_text: The answer to a request that failed.
         busy_text: The answer to a request whose turn did not come in time.
+        cancelled_text: What the session has for an answer to a request that was cancelled before there was one.
 
     Raises:
         ValueError: An argument is out of range.
@@ -74,6 +77,7 @@ class SessionStrandsAgent(SquadAgent):
         grace: float = 5.0,
         failed_text: str = "Sorry, something went wrong. Please try again.",
         busy_text: str = "Your earlier message is still being answered. Please try again in a moment.",
+        cancelled_text: str = "(The request was cancelled before it was answered.)",
     ) -> None:
         super().__init__(options)
         if not self.id.strip("-"):
@@ -93,6 +97,7 @@ class SessionStrandsAgent(SquadAgent):
         self._grace = grace
         self._failed_text = failed_text
         self._busy_text = busy_text
+        self._cancelled_text = cancelled_text
         self._used: weakref.WeakSet[Agent] = weakref.WeakSet()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -179,6 +184,7 @@ class SessionStrandsAgent(SquadAgent):
             "tenant": scope.tenant,
         }
         about: dict[str, Any] = {"agent_name": self.name, "messages": agent.messages}
+        agent.hooks.add_callback(AfterInvocationEvent, self._close_turn)
         tracking = await self.callbacks.on_agent_start(
             **about, payload_input=text, additional_params=params, user_id=scope.user_id, session_id=scope.session_id
         )
@@ -202,6 +208,16 @@ class SessionStrandsAgent(SquadAgent):
             raise ValueError(f"build must give the agent the scope's agent_id {scope.agent_id!r}, got {agent.agent_id!r}")
         self._used.add(agent)
         return agent
+
+    async def _close_turn(self, event: AfterInvocationEvent) -> None:
+        """Log how a turn ended that has no answer, or the model would be asked the same again with the user's next message."""
+        messages, result = event.agent.messages, event.result
+        is_cancelled = result is not None and result.stop_reason == "cancelled"
+        if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
+            text = self._cancelled_text if is_cancelled else self._failed_text
+            answer: Message = {"role": "assistant", "content": [{"text": text}], "tracking_id": str(uuid.uuid4())}
+            messages.append(answer)
+            await event.agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=event.agent, message=answer))
 
     def _apologize(self, text: str, emit: _Emit) -> None:
         emit(AgentStreamResponse(text=text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from strands_manga_memory.facade import MangaMemory
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import MARK
+
+logger = logging.getLogger(__name__)
 
 _LOGGED_PER_MESSAGE = 8
 """Log entries that are read for each message asked for; tool calls and results are logged too, and not shown."""
@@ -133,7 +136,8 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest exchanges of all agents of a session in order of time, each answer behind ``[agent_id]``.
 
-        While the durable tier, which lists the agents, does not answer, those are read that this storage was asked for before.
+        While the durable tier, which lists the agents, does not answer, those are read that this storage was asked for before,
+        and of each what it has at hand.
 
         Raises:
             ValueError: An id is not allowed.
@@ -156,8 +160,13 @@ class SessionChatStorage(ChatStorage):
         return sorted(found, key=lambda one: one.at)
 
     def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
-        records = self._memory.session(scope).records(last=self._max_messages * _LOGGED_PER_MESSAGE)
-        return list(_exchanges(records, scope.agent_id))[-(self._max_messages // 2) :]
+        manager, pairs = self._memory.session(scope), self._max_messages // 2
+        if self._memory.stats()["durable"] == "up":
+            try:
+                return list(_exchanges(manager.records(last=self._max_messages * _LOGGED_PER_MESSAGE), scope.agent_id))[-pairs:]
+            except StoreUnavailableError:
+                logger.warning("agent=<%s> | the log cannot be read, what the agent has at hand is shown", scope.agent_id)
+        return list(_exchanges(manager.window_records(), scope.agent_id))[-pairs:]
 
 
 @contextmanager

@@ -66,7 +66,8 @@ class ConversationTurns:
         mine.set_running_or_notify_cancel()  # whoever goes away leaves the queue himself, and cancels nothing
         self._enter(key, mine)
         held.callback(self._leave, key, mine)
-        await asyncio.wrap_future(mine)
+        if not mine.done():
+            await asyncio.wrap_future(mine)
 
     def _enter(self, key: tuple[str, str], mine: Future[None]) -> None:
         with self._lock:
