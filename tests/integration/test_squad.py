@@ -790,10 +790,9 @@ async def test_a_handoff_waits_until_its_request_was_answered(memory: MangaMemor
 async def test_what_is_known_of_a_user_is_shared_by_all_agents(open_memory: OpenMemory) -> None:
     memory = open_memory(memories=True)
     shop = Shop(memory)
-    memory.user("u1").remember("Likes horror manga.", type="fact")
-    assert await shop.ask("hi") == "heard hi"
-    await shop.ask("beta hi")
-    await shop.ask("beta hi", "u2")
+    memory.user("u1").prefer("genre", "horror")
+    for text, user in (("hi", "u1"), ("beta hi", "u1"), ("beta hi", "u2")):
+        await shop.ask(text, user)
     told_of = ["horror" in f"{m.requests[0].messages}{m.requests[0].system_prompt_content}" for m in shop.models]
     assert told_of == [True, True, False]
 
