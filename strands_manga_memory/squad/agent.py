@@ -17,7 +17,7 @@ from agent_squad.types import ConversationMessage, ParticipantRole
 from strands import Agent
 from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
-from strands.types.content import ContentBlock, Message
+from strands.types.content import Message
 
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -41,6 +41,8 @@ class SessionStrandsAgent(SquadAgent):
     side, on any event loop. Tools find ``user_id``, ``session_id``, ``agent_id`` and ``tenant`` in their invocation state; a
     caller's ``additional_params`` are there too and cannot replace them. A request that fails is answered with
     ``failed_text``; what went wrong is logged.
+
+    If a tool or hook interrupts the turn, its reason is the answer, and the user's next message is the response to it.
 
     A stream that is closed, or a request that is cancelled, cancels the turn; one that is only forgotten ends by itself. Either
     way the conversation is free for its next request. Streams do no work before they are first iterated.
@@ -173,10 +175,18 @@ class SessionStrandsAgent(SquadAgent):
         self, scope: ConversationScope, text: str, params: dict[str, Any], emit: _Emit, gone: threading.Event
     ) -> ConversationMessage:
         agent = await asyncio.to_thread(self._built, scope)
-        taken = await asyncio.to_thread(self._handoffs.waiting, scope) if self._handoffs is not None else []
+        questions = _open_questions(agent)
+        taken: list[Handoff] = []
+        if self._handoffs is not None and not questions:
+            taken = await asyncio.to_thread(self._handoffs.waiting, scope)
         for handoff in taken:
             for key, value in handoff.state.items():
                 agent.state.set(key, value)
+        prompt: Any = text
+        if questions:
+            prompt = [{"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions]
+        elif taken:
+            prompt = [{"text": text}, *({"text": handoff.text} for handoff in taken)]
         trusted = {
             "user_id": scope.user_id,
             "session_id": scope.session_id,
@@ -189,12 +199,12 @@ class SessionStrandsAgent(SquadAgent):
             **about, payload_input=text, additional_params=params, user_id=scope.user_id, session_id=scope.session_id
         )
         result: AgentResult | None = None
-        async for event in agent.stream_async(_prompt(text, taken), invocation_state={**params, **trusted}, cancel_signal=gone):
+        async for event in agent.stream_async(prompt, invocation_state={**params, **trusted}, cancel_signal=gone):
             if "data" in event:
                 await self.callbacks.on_llm_new_token(event["data"])
                 emit(AgentStreamResponse(text=event["data"]))
             result = event.get("result", result)
-        answer = _message(message_text(result.message) if result is not None else "")
+        answer = _message("" if result is None else _text(result))
         if self._handoffs is not None and taken:
             await asyncio.to_thread(self._handoffs.done, scope, taken)
         await self.callbacks.on_agent_end(**about, response=answer, agent_tracking_info=tracking)
@@ -224,8 +234,16 @@ class SessionStrandsAgent(SquadAgent):
         emit(AgentStreamResponse(final_message=_message(text)))
 
 
-def _prompt(text: str, handoffs: list[Handoff]) -> str | list[ContentBlock]:
-    return [{"text": text}, *({"text": handoff.text} for handoff in handoffs)] if handoffs else text  # type: ignore[list-item]
+def _open_questions(agent: Agent) -> list[str]:
+    """Return the ids of the interrupts that wait for the user's answer."""
+    state = agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"]
+    return [id_ for id_, one in state["interrupts"].items() if one["response"] is None] if state["activated"] else []
+
+
+def _text(result: AgentResult) -> str:
+    """Return the answer, and the questions that the turn was interrupted for."""
+    asked = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
+    return "\n".join(filter(None, [message_text(result.message), *asked]))
 
 
 def _message(text: str) -> ConversationMessage:

@@ -100,7 +100,7 @@ class ConversationTurns:
             logger.warning("error=<%s> | no lease, other processes are not kept waiting", type(error).__name__)
             return
         renewal = asyncio.create_task(self._renew(self._hot, name, owner))
-        held.callback(renewal.cancel)
+        held.push_async_callback(self._stop, renewal)
 
     async def _take(self, hot: HotStore, name: str, owner: str) -> bool:
         taking = asyncio.ensure_future(asyncio.to_thread(hot.acquire_lease, name, owner=owner, ttl=self._lease))
@@ -115,6 +115,10 @@ class ConversationTurns:
             await asyncio.sleep(self._lease / 3)
             with suppress(StoreError):
                 await self._take(hot, name, owner)
+
+    async def _stop(self, renewal: asyncio.Task[None]) -> None:
+        renewal.cancel()
+        await asyncio.wait({renewal})  # one that is under way must not come after the lease is given back
 
     async def _give_back(self, hot: HotStore, name: str, owner: str) -> None:
         with suppress(StoreError):

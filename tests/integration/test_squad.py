@@ -30,7 +30,16 @@ from agent_squad.types import ConversationMessage, TimestampedMessage
 from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory import ConflictError, ConversationScope, InMemoryHotStore, MangaMemory, StoreUnavailableError
+from strands_manga_memory import (
+    BreakerPolicy,
+    ConflictError,
+    ConversationScope,
+    InMemoryHotStore,
+    MangaMemory,
+    StoreUnavailableError,
+    VerifiedSummarizingConversationManager,
+    guard_tool,
+)
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.squad import Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.squad.turns import BusyError, ConversationTurns
@@ -213,8 +222,6 @@ async def test_a_summary_reaches_the_model_and_is_paid_for_once(memory: MangaMem
     def summarize(prompt: Any) -> str:
         asked.append(str(prompt))
         return "The user counts numbers."
-
-    from strands_manga_memory import VerifiedSummarizingConversationManager
 
     shop.arguments = {
         "conversation_manager": lambda: VerifiedSummarizingConversationManager(
@@ -720,6 +727,56 @@ async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(ope
     # The supervisor takes the history two by two.
     history = await shop.storage.fetch_all_chats("u1", "s1")
     assert supervisor._format_agents_memory(history).count("found 4242") == 4
+
+
+# What Strands does with tools
+
+
+@tool(context=True)
+def sign(what: str, tool_context: ToolContext) -> str:
+    """Sign, if the user agrees.
+
+    Args:
+        what: What to sign.
+    """
+    answer = tool_context.interrupt("signature", reason=f"Sign the {what}?")
+    return f"{what} signed: {answer}"
+
+
+async def test_an_interrupt_asks_the_user_and_his_next_message_is_the_response(
+    open_memory: OpenMemory, streaming: bool
+) -> None:
+    shop = Shop(open_memory(), streaming=streaming)
+    shop.tools = [sign]
+    shop.script = lambda messages: (
+        [{"text": "One thing."}, tool_use("s", "sign", what="contract")] if len(messages) == 1 else Shop.reply(messages)
+    )
+    assert await shop.ask("deal") == "One thing.\nSign the contract?"
+    shop.memory.close()
+    again = Shop(open_memory(), streaming=streaming)
+    again.tools = [sign]
+    assert await again.ask("yes please") == "it says contract signed: yes please"
+    assert await again.ask("thanks") == "heard thanks"
+    assert [line[0] for line in again.log()] == ["u", "a", "u", "a", "u", "a"]
+
+
+async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_complete(memory: MangaMemory) -> None:
+    calls: list[str] = []
+
+    @tool
+    def look_up() -> str:
+        """Fail."""
+        calls.append("called")
+        raise ConnectionError("no route to db password=hunter2")
+
+    shop = Shop(memory)
+    shop.tools = [guard_tool(look_up, BreakerPolicy(failures=1))]
+    for _ in range(3):
+        answer = await shop.ask("look")
+        assert answer.startswith("it says")
+        assert "hunter2" not in answer
+        assert shop.agents[-1].messages[-2]["content"][0]["toolResult"]["status"] == "error"
+    assert calls == ["called"]
 
 
 # Handoffs and what is known of the user
