@@ -107,7 +107,8 @@ class ConversationTurns:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            await asyncio.wait({taking})  # or it would be taken after it was given back
+            with suppress(StoreError):
+                await taking  # or it would be taken after it was given back
             raise
 
     async def _renew(self, hot: HotStore, name: str, owner: str) -> None:

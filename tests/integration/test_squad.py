@@ -388,6 +388,21 @@ async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
     assert len(other.models[0].requests[0].messages) == 5
 
 
+async def test_without_a_lease_what_two_processes_save_is_merged(open_memory: OpenMemory) -> None:
+    shop, other = Shop(open_memory()), Shop(open_memory())
+    first = asyncio.create_task(shop.ask("look"))
+    await asyncio.to_thread(shop.entered.wait, 30)
+    assert await other.ask("second") == "heard second"
+    shop.may_go_on.set()
+    assert await first == "it says found 4242"
+    assert await shop.ask("third") == "heard third"
+    seen = told(shop.models[-1].requests[-1].messages)
+    assert sorted(line[-1] for line in seen) == sorted(
+        ["look", "toolUse", "toolResult", "it says found 4242", "second", "heard second", "third"]
+    )
+    assert sorted(shop.log()) == sorted([*seen, ["a", "heard third"]])
+
+
 async def test_a_lease_that_cannot_be_had_stops_nobody() -> None:
     hot = FaultyHotStore(InMemoryHotStore())
     hot.down = True
@@ -595,6 +610,22 @@ async def test_there_is_one_history_of_all_agents(open_memory: OpenMemory) -> No
     assert shown(await again.storage.fetch_all_chats("u1", "s1")) == expected
     assert again.memory.session(ConversationScope("u1", "s1")).agents() == ["alpha", "beta", "parrot"]
     assert await again.storage.fetch_all_chats("u2", "s1") == []
+
+
+async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: OpenMemory) -> None:
+    memory = open_memory()
+    shop = Shop(memory, handoffs=Handoffs(memory))
+    shop.squad.add_agent(Parrot())
+    for user in ("u1", "u2"):
+        for text in ("hello", "parrot hi"):
+            await shop.ask(text, user)
+    note = Handoff(from_agent="alpha", to_agent="beta", summary="a note")
+    Handoffs(memory).leave(note, user_id="u1", session_id="s1")
+    assert memory.forget_user("u1").complete
+    assert await shop.storage.fetch_all_chats("u1", "s1") == []
+    assert await shop.storage.fetch_chat("u1", "s1", "parrot") == []
+    assert Handoffs(memory).waiting(ConversationScope("u1", "s1", "beta")) == []
+    assert len(await shop.storage.fetch_all_chats("u2", "s1")) == 4
 
 
 async def test_history_sizes(memory: MangaMemory) -> None:
