@@ -27,7 +27,7 @@ from strands_manga_memory.stores import HotStore
 
 logger = logging.getLogger(__name__)
 
-ASSISTANT: Any = ParticipantRole.ASSISTANT.value
+_ASSISTANT: Any = ParticipantRole.ASSISTANT.value
 """The role as Agent Squad's own agents write it: the text, where the annotation says the enumeration."""
 
 _Emit = Callable[[AgentStreamResponse | None], None]
@@ -59,7 +59,7 @@ class SessionStrandsAgent(SquadAgent):
         wait: Seconds a request waits for earlier ones of its conversation. Default 30.
         grace: Seconds a cancelled turn has to end by itself. Default 5.
         failed_text: The answer to a request that failed.
-        busy_text: The answer to a request whose turn did not come in time.
+        busy_text: The answer to a request whose turn did not come in time; nothing of it is kept.
         cancelled_text: What the session has for an answer to a request that was cancelled before there was one.
 
     Raises:
@@ -205,9 +205,13 @@ class SessionStrandsAgent(SquadAgent):
                 emit(AgentStreamResponse(text=event["data"]))
             result = event.get("result", result)
         answer = _message("" if result is None else _text(result))
-        if self._handoffs is not None and taken:
-            await asyncio.to_thread(self._handoffs.done, scope, taken)
-        await self.callbacks.on_agent_end(**about, response=answer, agent_tracking_info=tracking)
+        try:
+            if self._handoffs is not None and taken:
+                await asyncio.to_thread(self._handoffs.done, scope, taken)
+            await self.callbacks.on_agent_end(**about, response=answer, agent_tracking_info=tracking)
+        except Exception as error:  # the answer is in the session, so the user gets it too
+            logger.warning("agent=<%s>, error=<%s> | what follows an answer failed", self.id, type(error).__name__)
+            logger.debug("agent=<%s> | what follows an answer failed", self.id, exc_info=True)
         return answer
 
     def _built(self, scope: ConversationScope) -> Agent:
@@ -247,4 +251,4 @@ def _text(result: AgentResult) -> str:
 
 
 def _message(text: str) -> ConversationMessage:
-    return ConversationMessage(role=ASSISTANT, content=[{"text": text}])
+    return ConversationMessage(role=_ASSISTANT, content=[{"text": text}])

@@ -15,6 +15,7 @@ from strands_manga_memory.facade import MangaMemory
 from strands_manga_memory.scope import ConversationScope, checked_id
 
 _PREFIX = "handoff:"
+_IDS = {"user_id", "session_id", "agent_id", "tenant"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,8 @@ class Handoff:
     def __post_init__(self) -> None:
         checked_id("from_agent", self.from_agent)
         checked_id("to_agent", self.to_agent)
+        if self.from_agent == self.to_agent:
+            raise ValueError(f"to_agent must be another agent than from_agent, got {self.to_agent!r} twice")
         if not self.summary.strip():
             raise ValueError(f"summary must not be empty, got {self.summary!r}")
 
@@ -109,6 +112,8 @@ class Handoffs:
             if agent_id not in agents:
                 return f"There is no {agent_id!r}. Colleagues: {', '.join(agents)}."
             trusted, agent = tool_context.invocation_state, tool_context.agent
+            if not trusted.keys() >= _IDS:
+                raise ValueError(f"hand_over needs {sorted(_IDS)} in the invocation state, as SessionStrandsAgent sets them")
             state = agent.state.get() if isinstance(agent, Agent) else {}
             handoff = Handoff(
                 from_agent=trusted["agent_id"],
@@ -116,7 +121,7 @@ class Handoffs:
                 summary=summary,
                 state={key: state[key] for key in state_keys if key in state},
             )
-            ids = {name: trusted[name] for name in ("user_id", "session_id", "tenant")}
+            ids = {name: trusted[name] for name in _IDS - {"agent_id"}}
             await asyncio.to_thread(self.leave, handoff, **ids)
             return f"{agent_id} knows about it and answers from the user's next message on. Tell the user so."
 

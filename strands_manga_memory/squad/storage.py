@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,11 +100,12 @@ class SessionChatStorage(ChatStorage):
             ValueError: An id is not allowed.
             StoreUnavailableError: No tier took them in time; they are kept and saved later.
         """
+        scope = self._scope(user_id, session_id, agent_id)
         self._seen.add(agent_id)
         said = [message for message in map(_strands_message, new_messages) if message["content"]]
         if not said:
             return False
-        manager = self._memory.session(self._scope(user_id, session_id, agent_id))
+        manager = self._memory.session(scope)
         keep = self._max_messages if max_history_size is None else max(2, max_history_size)
         with _worded_for_users():
             await asyncio.to_thread(manager.log, said, keep=keep)
@@ -125,8 +126,8 @@ class SessionChatStorage(ChatStorage):
             ValueError: An id is not allowed.
             StoreUnavailableError: What is stored cannot be read; the text may be shown to users.
         """
-        self._seen.add(agent_id)
         scope = self._scope(user_id, session_id, agent_id)
+        self._seen.add(agent_id)
         with _worded_for_users():
             exchanges = await asyncio.to_thread(self._exchanges, scope)
         pairs = (self._max_messages if max_history_size is None else max_history_size) // 2
@@ -136,8 +137,8 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest exchanges of all agents of a session in order of time, each answer behind ``[agent_id]``.
 
-        While the durable tier, which lists the agents, does not answer, those are read that this storage was asked for before,
-        and of each what it has at hand.
+        Agents are those that the durable tier lists and those that this storage was asked for before. While that tier does not
+        answer, what each has at hand is shown.
 
         Raises:
             ValueError: An id is not allowed.
@@ -151,17 +152,22 @@ class SessionChatStorage(ChatStorage):
     def _scope(self, user_id: str, session_id: str, agent_id: str) -> ConversationScope:
         return ConversationScope(user_id, session_id, agent_id, tenant=self._tenant)
 
+    @property
+    def _has_logs(self) -> bool:
+        """Whether the durable tier, which has the logs and lists whose they are, is not known to be down."""
+        return bool(self._memory.stats()["durable"] == "up")
+
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
-        try:
-            agents: Iterable[str] = self._memory.session(scope).agents()
-        except StoreUnavailableError:
-            agents = sorted(self._seen)
-        found = [one for agent_id in agents for one in self._exchanges(replace(scope, agent_id=agent_id))]
+        agents = set(self._seen)  # the durable tier lists an agent soon after its first turn, not at once
+        if self._has_logs:
+            with suppress(StoreUnavailableError):
+                agents.update(self._memory.session(scope).agents())
+        found = [one for agent_id in sorted(agents) for one in self._exchanges(replace(scope, agent_id=agent_id))]
         return sorted(found, key=lambda one: one.at)
 
     def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
         manager, pairs = self._memory.session(scope), self._max_messages // 2
-        if self._memory.stats()["durable"] == "up":
+        if self._has_logs:
             try:
                 return list(_exchanges(manager.records(last=self._max_messages * _LOGGED_PER_MESSAGE), scope.agent_id))[-pairs:]
             except StoreUnavailableError:

@@ -726,6 +726,21 @@ async def test_callbacks_are_called(memory: MangaMemory, streaming: bool) -> Non
     ]
 
 
+@pytest.mark.parametrize("name", ["on_agent_start", "on_llm_new_token", "on_agent_end"])
+async def test_a_callback_that_raises(memory: MangaMemory, name: str) -> None:
+    async def broken(*arguments: Any, **named: Any) -> Any:
+        raise RuntimeError("db password=hunter2")
+
+    shop, noted = Shop(memory), Noted()
+    setattr(noted, name, broken)
+    shop.squad.add_agent(SessionStrandsAgent(AgentOptions(name="Gamma", description="", callbacks=noted), shop.build))
+    # An answer that the session has is the user's, whatever comes after it.
+    assert await shop.ask("gamma") == ("heard gamma" if name == "on_agent_end" else SORRY)
+    noted = Noted()
+    shop.squad.agents["gamma"].callbacks = noted
+    assert await shop.ask("gamma again") == "heard gamma again"
+
+
 def supervisor_of(shop: Shop) -> SupervisorAgent:
     lead = BedrockLLMAgent(BedrockLLMAgentOptions(name="Lead", description="leads", client=object()))
     supervisor = SupervisorAgent(
@@ -816,8 +831,18 @@ async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_comp
 def test_handoffs_are_checked() -> None:
     with pytest.raises(ValueError, match="summary"):
         Handoff(from_agent="a", to_agent="b", summary=" ")
-    with pytest.raises(ValueError, match="to_agent"):
-        Handoff(from_agent="a", to_agent="", summary="x")
+    for to_agent in ("", "a"):
+        with pytest.raises(ValueError, match="to_agent"):
+            Handoff(from_agent="a", to_agent=to_agent, summary="x")
+
+
+def test_a_handoff_needs_to_know_whose_it_is(memory: MangaMemory) -> None:
+    script = [[tool_use("h", "hand_over", agent_id="beta", summary="x")], "done"]
+    agent = Agent(model=ScriptedModel(script), tools=[Handoffs(memory).tool({"beta": ""})], callback_handler=None)
+    agent("hello", invocation_state={"user_id": "u1"})
+    result = agent.messages[2]["content"][0]["toolResult"]
+    assert result["status"] == "error"
+    assert "SessionStrandsAgent" in result["content"][0]["text"]
 
 
 async def test_an_agent_hands_over_to_another_one(open_memory: OpenMemory) -> None:
