@@ -15,6 +15,7 @@ from strands_manga_memory.memory.cache import ProfileCache, cache_name
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, record_of
 from strands_manga_memory.memory.spool import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.durable_tier import member_ids
 from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
 from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.records import Place, directory_key
@@ -135,7 +136,7 @@ def export_user(
     sessions = []
     for scope in _sessions(durable, owner):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
-        agents = [agent for kind, agent in _members(durable, scope.storage_session_id) if kind == "A"]
+        agents = [agent for kind, agent in member_ids(durable, scope.storage_session_id) if kind == "A"]
         for agent_id in agents:
             records = [_plain(record) for record in manager.records(agent_id)]
             sessions.append(
@@ -176,12 +177,6 @@ def _sessions(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
             yield ConversationScope(owner.user_id, str(row["session"]), tenant=owner.tenant)
 
 
-def _members(durable: Table, session: str) -> list[tuple[str, str]]:
-    rows = durable.query(session, attributes=["member"])
-    heads = [row for row in rows if str(row["sk"]).endswith("#HEAD") and row.get("member")]
-    return [("M" if str(row["sk"]).startswith("M:") else "A", str(row["member"])) for row in heads]
-
-
 def _forget_session(
     scope: ConversationScope,
     hot: HotStore | None,
@@ -192,16 +187,16 @@ def _forget_session(
     counts: Counter[str],
 ) -> int:
     session = scope.storage_session_id
-    members = _members(durable, session)
+    members = list(member_ids(durable, session))
     counts["conversations"] += len(members)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     for kind, agent_id in members:
-        name = Place.of(session, "M" if kind == "M" else "A", agent_id).conversation
+        name = Place.of(session, kind, agent_id).conversation
         record = None if hot is None else hot.load(name, [], touch=False)
         counts["hot_conversations"] += record is not None and record.state != DELETED
     index = ExpiryIndex(durable)
     for kind, agent_id in members:
-        place = Place.of(session, "M" if kind == "M" else "A", agent_id)
+        place = Place.of(session, kind, agent_id)
         entry = index.entry_of(place)
         if entry is not None:
             index.remove(entry)
@@ -211,10 +206,7 @@ def _forget_session(
     counts["directory"] += 1
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
-    heads = {
-        Place.of(session, "M" if kind == "M" else "A", agent_id).head_key
-        for kind, agent_id in [*members, ("A", scope.agent_id)]
-    }
+    heads = {Place.of(session, kind, agent_id).head_key for kind, agent_id in [*members, ("A", scope.agent_id)]}
     rest = [
         (session, str(row["sk"]))
         for row in durable.query(session, attributes=["state"])

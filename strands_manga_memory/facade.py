@@ -332,6 +332,14 @@ class MangaMemory:
         except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
             return None
 
+    def session(self, scope: ConversationScope, **settings: Any) -> TieredSessionManager:
+        """Return a session manager of a conversation: for its log, its metadata, or an agent built by hand.
+
+        Raises:
+            ValueError: A setting is not allowed.
+        """
+        return self._manager(scope, settings, _Tier(None))
+
     def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
         """Return what is known about a user.
 

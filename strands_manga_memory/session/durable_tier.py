@@ -15,6 +15,7 @@ from strands_manga_memory.session.log import SegmentLog
 from strands_manga_memory.session.records import (
     Draft,
     Head,
+    Kind,
     Place,
     Save,
     Segment,
@@ -299,3 +300,10 @@ def members(table: Table, session: str) -> Iterator[Place]:
     for row in table.query(session, attributes=[]):
         if str(row["sk"]).endswith("#HEAD"):
             yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
+
+
+def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
+    """Yield the kinds and original ids of the agents and orchestrators that a table has of a session, deleted ones not."""
+    for row in table.query(session, attributes=["member"]):
+        if str(row["sk"]).endswith("#HEAD") and row.get("member"):
+            yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id, encoded_id
 from strands_manga_memory.session import orchestrator
 from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.durable_tier import members
+from strands_manga_memory.session.durable_tier import member_ids, members
 from strands_manga_memory.session.forking import watch
 from strands_manga_memory.session.history import with_unsaved
 from strands_manga_memory.session.live_agent import LiveAgent, check_supported
@@ -320,12 +320,68 @@ class TieredSessionManager(SessionManager[Agent]):
         for slot in self._log(agent_id, after):
             yield slot.message
 
-    def records(self, agent_id: str | None = None, *, after: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and whatever else was stored (mission B4)."""
-        for slot in self._log(agent_id, after):
+    def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and whatever else was stored (mission B4).
+
+        Args:
+            agent_id: The agent; the scope's by default.
+            after: Leave out messages up to this sequence number.
+            last: Only the last so many sequence numbers of what is stored; None: all.
+        """
+        for slot in self._log(agent_id, after, last):
             yield {"seq": slot.seq, **load(slot.record)}
 
-    def _log(self, agent_id: str | None, after: int) -> Iterator[Logged]:
+    def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the records of those logged messages that an agent's history holds, in its order.
+
+        Unlike the log, it is all there while only one of the tiers answers.
+        """
+        stored = self._new_conversation("A", self._agent_id(agent_id))
+        stored.open(inspect=True)
+        for slot in stored.model.slots:
+            if isinstance(slot, Logged):
+                yield {"seq": slot.seq, **load(slot.record)}
+
+    def agents(self) -> list[str]:
+        """Return the ids of the agents that have a conversation in this session, sorted.
+
+        Without a durable tier nothing lists them: those that this manager has used.
+
+        Raises:
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        found = {id_ for kind, id_ in self._conversations if kind == "A"}
+        if self._tiers.durable is not None:
+            found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
+        return sorted(found)
+
+    def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
+        """Log messages of an agent that is no Strands agent, and wait until they are saved.
+
+        Args:
+            messages: The messages, in order.
+            agent_id: The agent; the scope's by default. A Strands agent of this manager logs its own.
+            keep: Only the last so many messages stay in the agent's history; None: all. The log keeps every message.
+
+        Raises:
+            ValueError: A Strands agent of this manager has the id.
+            StoreUnavailableError: No tier took them in time; they are kept and saved later.
+            ConflictError: Someone else's change cannot be merged.
+        """
+        id_ = self._agent_id(agent_id)
+        if self._live(id_) is not None:
+            raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it logs its own messages")
+        conversation = self._known_or_opened(id_)
+        with conversation.lock:
+            model = conversation.model
+            for message in messages:
+                model.append({**message, "tracking_id": str(uuid.uuid4())}, at=self._tiers.clock())
+            if keep is not None:
+                model.slots = model.slots[max(0, len(model.slots) - keep) :]
+        self._conversations["A", id_] = conversation
+        wait_for(conversation.request(), self._tiers, must=True)
+
+    def _log(self, agent_id: str | None, after: int, last: int | None = None) -> Iterator[Logged]:
         """Yield what is stored, whoever stored it, then what only this process has."""
         id_ = self._agent_id(agent_id)
         known = self._conversations.get(("A", id_))
@@ -335,6 +391,8 @@ class TieredSessionManager(SessionManager[Agent]):
                 unsaved = [*known.model.unsaved_slots(), *known.model.revised]
         stored = self._new_conversation("A", id_)
         stored.open(inspect=True)
+        if last is not None:
+            after = max(after, stored.model.head.next - 1 - last)
         yield from with_unsaved(stored.history(after=after), unsaved, after=after)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:

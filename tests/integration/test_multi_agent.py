@@ -12,7 +12,12 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
-from strands_manga_memory import ConflictError, ConversationScope, TieredSessionManager
+from strands_manga_memory import (
+    ConflictError,
+    ConversationScope,
+    ImportanceWeightedConversationManager,
+    TieredSessionManager,
+)
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.unit.session.support import KINDS, Stores, agent, everything_stored, open_stores, quiet, same, texts, tool_use
 
@@ -346,3 +351,91 @@ def test_an_agent_as_a_tool_has_no_session_of_its_own(both: Stores) -> None:
     quiet(live)
     assert same(both.agent(tools=[inner.as_tool()]).messages, live.messages)
     assert len(list(live._session_manager.history())) == 4
+
+
+def budgeted(name: str, script: Any = None, **arguments: Any) -> Agent:
+    """An agent for a node, with a budget of its own."""
+    manager = ImportanceWeightedConversationManager(400)
+    model = ScriptedModel(script or (lambda messages: f"{name} has read {len(messages)}"))
+    return Agent(name=name, agent_id=name, model=model, callback_handler=None, conversation_manager=manager, **arguments)
+
+
+def sizes(node: Any) -> list[int]:
+    count = node.conversation_manager.counter.count
+    return [sum(map(count, request.messages)) for request in node.model.requests]
+
+
+def test_nodes_of_a_graph_stay_within_their_budgets(both: Stores) -> None:
+    """A node that keeps its messages from run to run would grow for ever."""
+    builder = GraphBuilder()
+    nodes = [budgeted("first"), budgeted("second")]
+    for node in nodes:
+        builder.add_node(node, node.name)
+    builder.add_edge("first", "second")
+    builder.set_graph_id("budgeted")
+    builder.set_execution_timeout(60)
+    builder.set_session_manager(both.manager())
+    built = builder.build()
+    for number in range(12):
+        assert built(f"{number} " + "Where is the third volume of Yotsuba? " * 8).status == Status.COMPLETED
+    for node in nodes:
+        assert len(node.model.requests) == 12
+        assert max(sizes(node)) <= 400
+        assert len(node.model.requests[-1].messages) > 1  # it did keep some
+        assert node.model.requests[-1].messages[0]["role"] == "user"
+
+
+def test_nodes_of_a_swarm_begin_anew_with_the_managers_they_have(both: Stores) -> None:
+    """A swarm puts its nodes back to how they were built; what their managers remember of before must not matter."""
+    finder = budgeted("finder", [handoff("seller"), "handed over"] * 3)
+    seller = budgeted("seller", ["sold"] * 3)
+    team = Swarm([finder, seller], session_manager=both.manager(), id="team", execution_timeout=60)
+    for number in range(3):
+        result = team(f"{number} " + "sell Akira " * 20)
+        assert [node.node_id for node in result.node_history] == ["finder", "seller"]
+    asked_of_seller: Any = seller.model
+    assert [len(request.messages) for request in asked_of_seller.requests] == [1, 1, 1]
+    assert all("sell Akira" in str(request.messages) for request in asked_of_seller.requests)
+
+
+def test_an_agent_as_a_tool_that_keeps_its_context_has_a_session_of_its_own(both: Stores) -> None:
+    manager = both.manager()
+
+    def expert() -> Agent:
+        return agent(manager, ScriptedModel(lambda messages: f"read {len(messages)}"), agent_id="expert", name="expert")
+
+    inner = expert()
+    script = [[tool_use("i", "expert", input="help")], "done"]
+    live = agent(manager, ScriptedModel(script * 2), agent_id="shop", tools=[inner.as_tool(preserve_context=True)])
+    live("ask it")
+    live("ask it again")
+    manager.flush()
+    assert texts(inner.messages) == ["help", "read 1", "help", "read 3"]
+    manager = both.manager()
+    assert same(expert().messages, inner.messages)
+    assert same(agent(manager, agent_id="shop").messages, live.messages)
+    assert manager.agents() == ["expert", "shop"]
+
+
+def test_an_agent_as_a_tool_that_forgets_may_not_have_a_session(both: Stores) -> None:
+    with pytest.raises(ValueError, match=r"[Ss]ession"):
+        agent(both.manager(), name="inner").as_tool()
+
+
+def test_one_id_is_one_agent_in_a_session(both: Stores) -> None:
+    manager = both.manager()
+    first = agent(manager, agent_id="same")
+    with pytest.raises(ValueError, match="same"):
+        agent(manager, agent_id="same")
+    first("still works")
+
+
+def test_two_orchestrators_of_one_session_are_kept_apart(both: Stores) -> None:
+    manager = both.manager()
+    live = graph(manager)
+    team = swarm(manager, {"finder": ["found"], "seller": []})
+    assert live("go around").status == Status.COMPLETED
+    assert team("find").status == Status.COMPLETED
+    again = swarm(both.manager(), {"finder": ["found again"], "seller": []})
+    assert again("find").status == Status.COMPLETED
+    assert graph(both.manager())("on").status == Status.COMPLETED

@@ -1,0 +1,254 @@
+"""SessionStrandsAgent: an Agent Squad agent whose history belongs to its Strands session."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from agent_squad.agents import Agent as SquadAgent
+from agent_squad.agents import AgentOptions, AgentStreamResponse
+from agent_squad.types import ConversationMessage, ParticipantRole
+from strands import Agent
+from strands.agent import AgentResult
+from strands.hooks import AfterInvocationEvent, MessageAddedEvent
+from strands.types.content import Message
+
+from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.scope import ConversationScope, checked_id
+from strands_manga_memory.squad.handoff import Handoff, Handoffs
+from strands_manga_memory.squad.turns import BusyError, ConversationTurns
+from strands_manga_memory.stores import HotStore
+
+logger = logging.getLogger(__name__)
+
+_ASSISTANT: Any = ParticipantRole.ASSISTANT.value
+"""The role as Agent Squad's own agents write it: the text, where the annotation says the enumeration."""
+
+_Emit = Callable[[AgentStreamResponse | None], None]
+
+
+class SessionStrandsAgent(SquadAgent):
+    """Answers each request with a Strands agent of its own, built for the conversation and restored by its session manager.
+
+    Agent Squad's chat history is not used, and nothing is written to its storage: the session is the only history, with tool
+    calls and results. Requests of one conversation have their turns one after the other; those of different ones run side by
+    side, on any event loop. Tools find ``user_id``, ``session_id``, ``agent_id`` and ``tenant`` in their invocation state; a
+    caller's ``additional_params`` are there too and cannot replace them. A request that fails is answered with
+    ``failed_text``; what went wrong is logged.
+
+    If a tool or hook interrupts the turn, its reason is the answer, and the user's next message is the response to it.
+
+    A stream that is closed, or a request that is cancelled, cancels the turn; one that is only forgotten ends by itself. Either
+    way the conversation is free for its next request. Streams do no work before they are first iterated.
+
+    Args:
+        options: Name, description and callbacks. ``save_chat`` is always off.
+        build: Returns a new Strands agent for a scope, with the scope's ``agent_id`` and managers of its own:
+            ``Agent(model=model, **memory.agent_kwargs(**vars(scope)))``. Called on a thread, for each request.
+        streaming: Whether responses are streamed. Default False.
+        hot: Where turns are leased, so that other processes wait for them; None (default): only requests of this process wait
+            for one another, and what two processes save is merged by their session managers.
+        handoffs: Where other agents leave what this one is to know; costs one read a request. Default none.
+        tenant: The tenant of all users; None is a tenant of its own.
+        wait: Seconds a request waits for earlier ones of its conversation. Default 30.
+        grace: Seconds a cancelled turn has to end by itself. Default 5.
+        failed_text: The answer to a request that failed.
+        busy_text: The answer to a request whose turn did not come in time; nothing of it is kept.
+        cancelled_text: What the session has for an answer to a request that was cancelled before there was one.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        options: AgentOptions,
+        build: Callable[[ConversationScope], Agent],
+        *,
+        streaming: bool = False,
+        hot: HotStore | None = None,
+        handoffs: Handoffs | None = None,
+        tenant: str | None = None,
+        wait: float = 30.0,
+        grace: float = 5.0,
+        failed_text: str = "Sorry, something went wrong. Please try again.",
+        busy_text: str = "Your earlier message is still being answered. Please try again in a moment.",
+        cancelled_text: str = "(The request was cancelled before it was answered.)",
+    ) -> None:
+        super().__init__(options)
+        if not self.id.strip("-"):
+            raise ValueError(f"options.name must have ASCII letters or digits, its id is made of them; got {options.name!r}")
+        for name, value in (("wait", wait), ("grace", grace)):
+            if value < 0:
+                raise ValueError(f"{name} must be 0 or more seconds, got {value!r}")
+        if tenant is not None:
+            checked_id("tenant", tenant)
+        self.save_chat = False
+        self._build = build
+        self._streaming = streaming
+        self._turns = ConversationTurns(hot)
+        self._handoffs = handoffs
+        self._tenant = tenant
+        self._wait = wait
+        self._grace = grace
+        self._failed_text = failed_text
+        self._busy_text = busy_text
+        self._cancelled_text = cancelled_text
+        self._used: weakref.WeakSet[Agent] = weakref.WeakSet()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def is_streaming_enabled(self) -> bool:
+        """Tell whether responses are streamed."""
+        return self._streaming
+
+    async def process_request(
+        self,
+        input_text: str,
+        user_id: str,
+        session_id: str,
+        chat_history: list[ConversationMessage],
+        additional_params: dict[str, Any] | None = None,
+    ) -> ConversationMessage | AsyncIterable[AgentStreamResponse]:
+        """Answer a request.
+
+        Args:
+            input_text: What the user says.
+            user_id: The user; from whoever authenticated him.
+            session_id: The session, unique within the user.
+            chat_history: Not used.
+            additional_params: Go into the invocation state of the agent's tools and hooks.
+        """
+        replies = self._replies(input_text, user_id, session_id, additional_params or {})
+        if self._streaming:
+            return replies
+        final = _message(self._failed_text)
+        async with aclosing(replies):
+            async for reply in replies:
+                final = reply.final_message or final
+        return final
+
+    async def _replies(
+        self, text: str, user_id: str, session_id: str, params: dict[str, Any]
+    ) -> AsyncGenerator[AgentStreamResponse, None]:
+        """Yield what the turn says. It runs in a task of its own, so that nobody holds it up who forgets to listen."""
+        channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
+        gone = threading.Event()
+        turn = asyncio.create_task(self._answer(text, user_id, session_id, params, channel.put_nowait, gone))
+        self._running.add(turn)
+        turn.add_done_callback(self._running.discard)
+        turn.add_done_callback(lambda _: channel.put_nowait(None))
+        try:
+            while (reply := await channel.get()) is not None:
+                yield reply
+        finally:
+            if not turn.done():
+                gone.set()
+                asyncio.get_running_loop().call_later(self._grace, turn.cancel)
+
+    async def _answer(
+        self, text: str, user_id: str, session_id: str, params: dict[str, Any], emit: _Emit, gone: threading.Event
+    ) -> None:
+        try:
+            scope = ConversationScope(user_id, session_id, self.id, tenant=self._tenant)
+            async with self._turns.hold(scope, wait=self._wait):
+                if gone.is_set():  # nobody waits for it any more, and nothing of it has happened
+                    return
+                final = await self._turn(scope, text, params, emit, gone)
+        except BusyError:
+            logger.warning("agent=<%s>, wait=<%s> | a request waited too long for earlier ones", self.id, self._wait)
+            self._apologize(self._busy_text, emit)
+        except Exception as error:  # Agent Squad would show its text to the user
+            kind = type(error).__name__
+            logger.error("agent=<%s>, error=<%s> | a request failed", self.id, kind)  # noqa: TRY400 - its text may be private
+            logger.debug("agent=<%s> | a request failed", self.id, exc_info=True)
+            self._apologize(self._failed_text, emit)
+        else:
+            emit(AgentStreamResponse(final_message=final))
+
+    async def _turn(
+        self, scope: ConversationScope, text: str, params: dict[str, Any], emit: _Emit, gone: threading.Event
+    ) -> ConversationMessage:
+        agent = await asyncio.to_thread(self._built, scope)
+        questions = _open_questions(agent)
+        taken: list[Handoff] = []
+        if self._handoffs is not None and not questions:
+            taken = await asyncio.to_thread(self._handoffs.waiting, scope)
+        for handoff in taken:
+            for key, value in handoff.state.items():
+                agent.state.set(key, value)
+        prompt: Any = text
+        if questions:
+            prompt = [{"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions]
+        elif taken:
+            prompt = [{"text": text}, *({"text": handoff.text} for handoff in taken)]
+        trusted = {
+            "user_id": scope.user_id,
+            "session_id": scope.session_id,
+            "agent_id": scope.agent_id,
+            "tenant": scope.tenant,
+        }
+        about: dict[str, Any] = {"agent_name": self.name, "messages": agent.messages}
+        agent.hooks.add_callback(AfterInvocationEvent, self._close_turn)
+        tracking = await self.callbacks.on_agent_start(
+            **about, payload_input=text, additional_params=params, user_id=scope.user_id, session_id=scope.session_id
+        )
+        result: AgentResult | None = None
+        async for event in agent.stream_async(prompt, invocation_state={**params, **trusted}, cancel_signal=gone):
+            if "data" in event:
+                await self.callbacks.on_llm_new_token(event["data"])
+                emit(AgentStreamResponse(text=event["data"]))
+            result = event.get("result", result)
+        answer = _message("" if result is None else _text(result))
+        try:
+            if self._handoffs is not None and taken:
+                await asyncio.to_thread(self._handoffs.done, scope, taken)
+            await self.callbacks.on_agent_end(**about, response=answer, agent_tracking_info=tracking)
+        except Exception as error:  # the answer is in the session, so the user gets it too
+            logger.warning("agent=<%s>, error=<%s> | what follows an answer failed", self.id, type(error).__name__)
+            logger.debug("agent=<%s> | what follows an answer failed", self.id, exc_info=True)
+        return answer
+
+    def _built(self, scope: ConversationScope) -> Agent:
+        agent = self._build(scope)
+        if agent in self._used:
+            raise ValueError("build must return a new agent for each request, got one that was used before")
+        if agent.agent_id != scope.agent_id:
+            raise ValueError(f"build must give the agent the scope's agent_id {scope.agent_id!r}, got {agent.agent_id!r}")
+        self._used.add(agent)
+        return agent
+
+    async def _close_turn(self, event: AfterInvocationEvent) -> None:
+        """Log how a turn ended that has no answer, or the model would be asked the same again with the user's next message."""
+        messages, result = event.agent.messages, event.result
+        is_cancelled = result is not None and result.stop_reason == "cancelled"
+        if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
+            text = self._cancelled_text if is_cancelled else self._failed_text
+            answer: Message = {"role": "assistant", "content": [{"text": text}], "tracking_id": str(uuid.uuid4())}
+            messages.append(answer)
+            await event.agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=event.agent, message=answer))
+
+    def _apologize(self, text: str, emit: _Emit) -> None:
+        emit(AgentStreamResponse(text=text))
+        emit(AgentStreamResponse(final_message=_message(text)))
+
+
+def _open_questions(agent: Agent) -> list[str]:
+    """Return the ids of the interrupts that wait for the user's answer."""
+    state = agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"]
+    return [id_ for id_, one in state["interrupts"].items() if one["response"] is None] if state["activated"] else []
+
+
+def _text(result: AgentResult) -> str:
+    """Return the answer, and the questions that the turn was interrupted for."""
+    asked = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
+    return "\n".join(filter(None, [message_text(result.message), *asked]))
+
+
+def _message(text: str) -> ConversationMessage:
+    return ConversationMessage(role=_ASSISTANT, content=[{"text": text}])

@@ -1,0 +1,213 @@
+"""SessionChatStorage: Agent Squad's history is the session log, so there is one history, not two."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent_squad.storage import ChatStorage
+from agent_squad.types import ConversationMessage, ParticipantRole, TimestampedMessage
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.facade import MangaMemory
+from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.scope import ConversationScope, checked_id
+from strands_manga_memory.squad.handoff import MARK
+
+logger = logging.getLogger(__name__)
+
+_LOGGED_PER_MESSAGE = 8
+"""Log entries that are read for each message asked for; tool calls and results are logged too, and not shown."""
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """What the user said in a turn, and the last thing the agent answered."""
+
+    at: float
+    agent_id: str
+    question: str
+    answer: str
+
+    def messages(self, *, named: bool) -> list[ConversationMessage]:
+        answer = f"[{self.agent_id}] {self.answer}" if named else self.answer
+        # Roles are texts, as Agent Squad's own storages give them, where the annotation says the enumeration.
+        said: list[tuple[Any, str]] = [("user", self.question), ("assistant", answer)]
+        return [TimestampedMessage(role, [{"text": text}], timestamp=int(self.at * 1000)) for role, text in said]
+
+
+class SessionChatStorage(ChatStorage):
+    """Shows Agent Squad the sessions of its agents, and keeps there what agents that are not Strands' say.
+
+    What is shown is text: for each finished turn what the user said and the last thing the agent answered, the latest
+    ``max_messages`` of each agent. Tool calls, results and handoffs stay in the log. Reading touches no time to live. Blocking
+    stores are asked on threads, so any event loop will do.
+
+    Args:
+        memory: Where the sessions are.
+        tenant: The tenant of all users; None is a tenant of its own.
+        max_messages: Most messages of each agent that are shown; even, 2 or more. Default 100.
+
+    Raises:
+        ValueError: ``max_messages`` is out of range.
+    """
+
+    def __init__(self, memory: MangaMemory, *, tenant: str | None = None, max_messages: int = 100) -> None:
+        super().__init__()
+        if max_messages < 2 or max_messages % 2:
+            raise ValueError(f"max_messages must be even and 2 or more, got {max_messages!r}")
+        if tenant is not None:
+            checked_id("tenant", tenant)
+        self._memory = memory
+        self._tenant = tenant
+        self._max_messages = max_messages
+        self._seen: set[str] = set()
+
+    async def save_chat_message(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        new_message: ConversationMessage | TimestampedMessage,
+        max_history_size: int | None = None,
+    ) -> bool:
+        """Log a message of an agent that is not Strands'; see ``save_chat_messages``."""
+        return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
+
+    async def save_chat_messages(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        new_messages: list[ConversationMessage] | list[TimestampedMessage],
+        max_history_size: int | None = None,
+    ) -> bool:
+        """Log messages of an agent that is not Strands', and wait until they are saved; False if none has any text.
+
+        Args:
+            user_id: The user.
+            session_id: The session, unique within the user.
+            agent_id: The agent.
+            new_messages: The messages; their texts are logged.
+            max_history_size: Messages of the agent that stay at hand; the log keeps every one. Default ``max_messages``.
+
+        Raises:
+            ValueError: An id is not allowed.
+            StoreUnavailableError: No tier took them in time; they are kept and saved later.
+        """
+        scope = self._scope(user_id, session_id, agent_id)
+        self._seen.add(agent_id)
+        said = [message for message in map(_strands_message, new_messages) if message["content"]]
+        if not said:
+            return False
+        manager = self._memory.session(scope)
+        keep = self._max_messages if max_history_size is None else max(2, max_history_size)
+        with _worded_for_users():
+            await asyncio.to_thread(manager.log, said, keep=keep)
+        return True
+
+    async def fetch_chat(
+        self, user_id: str, session_id: str, agent_id: str, max_history_size: int | None = None
+    ) -> list[ConversationMessage]:
+        """Return the latest exchanges of an agent, the oldest first: user and assistant in turn.
+
+        Args:
+            user_id: The user.
+            session_id: The session, unique within the user.
+            agent_id: The agent.
+            max_history_size: Most messages; an odd number is rounded down. Default ``max_messages``.
+
+        Raises:
+            ValueError: An id is not allowed.
+            StoreUnavailableError: What is stored cannot be read; the text may be shown to users.
+        """
+        scope = self._scope(user_id, session_id, agent_id)
+        self._seen.add(agent_id)
+        with _worded_for_users():
+            exchanges = await asyncio.to_thread(self._exchanges, scope)
+        pairs = (self._max_messages if max_history_size is None else max_history_size) // 2
+        shown = exchanges[max(0, len(exchanges) - pairs) :]
+        return [message for exchange in shown for message in exchange.messages(named=False)]
+
+    async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
+        """Return the latest exchanges of all agents of a session in order of time, each answer behind ``[agent_id]``.
+
+        Agents are those that the durable tier lists and those that this storage was asked for before. While that tier does not
+        answer, what each has at hand is shown.
+
+        Raises:
+            ValueError: An id is not allowed.
+            StoreUnavailableError: What is stored cannot be read; the text may be shown to users.
+        """
+        scope = self._scope(user_id, session_id, "default")
+        with _worded_for_users():
+            exchanges = await asyncio.to_thread(self._all_exchanges, scope)
+        return [message for exchange in exchanges for message in exchange.messages(named=True)]
+
+    def _scope(self, user_id: str, session_id: str, agent_id: str) -> ConversationScope:
+        return ConversationScope(user_id, session_id, agent_id, tenant=self._tenant)
+
+    @property
+    def _has_logs(self) -> bool:
+        """Whether the durable tier, which has the logs and lists whose they are, is not known to be down."""
+        return bool(self._memory.stats()["durable"] == "up")
+
+    def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
+        agents = set(self._seen)  # the durable tier lists an agent soon after its first turn, not at once
+        if self._has_logs:
+            with suppress(StoreUnavailableError):
+                agents.update(self._memory.session(scope).agents())
+        found = [one for agent_id in sorted(agents) for one in self._exchanges(replace(scope, agent_id=agent_id))]
+        return sorted(found, key=lambda one: one.at)
+
+    def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
+        manager, pairs = self._memory.session(scope), self._max_messages // 2
+        if self._has_logs:
+            try:
+                return list(_exchanges(manager.records(last=self._max_messages * _LOGGED_PER_MESSAGE), scope.agent_id))[-pairs:]
+            except StoreUnavailableError:
+                logger.warning("agent=<%s> | the log cannot be read, what the agent has at hand is shown", scope.agent_id)
+        return list(_exchanges(manager.window_records(), scope.agent_id))[-pairs:]
+
+
+@contextmanager
+def _worded_for_users() -> Iterator[None]:
+    """Reword errors of the stores: Agent Squad shows the text of an exception to the user."""
+    try:
+        yield
+    except StoreError as error:
+        raise type(error)("The conversation cannot be reached just now. Please try again in a moment.") from error
+
+
+def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
+    """Yield the finished turns of a log: an answer is the last text before the user speaks again."""
+    question: dict[str, Any] | None = None
+    answer = ""
+    for record in records:
+        message: Message = record["message"]
+        if message["role"] == "assistant":
+            answer = message_text(message) or answer
+        elif not any("toolResult" in block for block in message["content"]):
+            if question is not None and answer:
+                yield _Exchange(question["at"], agent_id, _said(question["message"]), answer)
+            question, answer = record, ""
+    if question is not None and answer:
+        yield _Exchange(question["at"], agent_id, _said(question["message"]), answer)
+
+
+def _said(message: Message) -> str:
+    """Return what the user said, without what another agent handed over behind it."""
+    first, *more = message["content"]
+    own = [first, *(block for block in more if not block.get("text", "").startswith(MARK))]
+    return message_text({**message, "content": own})
+
+
+def _strands_message(message: ConversationMessage) -> Message:
+    role = message.role.value if isinstance(message.role, ParticipantRole) else str(message.role)
+    texts = [block["text"] for block in message.content or [] if isinstance(block, dict) and block.get("text")]
+    return {"role": "assistant" if role == "assistant" else "user", "content": [{"text": text} for text in texts]}

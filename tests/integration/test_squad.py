@@ -1,0 +1,940 @@
+"""Agents behind Agent Squad: each pitfall of its own Strands agent and storages, and that ours does not have it."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_squad.agents import Agent as SquadAgent
+from agent_squad.agents import (
+    AgentCallbacks,
+    AgentOptions,
+    BedrockLLMAgent,
+    BedrockLLMAgentOptions,
+    SupervisorAgent,
+    SupervisorAgentOptions,
+)
+from agent_squad.classifiers import Classifier, ClassifierResult
+from agent_squad.orchestrator import AgentSquad
+from agent_squad.storage.summarizing_chat_storage import SummarizingChatStorage
+from agent_squad.types import ConversationMessage, TimestampedMessage
+from strands import Agent, ToolContext, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+
+from strands_manga_memory import (
+    BreakerPolicy,
+    ConflictError,
+    ConversationScope,
+    InMemoryHotStore,
+    MangaMemory,
+    StoreUnavailableError,
+    VerifiedSummarizingConversationManager,
+    guard_tool,
+)
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.squad import Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
+from strands_manga_memory.squad.turns import BusyError, ConversationTurns
+from strands_manga_memory.stores import open_hot_store
+from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from tests.unit.session.support import tool_use
+
+SORRY = "Sorry, something went wrong. Please try again."
+
+
+class KeywordClassifier(Classifier):
+    """Selects the agent whose id is said, else the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.histories: list[str] = []
+
+    async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
+        self.histories.append(self.history)
+        found = next((agent for id_, agent in self.agents.items() if id_ in input_text), next(iter(self.agents.values())))
+        return ClassifierResult(selected_agent=found, confidence=1.0)
+
+
+class Shop:
+    """A squad of two agents, ``alpha`` and ``beta``, in a process of its own, as far as that can be had in one."""
+
+    def __init__(self, memory: MangaMemory, *, streaming: bool = False, **settings: Any) -> None:
+        self.memory = memory
+        self.models: list[ScriptedModel] = []
+        self.agents: list[Agent] = []
+        self.seen: list[dict[str, Any]] = []
+        self.arguments: dict[str, Any] = {}
+        self.tools: list[Any] = [self.look_up(), self.remember()]
+        self.script: Callable[[Any], Any] = self.reply
+        self.handoffs = settings.get("handoffs")
+        self.entered, self.may_go_on = threading.Event(), threading.Event()
+        self.storage = SessionChatStorage(memory)
+        self.classifier = KeywordClassifier()
+        self.squad = AgentSquad(classifier=self.classifier, storage=self.storage)
+        self.streaming = streaming
+        for name in ("Alpha", "Beta"):
+            options = AgentOptions(name=name, description=f"answers as {name}")
+            self.squad.add_agent(SessionStrandsAgent(options, self.build, streaming=streaming, **settings))
+
+    def build(self, scope: ConversationScope) -> Agent:
+        model = ScriptedModel(lambda messages: self.script(messages))
+        arguments = {**self.memory.agent_kwargs(**vars(scope)), **{k: v() for k, v in self.arguments.items()}}
+        agent = Agent(model=model, tools=self.tools, callback_handler=None, retry_strategy=None, **arguments)
+        self.models.append(model)
+        self.agents.append(agent)
+        return agent
+
+    def look_up(self) -> Any:
+        @tool(context=True)
+        async def look_up(tool_context: ToolContext) -> str:
+            """Look something up; takes as long as the test wants."""
+            self.seen.append({k: tool_context.invocation_state.get(k) for k in ("user_id", "session_id", "agent_id", "shop")})
+            self.entered.set()
+            await asyncio.to_thread(self.may_go_on.wait, 30)
+            return "found 4242"
+
+        return look_up
+
+    def remember(self) -> Any:
+        @tool(context=True)
+        def remember(tool_context: ToolContext) -> str:
+            """Count the calls in the agent's state."""
+            count = (tool_context.agent.state.get("count") or 0) + 1
+            tool_context.agent.state.set("count", count)
+            return f"count {count}"
+
+        return remember
+
+    @staticmethod
+    def reply(messages: Any) -> Any:
+        block = messages[-1]["content"][0]
+        if "toolResult" in block:
+            return f"it says {block['toolResult']['content'][0]['text']}"
+        text = block["text"]
+        if "boom" in text:
+            return RuntimeError("db password=hunter2")
+        name = "look_up" if "look" in text else "remember" if "count" in text else None
+        return [{"text": "let me see. "}, tool_use("t1", name)] if name else f"heard {text}"
+
+    async def ask(self, text: str, user: str = "u1", session: str = "s1", **params: Any) -> str:
+        response = await self.squad.route_request(text, user, session, params or None, stream_response=self.streaming)
+        if isinstance(response.output, ConversationMessage):
+            return str(response.output.content[0]["text"])
+        finals = [chunk.final_message async for chunk in response.output if chunk.final_message]
+        assert len(finals) == 1
+        return str(finals[0].content[0]["text"])
+
+    def log(self, agent: str = "alpha", user: str = "u1", session: str = "s1") -> list[list[str]]:
+        return told(self.memory.session(ConversationScope(user, session, agent)).history())
+
+
+def told(messages: Any) -> list[list[str]]:
+    return [[m["role"][0], *(block.get("text") or next(iter(block)) for block in m["content"])] for m in messages]
+
+
+def shown(messages: list[ConversationMessage]) -> list[tuple[Any, str]]:
+    return [(message.role, message.content[0]["text"]) for message in messages]
+
+
+OpenMemory = Callable[..., MangaMemory]
+
+
+@pytest.fixture(params=["embedded", "valkey"])
+def open_memory(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> OpenMemory:
+    def opened(**settings: Any) -> MangaMemory:
+        hot = None
+        if request.param == "valkey":
+            hot = open_hot_store(f"{request.getfixturevalue('valkey_server').url}?prefix={unique}")
+        memory = MangaMemory.open(hot, f"sqlite:///{tmp_path / 'm.sqlite3'}", hot_deadline=5.0, **settings)
+        request.addfinalizer(memory.close)
+        return memory
+
+    return opened
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MangaMemory]:
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}")
+    yield memory
+    memory.close()
+
+
+@pytest.fixture(params=["whole", "streamed"])
+def streaming(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "streamed")
+
+
+# What the model sees
+
+
+async def test_tool_calls_and_results_stay_in_the_models_view_and_survive_a_restart(
+    open_memory: OpenMemory, streaming: bool
+) -> None:
+    shop = Shop(open_memory(), streaming=streaming)
+    shop.may_go_on.set()
+    assert await shop.ask("look") == "it says found 4242"
+    shop.memory.close()
+    again = Shop(open_memory(), streaming=streaming)
+    assert await again.ask("thanks") == "heard thanks"
+    assert told(again.models[-1].requests[-1].messages) == [
+        ["u", "look"],
+        ["a", "let me see. ", "toolUse"],
+        ["u", "toolResult"],
+        ["a", "it says found 4242"],
+        ["u", "thanks"],
+    ]
+    assert again.log() == [*told(again.models[-1].requests[-1].messages), ["a", "heard thanks"]]
+
+
+async def test_users_and_agents_share_neither_messages_nor_state(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    assert await shop.ask("count") == "it says count 1"
+    assert await shop.ask("count", "u2") == "it says count 1"
+    assert await shop.ask("count beta") == "it says count 1"
+    assert await shop.ask("count", session="s2") == "it says count 1"
+    assert await shop.ask("count") == "it says count 2"
+    assert [len(model.requests[0].messages) for model in shop.models] == [1, 1, 1, 1, 5]
+
+
+async def test_a_window_counts_what_it_removed_once(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    shop.arguments = {"conversation_manager": lambda: SlidingWindowConversationManager(window_size=4)}
+    for number in range(8):
+        await shop.ask(f"say {number}")
+    restored = shop.build(ConversationScope("u1", "s1", "alpha"))
+    removed = restored.conversation_manager.removed_message_count
+    assert (removed, len(restored.messages), len(shop.log())) == (12, 4, 16)
+    assert told(restored.messages)[0] == ["u", "say 6"]
+
+
+async def test_a_summary_reaches_the_model_and_is_paid_for_once(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    asked: list[str] = []
+
+    def summarize(prompt: Any) -> str:
+        asked.append(str(prompt))
+        return "The user counts numbers."
+
+    shop.arguments = {
+        "conversation_manager": lambda: VerifiedSummarizingConversationManager(
+            trigger_turns=4, keep_recent_turns=1, model=summarize, strategy="inline"
+        )
+    }
+    for number in range(6):
+        await shop.ask(f"say {number}")
+    assert any("The user counts numbers." in str(message) for message in shop.models[-1].requests[-1].messages)
+    assert 1 <= len(asked) <= 3
+    assert len(shop.log()) == 12
+
+
+async def test_what_the_caller_holds_is_not_the_agents_own(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    await shop.ask("hello")
+    first = await shop.storage.fetch_chat("u1", "s1", "alpha")
+    first[0].content[0]["text"] = "changed"
+    assert shown(await shop.storage.fetch_chat("u1", "s1", "alpha")) == [("user", "hello"), ("assistant", "heard hello")]
+    await shop.ask("again")
+    assert told(shop.models[-1].requests[-1].messages)[0] == ["u", "hello"]
+
+
+# Who asks
+
+
+async def test_tools_know_the_user_and_nobody_can_pretend_to_be_another(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    shop.may_go_on.set()
+    await shop.ask("look", "u1", user_id="u2", session_id="s9", agent_id="beta", shop="Kanda")
+    assert shop.seen == [{"user_id": "u1", "session_id": "s1", "agent_id": "alpha", "shop": "Kanda"}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a#b", "c"), ("a", "b#c")),
+        (("a:b", "c"), ("a", "b:c")),
+        (("花子", "セッション/1"), ("花子/セッション", "1")),
+        (("{u}", "s?*"), ("{u", "}s?*")),
+    ],
+)
+async def test_ids_of_any_kind_are_kept_apart(memory: MangaMemory, one: tuple[str, str], other: tuple[str, str]) -> None:
+    shop = Shop(memory)
+    for text, ids in (("one", one), ("other beta", other), ("more", one)):
+        await shop.ask(text, *ids)
+    assert shown(await shop.storage.fetch_all_chats(*one)) == [
+        ("user", "one"),
+        ("assistant", "[alpha] heard one"),
+        ("user", "more"),
+        ("assistant", "[alpha] heard more"),
+    ]
+    assert shown(await shop.storage.fetch_all_chats(*other)) == [
+        ("user", "other beta"),
+        ("assistant", "[beta] heard other beta"),
+    ]
+
+
+async def test_an_empty_id_is_no_conversation(memory: MangaMemory) -> None:
+    agent = Shop(memory).squad.agents["alpha"]
+    reply = await agent.process_request("hello", " ", "s1", [])
+    assert reply.content == [{"text": SORRY}]
+
+
+def test_names_that_make_no_id_are_refused() -> None:
+    with pytest.raises(ValueError, match="商品案内"):
+        SessionStrandsAgent(AgentOptions(name="商品案内", description=""), lambda scope: Agent(model=ScriptedModel()))
+
+
+@pytest.mark.parametrize("settings", [{"wait": -1.0}, {"grace": -0.1}, {"tenant": ""}])
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        SessionStrandsAgent(AgentOptions(name="A", description=""), lambda scope: Agent(model=ScriptedModel()), **settings)
+
+
+# At the same time
+
+
+async def test_two_users_and_one_user_twice_at_once(open_memory: OpenMemory, streaming: bool) -> None:
+    shop = Shop(open_memory(), streaming=streaming)
+    first = asyncio.create_task(shop.ask("look"))
+    await asyncio.to_thread(shop.entered.wait, 30)
+    # A second message while a tool runs, and another user, whom nobody keeps waiting.
+    second = asyncio.create_task(shop.ask("my second"))
+    assert await shop.ask("hello", "u2") == "heard hello"
+    assert not second.done()
+    shop.may_go_on.set()
+    assert await asyncio.gather(first, second) == ["it says found 4242", "heard my second"]
+    assert [line[-1] for line in shop.log()] == [
+        "look", "toolUse", "toolResult", "it says found 4242", "my second", "heard my second",
+    ]  # fmt: skip
+    assert shop.log(user="u2") == [["u", "hello"], ["a", "heard hello"]]
+    for model in shop.models:
+        everything = str([told(request.messages) for request in model.requests])
+        assert ("hello" in everything) != ("look" in everything or "my second" in everything)
+
+
+async def test_one_conversation_in_order_many_side_by_side(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    agent = shop.squad.agents["alpha"]
+    asked = [(f"m{number}", f"u{number % 4}") for number in range(20)]
+    answers = await asyncio.gather(*(agent.process_request(text, user, "s1", []) for text, user in asked))
+    assert [answer.content[0]["text"] for answer in answers] == [f"heard {text}" for text, _ in asked]
+    for user in range(4):
+        expected = [text for number in range(user, 20, 4) for text in (f"m{number}", f"heard m{number}")]
+        assert [line[1] for line in shop.log(user=f"u{user}")] == expected
+
+
+async def test_the_event_loop_is_not_blocked_while_an_agent_is_built(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    started, build = threading.Event(), shop.build
+
+    def slow(scope: ConversationScope) -> Agent:
+        started.set()
+        assert shop.may_go_on.wait(30)
+        return build(scope)
+
+    shop.squad.add_agent(SessionStrandsAgent(AgentOptions(name="slow", description=""), slow))
+    task = asyncio.create_task(shop.ask("slow"))
+    await asyncio.to_thread(started.wait, 30)
+    # A blocked loop would not come this far, and nobody would let it go on.
+    shop.may_go_on.set()
+    assert await task == "heard slow"
+
+
+async def test_a_request_does_not_wait_for_ever(memory: MangaMemory) -> None:
+    shop = Shop(memory, wait=0.0, busy_text="one moment")
+    first = asyncio.create_task(shop.ask("look"))
+    # The very first request is let in at once: nobody is before it.
+    await asyncio.to_thread(shop.entered.wait, 30)
+    assert await shop.ask("second") == "one moment"
+    shop.may_go_on.set()
+    assert await first == "it says found 4242"
+    assert ["u", "second"] not in shop.log()
+
+
+async def test_a_request_that_gives_up_waiting_leaves_the_line(memory: MangaMemory) -> None:
+    shop = Shop(memory)
+    first = asyncio.create_task(shop.ask("look"))
+    await asyncio.to_thread(shop.entered.wait, 30)
+    second, third = asyncio.create_task(shop.ask("second")), asyncio.create_task(shop.ask("third"))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    shop.may_go_on.set()
+    assert await asyncio.gather(first, third) == ["it says found 4242", "heard third"]
+    assert ["u", "second"] not in shop.log()
+    assert not shop.squad.agents["alpha"]._turns._queues
+
+
+async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
+    here = open_memory()
+    shop = Shop(here, hot=here.hot)
+    elsewhere = MangaMemory(hot=here.hot, durable=here.durable)
+    other = Shop(elsewhere, hot=elsewhere.hot)
+    first = asyncio.create_task(shop.ask("look"))
+    await asyncio.to_thread(shop.entered.wait, 30)
+    second = asyncio.create_task(other.ask("second"))
+    with pytest.raises(BusyError):
+        async with ConversationTurns(here.hot).hold(ConversationScope("u1", "s1", "alpha"), wait=0.2):
+            pass
+    assert not second.done()
+    shop.may_go_on.set()
+    assert await asyncio.gather(first, second) == ["it says found 4242", "heard second"]
+    assert len(other.models[0].requests[0].messages) == 5
+
+
+async def test_without_a_lease_what_two_processes_save_is_merged(open_memory: OpenMemory) -> None:
+    shop, other = Shop(open_memory()), Shop(open_memory())
+    first = asyncio.create_task(shop.ask("look"))
+    await asyncio.to_thread(shop.entered.wait, 30)
+    assert await other.ask("second") == "heard second"
+    shop.may_go_on.set()
+    assert await first == "it says found 4242"
+    assert await shop.ask("third") == "heard third"
+    seen = told(shop.models[-1].requests[-1].messages)
+    assert sorted(line[-1] for line in seen) == sorted(
+        ["look", "toolUse", "toolResult", "it says found 4242", "second", "heard second", "third"]
+    )
+    assert sorted(shop.log()) == sorted([*seen, ["a", "heard third"]])
+
+
+async def test_a_lease_that_cannot_be_had_stops_nobody() -> None:
+    hot = FaultyHotStore(InMemoryHotStore())
+    hot.down = True
+    async with ConversationTurns(hot).hold(ConversationScope("u", "s"), wait=5.0):
+        assert hot.calls == ["acquire_lease"]
+
+
+async def test_a_lease_is_prolonged_and_given_back() -> None:
+    hot = InMemoryHotStore()
+    name = f"{ConversationScope('u', 's').storage_session_id}/A:default"
+    renewed = asyncio.Event()
+    loop, acquire, count = asyncio.get_running_loop(), hot.acquire_lease, 0
+
+    def counted(conversation: str, *, owner: str, ttl: float) -> bool:
+        nonlocal count
+        count += 1
+        if count == 3:
+            loop.call_soon_threadsafe(renewed.set)
+        return acquire(conversation, owner=owner, ttl=ttl)
+
+    hot.acquire_lease = counted  # type: ignore[method-assign]
+    async with ConversationTurns(hot, lease=0.3).hold(ConversationScope("u", "s"), wait=5.0):
+        await asyncio.wait_for(renewed.wait(), 30)
+        assert not acquire(name, owner="someone else", ttl=1.0)
+    assert acquire(name, owner="someone else", ttl=1.0)
+
+
+# Streams
+
+
+async def test_a_stream_that_is_closed_half_way_leaves_a_sound_conversation(open_memory: OpenMemory) -> None:
+    shop = Shop(open_memory(), streaming=True)
+    response = await shop.squad.route_request("look", "u1", "s1", stream_response=True)
+    stream: AsyncIterator[Any] = response.output
+    async with aclosing(stream):  # type: ignore[type-var]
+        assert (await anext(stream)).text == "let me see. "
+        await asyncio.to_thread(shop.entered.wait, 30)
+    shop.may_go_on.set()
+    assert await shop.ask("next") == "heard next"
+    seen = told(shop.models[-1].requests[-1].messages)
+    assert [line[0] for line in seen] == ["u", "a", "u", "a", "u"]
+    assert seen[-2:] == [["a", "(The request was cancelled before it was answered.)"], ["u", "next"]]
+
+
+async def test_a_stream_that_is_forgotten_ends_by_itself(memory: MangaMemory) -> None:
+    shop = Shop(memory, streaming=True)
+    response = await shop.squad.route_request("look", "u1", "s1", stream_response=True)
+    stream = response.output
+    await anext(stream)
+    shop.may_go_on.set()
+    assert await shop.ask("next") == "heard next"  # although the first stream is still open
+    rest = [chunk async for chunk in stream]
+    assert rest[-1].final_message.content == [{"text": "it says found 4242"}]
+    assert ["a", "it says found 4242"] in shop.log()
+
+
+async def test_a_stream_that_nobody_reads_does_nothing(memory: MangaMemory) -> None:
+    shop = Shop(memory, streaming=True)
+    stream = await shop.squad.agents["alpha"].process_request("hello", "u1", "s1", [])
+    await stream.aclose()
+    assert shop.models == []
+    assert shop.log() == []
+
+
+async def test_a_cancelled_request_frees_the_conversation_even_if_its_tool_hangs(memory: MangaMemory) -> None:
+    shop = Shop(memory, grace=0.05)
+    task = asyncio.create_task(shop.ask("look"))
+    await asyncio.to_thread(shop.entered.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await shop.ask("next") == "heard next"  # the tool has not come back yet
+    shop.may_go_on.set()
+    roles = [line[0] for line in told(shop.models[-1].requests[-1].messages)]
+    assert roles == ["u", "a", "u", "a", "u"] or roles == ["u", "a", "u"]
+
+
+async def test_a_streaming_agent_whose_caller_does_not_stream(memory: MangaMemory) -> None:
+    shop = Shop(memory, streaming=True)
+    response = await shop.squad.route_request("hello", "u1", "s1", stream_response=False)
+    assert response.output.content == [{"text": "heard hello"}]
+    whole = Shop(memory)
+    response = await whole.squad.route_request("hello", "u1", "s1", stream_response=True)
+    assert response.output.content == [{"text": "heard hello"}]
+
+
+# What goes wrong
+
+
+async def test_no_exception_reaches_the_user_and_the_next_turn_is_sound(
+    memory: MangaMemory, streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop(memory, streaming=streaming)
+    with caplog.at_level(logging.INFO):
+        assert await shop.ask("boom") == SORRY
+    assert "hunter2" not in caplog.text
+    assert "RuntimeError" in caplog.text
+    assert await shop.ask("and now") == "heard and now"
+    assert told(shop.models[-1].requests[-1].messages) == [["u", "boom"], ["a", SORRY], ["u", "and now"]]
+    assert shown(await shop.storage.fetch_all_chats("u1", "s1")) == [
+        ("user", "boom"),
+        ("assistant", f"[alpha] {SORRY}"),
+        ("user", "and now"),
+        ("assistant", "[alpha] heard and now"),
+    ]
+
+
+async def test_a_factory_that_raises_or_shares_its_agents(memory: MangaMemory) -> None:
+    def broken(scope: ConversationScope) -> Agent:
+        raise RuntimeError("db password=hunter2")
+
+    shared = Agent(model=ScriptedModel(["one", "two"]), agent_id="shared", callback_handler=None)
+    nameless = SessionStrandsAgent(
+        AgentOptions(name="nameless", description=""), lambda scope: Agent(model=ScriptedModel(), callback_handler=None)
+    )
+    same = SessionStrandsAgent(AgentOptions(name="shared", description=""), lambda scope: shared)
+    raising = SessionStrandsAgent(AgentOptions(name="raising", description=""), broken)
+    answers = [(await agent.process_request("hi", "u", "s", [])).content for agent in (raising, nameless, same, same)]
+    assert answers == [[{"text": SORRY}], [{"text": SORRY}], [{"text": "one"}], [{"text": SORRY}]]
+
+
+async def test_a_store_that_is_down_is_told_in_words_for_users(tmp_path: Path) -> None:
+    opened = MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}")
+    table = FaultyTable(opened.durable)
+    shop = Shop(MangaMemory(hot=opened.hot, durable=table))
+    await shop.ask("hello")
+    table.down = True
+    answer = await shop.ask("hello?")
+    assert answer == "The conversation cannot be reached just now. Please try again in a moment."
+    with pytest.raises(StoreUnavailableError, match="try again"):
+        await shop.storage.save_chat_message("u1", "s1", "lex", said("user", "hi"))
+    table.down = False
+    assert [line[-1] for line in shop.log()] == ["hello", "heard hello"]
+
+
+@pytest.mark.parametrize("open_memory", ["valkey"], indirect=True)
+async def test_while_the_durable_tier_is_down_the_hot_one_serves(open_memory: OpenMemory) -> None:
+    opened = open_memory()
+    table = FaultyTable(opened.durable)
+    shop = Shop(MangaMemory(hot=opened.hot, durable=table, settings={"hot_deadline": 5.0}))
+    await shop.ask("hello")
+    table.down = True
+    assert await shop.ask("still there") == "heard still there"
+    assert len(await shop.storage.fetch_all_chats("u1", "s1")) == 4
+    table.down = False
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *arguments: Any, **named: Any) -> Any:
+        if name.startswith("agent_squad"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return real(name, *arguments, **named)
+
+    for name in [name for name in sys.modules if name.startswith("strands_manga_memory.squad")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ImportError, match=r"pip install 'strands-manga-memory\[squad\]'"):
+        importlib.import_module("strands_manga_memory.squad")
+
+
+# The history that Agent Squad sees
+
+
+def said(role: Any, text: str) -> ConversationMessage:
+    return ConversationMessage(role, [{"text": text}])
+
+
+class Parrot(SquadAgent):
+    """An agent of another framework: Agent Squad gives it its history and stores what it says."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(AgentOptions(name="Parrot", description="repeats", **options))
+        self.histories: list[list[tuple[Any, str]]] = []
+
+    async def process_request(self, input_text: str, *arguments: Any, **named: Any) -> ConversationMessage:
+        self.histories.append(shown(arguments[2]))
+        return said("assistant", f"{input_text}!")
+
+
+async def test_there_is_one_history_of_all_agents(open_memory: OpenMemory) -> None:
+    shop = Shop(open_memory())
+    shop.may_go_on.set()
+    parrot = Parrot()
+    shop.squad.add_agent(parrot)
+    for text in ("look", "parrot hi", "beta hi", "parrot more"):
+        await shop.ask(text)
+    assert parrot.histories == [[], [("user", "parrot hi"), ("assistant", "parrot hi!")]]
+    expected = [
+        ("user", "look"),
+        ("assistant", "[alpha] it says found 4242"),
+        ("user", "parrot hi"),
+        ("assistant", "[parrot] parrot hi!"),
+        ("user", "beta hi"),
+        ("assistant", "[beta] heard beta hi"),
+        ("user", "parrot more"),
+        ("assistant", "[parrot] parrot more!"),
+    ]
+    assert shown(await shop.storage.fetch_all_chats("u1", "s1")) == expected
+    # The classifier formats block 0 of every message as text, and asks before each turn.
+    assert shop.classifier.histories[-1].count("\n") == 5
+    shop.memory.close()
+    again = Shop(open_memory())
+    assert shown(await again.storage.fetch_all_chats("u1", "s1")) == expected
+    assert again.memory.session(ConversationScope("u1", "s1")).agents() == ["alpha", "beta", "parrot"]
+    assert await again.storage.fetch_all_chats("u2", "s1") == []
+
+
+async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: OpenMemory) -> None:
+    memory = open_memory()
+    shop = Shop(memory, handoffs=Handoffs(memory))
+    shop.squad.add_agent(Parrot())
+    for user in ("u1", "u2"):
+        for text in ("hello", "parrot hi"):
+            await shop.ask(text, user)
+    note = Handoff(from_agent="alpha", to_agent="beta", summary="a note")
+    Handoffs(memory).leave(note, user_id="u1", session_id="s1")
+    assert memory.forget_user("u1").complete
+    assert await shop.storage.fetch_all_chats("u1", "s1") == []
+    assert await shop.storage.fetch_chat("u1", "s1", "parrot") == []
+    assert Handoffs(memory).waiting(ConversationScope("u1", "s1", "beta")) == []
+    assert len(await shop.storage.fetch_all_chats("u2", "s1")) == 4
+
+
+async def test_history_sizes(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory, max_messages=6)
+    for number in range(5):
+        pair = [said("user", f"q{number}"), said("assistant", f"a{number}")]
+        assert await storage.save_chat_messages("u", "s", "lex", pair)
+    sizes = [len(await storage.fetch_chat("u", "s", "lex", size)) for size in (None, 0, 1, 2, 3, 4)]
+    assert sizes == [6, 0, 0, 2, 2, 4]
+    assert shown(await storage.fetch_chat("u", "s", "lex", 2)) == [("user", "q4"), ("assistant", "a4")]
+    for size in (0, 1, 3):
+        with pytest.raises(ValueError, match="max_messages"):
+            SessionChatStorage(memory, max_messages=size)
+
+
+async def test_the_history_at_hand_is_bounded_and_the_log_is_not(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory)
+    for number in range(12):
+        await storage.save_chat_message("u", "s", "lex", said("user", f"q{number}"), 4)
+        await storage.save_chat_message("u", "s", "lex", said("assistant", f"a{number}"), 4)
+    manager = memory.session(ConversationScope("u", "s", "lex"))
+    assert manager.stats()["window_messages"] == 4
+    assert manager.stats()["turns"] == 12
+    assert [line[1] for line in told(manager.history())] == [f"{who}{number}" for number in range(12) for who in "qa"]
+
+
+async def test_a_question_asked_twice_is_not_dropped(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory)
+    for role, text in (("user", "are you there"), ("user", "hello?"), ("assistant", "yes")):
+        await storage.save_chat_message("u", "s", "lex", TimestampedMessage(role, [{"text": text}]))  # type: ignore[arg-type]
+    manager = memory.session(ConversationScope("u", "s", "lex"))
+    assert [line[1] for line in told(manager.history())] == ["are you there", "hello?", "yes"]
+    # What is shown alternates: a supervisor takes it two by two.
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("user", "hello?"), ("assistant", "yes")]
+
+
+async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) -> None:
+    storage = SessionChatStorage(open_memory())
+    pairs = [[said("user", f"q{number}"), said("assistant", f"a{number}")] for number in range(6)]
+    await asyncio.gather(*(storage.save_chat_messages("u", "s", "lex", pair) for pair in pairs))
+    found = shown(await storage.fetch_chat("u", "s", "lex"))
+    assert sorted(found[::2]) == [("user", f"q{number}") for number in range(6)]
+    assert all(question[1][1:] == answer[1][1:] for question, answer in zip(found[::2], found[1::2], strict=True))
+
+
+async def test_content_without_text_is_not_stored(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory)
+    assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", [{"toolUse": {}}]))  # type: ignore[arg-type]
+    assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", None))  # type: ignore[arg-type]
+    assert await storage.fetch_all_chats("u", "s") == []
+
+
+async def test_a_storage_that_summarizes_works_over_ours(memory: MangaMemory) -> None:
+    async def summarize(messages: list[ConversationMessage]) -> str:
+        return f"{len(messages)} messages"
+
+    storage = SessionChatStorage(memory)
+    outer = SummarizingChatStorage(storage, summarize)  # it passes max_history_size, which not every storage takes
+    await outer.save_chat_message("u", "s", "lex", said("user", "q"))
+    await outer.save_chat_message("u", "s", "lex", said("assistant", "a"))
+    assert shown(await outer.fetch_chat("u", "s", "lex", 10)) == [("user", "q"), ("assistant", "a")]
+
+
+async def test_tenants_do_not_see_one_another(memory: MangaMemory) -> None:
+    one, other = SessionChatStorage(memory, tenant="one"), SessionChatStorage(memory, tenant="other")
+    await one.save_chat_messages("u", "s", "lex", [said("user", "q"), said("assistant", "a")])
+    assert await other.fetch_all_chats("u", "s") == []
+    assert len(await one.fetch_all_chats("u", "s")) == 2
+
+
+# Callbacks and supervisors
+
+
+class Noted(AgentCallbacks):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    async def on_agent_start(self, agent_name: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+        self.calls.append(("start", (agent_name, named["payload_input"], named["user_id"])))
+        return {"run": 7}
+
+    async def on_llm_new_token(self, token: str, **named: Any) -> None:
+        self.calls.append(("token", token))
+
+    async def on_agent_end(self, agent_name: str, response: Any, *arguments: Any, **named: Any) -> None:
+        self.calls.append(("end", (response.content[0]["text"], named["agent_tracking_info"])))
+
+
+async def test_callbacks_are_called(memory: MangaMemory, streaming: bool) -> None:
+    shop, noted = Shop(memory, streaming=streaming), Noted()
+    options = AgentOptions(name="Gamma", description="", callbacks=noted)
+    shop.squad.add_agent(SessionStrandsAgent(options, shop.build, streaming=streaming))
+    await shop.ask("gamma")
+    assert noted.calls == [
+        ("start", ("Gamma", "gamma", "u1")),
+        ("token", "heard gamma"),
+        ("end", ("heard gamma", {"run": 7})),
+    ]
+
+
+@pytest.mark.parametrize("name", ["on_agent_start", "on_llm_new_token", "on_agent_end"])
+async def test_a_callback_that_raises(memory: MangaMemory, name: str) -> None:
+    async def broken(*arguments: Any, **named: Any) -> Any:
+        raise RuntimeError("db password=hunter2")
+
+    shop, noted = Shop(memory), Noted()
+    setattr(noted, name, broken)
+    shop.squad.add_agent(SessionStrandsAgent(AgentOptions(name="Gamma", description="", callbacks=noted), shop.build))
+    # An answer that the session has is the user's, whatever comes after it.
+    assert await shop.ask("gamma") == ("heard gamma" if name == "on_agent_end" else SORRY)
+    noted = Noted()
+    shop.squad.agents["gamma"].callbacks = noted
+    assert await shop.ask("gamma again") == "heard gamma again"
+
+
+def supervisor_of(shop: Shop) -> SupervisorAgent:
+    lead = BedrockLLMAgent(BedrockLLMAgentOptions(name="Lead", description="leads", client=object()))
+    supervisor = SupervisorAgent(
+        SupervisorAgentOptions(
+            name="Supervisor",
+            description="supervises",
+            lead_agent=lead,
+            team=list(shop.squad.agents.values()),
+            storage=shop.storage,
+        )
+    )
+    supervisor.user_id, supervisor.session_id, supervisor.additional_params = "u1", "s1", {}
+    return supervisor
+
+
+async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(open_memory: OpenMemory, streaming: bool) -> None:
+    memory = open_memory()
+    shop = Shop(memory, streaming=streaming, hot=memory.hot)
+    shop.may_go_on.set()
+    supervisor = supervisor_of(shop)
+    everyone = [{"recipient": name, "content": "look"} for name in ("Alpha", "Beta")]
+    for _ in range(2):
+        answer = await supervisor.send_messages(everyone)
+        assert answer == "Alpha: it says found 4242Beta: it says found 4242"
+    # The same member several times at once, each in a loop of its own.
+    answer = await supervisor.send_messages([{"recipient": "Alpha", "content": f"m{number}"} for number in range(4)])
+    assert answer == "".join(f"Alpha: heard m{number}" for number in range(4))
+    assert await shop.ask("back in the first loop") == "heard back in the first loop"
+    assert len(shop.models[-1].requests[-1].messages) == 4 + 4 + 8 + 1
+    # The supervisor takes the history two by two.
+    history = await shop.storage.fetch_all_chats("u1", "s1")
+    assert supervisor._format_agents_memory(history).count("found 4242") == 4
+
+
+# What Strands does with tools
+
+
+@tool(context=True)
+def sign(what: str, tool_context: ToolContext) -> str:
+    """Sign, if the user agrees.
+
+    Args:
+        what: What to sign.
+    """
+    answer = tool_context.interrupt("signature", reason=f"Sign the {what}?")
+    return f"{what} signed: {answer}"
+
+
+async def test_an_interrupt_asks_the_user_and_his_next_message_is_the_response(
+    open_memory: OpenMemory, streaming: bool
+) -> None:
+    shop = Shop(open_memory(), streaming=streaming)
+    shop.tools = [sign]
+    shop.script = lambda messages: (
+        [{"text": "One thing."}, tool_use("s", "sign", what="contract")] if len(messages) == 1 else Shop.reply(messages)
+    )
+    assert await shop.ask("deal") == "One thing.\nSign the contract?"
+    shop.memory.close()
+    again = Shop(open_memory(), streaming=streaming)
+    again.tools = [sign]
+    assert await again.ask("yes please") == "it says contract signed: yes please"
+    assert await again.ask("thanks") == "heard thanks"
+    assert [line[0] for line in again.log()] == ["u", "a", "u", "a", "u", "a"]
+
+
+async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_complete(memory: MangaMemory) -> None:
+    calls: list[str] = []
+
+    @tool
+    def look_up() -> str:
+        """Fail."""
+        calls.append("called")
+        raise ConnectionError("no route to db password=hunter2")
+
+    shop = Shop(memory)
+    shop.tools = [guard_tool(look_up, BreakerPolicy(failures=1))]
+    for _ in range(3):
+        answer = await shop.ask("look")
+        assert answer.startswith("it says")
+        assert "hunter2" not in answer
+        assert shop.agents[-1].messages[-2]["content"][0]["toolResult"]["status"] == "error"
+    assert calls == ["called"]
+
+
+# Handoffs and what is known of the user
+
+
+def test_handoffs_are_checked() -> None:
+    with pytest.raises(ValueError, match="summary"):
+        Handoff(from_agent="a", to_agent="b", summary=" ")
+    for to_agent in ("", "a"):
+        with pytest.raises(ValueError, match="to_agent"):
+            Handoff(from_agent="a", to_agent=to_agent, summary="x")
+
+
+def test_a_handoff_needs_to_know_whose_it_is(memory: MangaMemory) -> None:
+    script = [[tool_use("h", "hand_over", agent_id="beta", summary="x")], "done"]
+    agent = Agent(model=ScriptedModel(script), tools=[Handoffs(memory).tool({"beta": ""})], callback_handler=None)
+    agent("hello", invocation_state={"user_id": "u1"})
+    result = agent.messages[2]["content"][0]["toolResult"]
+    assert result["status"] == "error"
+    assert "SessionStrandsAgent" in result["content"][0]["text"]
+
+
+async def test_an_agent_hands_over_to_another_one(open_memory: OpenMemory) -> None:
+    memory = open_memory()
+    shop = Shop(memory, handoffs=Handoffs(memory))
+    shop.tools.append(Handoffs(memory).tool({"beta": "complaints"}, state_keys=("count", "missing")))
+
+    def script(messages: Any) -> Any:
+        text = messages[-1]["content"][0].get("text", "")
+        if "complain" in text:
+            return [tool_use("h", "hand_over", agent_id="beta", summary="Order <17> is late & he is angry.")]
+        return Shop.reply(messages)
+
+    shop.script = script
+    await shop.ask("count")
+    assert (await shop.ask("I complain")).startswith("it says beta knows")
+    shop.memory.close()
+    again = Shop(open_memory(), handoffs=Handoffs(open_memory()))
+    assert await again.ask("count beta") == "it says count 2"  # a copy of the state went along
+    block = again.models[0].requests[0].messages[0]["content"][1]["text"]
+    assert block == '<handoff from="alpha">Order &lt;17&gt; is late &amp; he is angry.</handoff>'
+    # Nobody sees it but the model, and it is given once.
+    assert ("user", "count beta") in shown(await again.storage.fetch_all_chats("u1", "s1"))
+    await again.ask("beta again")
+    assert again.models[-1].requests[-1].messages[-1]["content"] == [{"text": "beta again"}]
+    # What is copied is not shared: alpha goes on counting by itself.
+    await again.ask("count beta")
+    assert await again.ask("count") == "it says count 2"
+
+
+async def test_a_handoff_is_not_another_users_and_not_to_a_stranger(memory: MangaMemory) -> None:
+    handoffs = Handoffs(memory)
+    shop = Shop(memory, handoffs=handoffs)
+    shop.tools.append(handoffs.tool({"beta": "complaints"}))
+    shop.script = lambda messages: (
+        [tool_use("h", "hand_over", agent_id="nobody", summary="x")] if len(messages) == 1 else Shop.reply(messages)
+    )
+    assert "Colleagues: beta" in await shop.ask("hello")
+    handoff = Handoff(from_agent="alpha", to_agent="beta", summary="for u1")
+    handoffs.leave(handoff, user_id="u1", session_id="s1")
+    assert handoffs.waiting(ConversationScope("u1", "s1", "beta")) == [handoff]
+    for user, session, agent in (("u2", "s1", "beta"), ("u1", "s2", "beta"), ("u1", "s1", "alpha")):
+        assert handoffs.waiting(ConversationScope(user, session, agent)) == []
+
+
+async def test_a_handoff_waits_until_its_request_was_answered(memory: MangaMemory) -> None:
+    handoffs = Handoffs(memory)
+    shop = Shop(memory, handoffs=handoffs)
+    handoffs.leave(Handoff(from_agent="alpha", to_agent="beta", summary="old"), user_id="u1", session_id="s1")
+    handoffs.leave(Handoff(from_agent="alpha", to_agent="beta", summary="new"), user_id="u1", session_id="s1")
+    assert await shop.ask("beta boom") == SORRY
+    await shop.ask("beta once more")
+    assert "new" in str(shop.models[-1].requests[-1].messages[-1])
+    assert "old" not in str(shop.models[-1].requests)
+    assert handoffs.waiting(ConversationScope("u1", "s1", "beta")) == []
+
+
+async def test_what_is_known_of_a_user_is_shared_by_all_agents(open_memory: OpenMemory) -> None:
+    memory = open_memory(memories=True)
+    shop = Shop(memory)
+    memory.user("u1").prefer("genre", "horror")
+    for text, user in (("hi", "u1"), ("beta hi", "u1"), ("beta hi", "u2")):
+        await shop.ask(text, user)
+    told_of = ["horror" in f"{m.requests[0].messages}{m.requests[0].system_prompt_content}" for m in shop.models]
+    assert told_of == [True, True, False]
+
+
+# What was added to the session for it
+
+
+def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
+    memory = open_memory()
+    manager = memory.session(ConversationScope("u", "s", "lex"))
+    messages: Any = [{"role": "user", "content": [{"text": "q"}]}, {"role": "assistant", "content": [{"text": "a"}]}]
+    manager.log(messages)
+    manager.log(messages, "other", keep=1)
+    assert "tracking_id" not in messages[0]
+    assert manager.agents() == ["lex", "other"]
+    assert [record["seq"] for record in memory.session(manager.scope).records(last=1)] == [2]
+    live = Agent(model=ScriptedModel(), session_manager=manager, agent_id="live", callback_handler=None)
+    live("hello")
+    with pytest.raises(ValueError, match="live"):
+        manager.log(messages, "live")
+    taken_up = memory.session(ConversationScope("u", "s", "lex"))
+    restored = Agent(model=ScriptedModel(), session_manager=taken_up, agent_id="lex", callback_handler=None)
+    restored("more")
+    assert told(restored.messages) == [["u", "q"], ["a", "a"], ["u", "more"], ["a", "ok"]]
+
+
+def test_errors_keep_their_kind() -> None:
+    from strands_manga_memory.squad.storage import _worded_for_users
+
+    with pytest.raises(ConflictError, match="try again"), _worded_for_users():
+        raise ConflictError("user u1 said secret")
+    assert issubclass(ConflictError, StoreError)
