@@ -150,6 +150,8 @@ class Merger:
         assert copies.durable is not None  # noqa: S101
         if hot is not None and hot.head.since != durable.head.since:  # a rollback brought back what had ended or was deleted
             hot = None
+        if hot is None and copies.hot is not None:
+            copies.hot.forget()  # it may have more than we took over: the next save there looks first
         with copies.lock:
             known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
             ours = {slot.identity for slot in known if slot.order > 0}
@@ -158,8 +160,8 @@ class Merger:
         if hot is not None and copies.hot is not None:
             found = copies.hot.read_log(parse_runs(hot.head.pending, record="head"))
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
-            strange = {id(slot): slot for slot in (*known, *loose.values()) if slot.seq >= common_of(known, found_or_shown)}
-            moved = estranged(strange.values(), found_or_shown)
+            common = common_of(known, found_or_shown)
+            moved = estranged([slot for slot in known if slot.seq >= common], found_or_shown)
             loose = {key: moved.get(id(slot), slot) for key, slot in loose.items()} | {slot.identity: slot for slot in found}
             known = [*moved.values(), *found_or_shown]
         copies.carries = True
