@@ -86,13 +86,21 @@ def test_inspect_touches_no_time_to_live(valkey_server: servers.Valkey, url: str
 def test_inspect_follows_what_changes(url: str) -> None:
     held(url, turns=1)
     command = [sys.executable, "-m", "strands_manga_memory.cli", "inspect", "s1", "--user", "u1", "--durable", url]
-    with subprocess.Popen([*command, "--follow", "--every", "0.1", "--json"], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert json.loads(child.stdout.readline())[0]["turns"] == 1
-        held(url, turns=1)
-        assert json.loads(child.stdout.readline())[0]["turns"] == 2
-        child.send_signal(signal.SIGINT)
-        assert child.wait(20) == 130
+    with subprocess.Popen(
+        [*command, "--follow", "--every", "0.1", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job is born deaf to it
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert json.loads(child.stdout.readline())[0]["turns"] == 1
+            held(url, turns=1)
+            assert json.loads(child.stdout.readline())[0]["turns"] == 2
+            child.send_signal(signal.SIGINT)
+            assert child.wait(20) == 130
+        finally:
+            child.kill()
 
 
 def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, capsys: Any) -> None:
