@@ -34,7 +34,7 @@ BUDGETS = {
     "cold_bytes_at_10000_over_100_messages": "<= 2",
 }
 _HOLD = 0.05
-_MESSAGE = 1500
+_MESSAGE = 1800
 """Bytes of a message: ten of them fill the budget of the history, so the window is as large at 10 messages as at 10,000."""
 
 
