@@ -21,6 +21,7 @@ from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.stores import HotRecord, RedisHotStore
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING
+from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.servers import wait_until
 from tests.unit.session.support import (
@@ -55,6 +56,10 @@ class Timed(Stores):
     @property
     def record(self) -> HotRecord | None:
         return self.hot.load(Place.of("s", "A", "default").conversation, [], touch=False)
+
+    def settle(self) -> None:
+        """Wait until what a turn left to the background is done: the clock is not to jump in the middle of it."""
+        assert shared_writer(self.hot, self.durable).drain(20)
 
     def sweeper(self, finalizer: Any = None, **named: Any) -> SessionSweeper:
         ttl = self.settings.get("ttl")
@@ -443,6 +448,7 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
 def test_a_new_process_that_comes_in_wins(timed: Timed) -> None:
     live = timed.agent(flush_every=100)
     live("one")
+    timed.settle()
     timed.clock.advance(1800)
     assert timed.hot.claim(Place.of("s", "A", "default").conversation).state == CLOSING
     again = timed.agent()
@@ -543,6 +549,7 @@ def test_a_reader_in_between_is_not_told_a_lie(timed: Timed) -> None:
     """Between flush and drop both tiers have it; between drop and return only the durable one."""
     live = timed.agent(flush_every=100, messages=[user("seed"), {"role": "assistant", "content": [{"text": "s"}]}])
     live("one")
+    timed.settle()
     timed.clock.advance(1800)
     seen: list[Any] = []
 
