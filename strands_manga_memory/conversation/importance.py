@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import operator
 import threading
 import uuid
 import weakref
@@ -49,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 _LARGE = 50_000
 """New messages of more characters and bytes together are counted in a thread."""
+
+_SHARE_OF_REQUEST = 16
+"""At the end of a turn at most this part of the budget is left free for the next request."""
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
@@ -112,6 +116,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._notes = Notes(self.counter, self.scorer, self._history)
         self._fates = Fates()
         self._first_turn: frozenset[str] = frozenset()
+        self._within: list[Message] = []
         self._warned_over_budget = False
         self._calibration = Calibration(exact=getattr(self.counter, "exact", True))
         self._requests = Requests(self.counter, self._calibration)
@@ -164,13 +169,14 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._log.added()
         if event.message["role"] == "assistant" and not tool_use_ids(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
-            self._keep_budget(event.agent, [])
+            self._keep_budget(event.agent, [], ends_turn=True)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._keep_budget_off_loop(event.agent, event.messages or [])
 
     async def _before_model_call(self, event: BeforeModelCallEvent) -> None:
-        await self._keep_budget_off_loop(event.agent, [])
+        if not same_objects(event.agent.messages, self._within):  # else nothing was added since; what is sent is counted again
+            await self._keep_budget_off_loop(event.agent, [])
 
     def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Mend and trim what this one call sends: it may hold more than the history, continuations come after the hooks."""
@@ -335,20 +341,33 @@ class ImportanceWeightedConversationManager(ConversationManager):
         else:
             self._keep_budget(agent, coming)
 
-    def _keep_budget(self, agent: Agent, coming: list[Message]) -> None:
-        """Drop and shorten messages of the agent until they are, with those that are ``coming``, within the budget."""
+    def _keep_budget(self, agent: Agent, coming: list[Message], *, ends_turn: bool = False) -> None:
+        """Drop and shorten messages of the agent until they are, with those that are ``coming``, within the budget.
+
+        At the end of a turn room is made for the next request too, or the same choice would be made again when it comes.
+        """
         try:
             with self._lock:
                 history = agent.messages[:]
                 _ensure_ids(history)
                 messages = [*history, *coming]
-                if self._is_over(messages, self._notes.total(messages)):
-                    self._commit(agent, history, self._choose(self._candidates(messages), self._budget))
+                next_request = self._next_request(history) if ends_turn else 0
+                stays = coming
+                if self._is_over(messages, self._notes.total(messages) + next_request):
+                    choice = self._choose(self._candidates(messages), self._budget - next_request)
+                    self._commit(agent, history, choice)
+                    stays = [message for at, message in choice.kept.items() if at >= len(history)]
+                self._within = [*agent.messages, *coming] if same_objects(stays, coming) else []
                 if len(self._notes) > 2 * len(agent.messages) + 128:
                     for memory in (self._notes, self._log, self._fates):
                         memory.forget_all_but(agent.messages)
         except Exception:
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
+
+    def _next_request(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens the user's next message may have: those of the largest of the last four, within reason."""
+        latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
+        return min(max(map(self._notes.tokens, latest), default=0), self._budget // _SHARE_OF_REQUEST)
 
     def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
         notes = self._notes.read(messages)
@@ -378,13 +397,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if not gone and not choice.shortened:
             return
         left = [message for at, message in enumerate(history) if choice.kept.get(at) is not message]
-        if [id(message) for message in agent.messages[: len(history)]] != [id(message) for message in history]:
+        if not same_objects(agent.messages[: len(history)], history):
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
         agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
         self._fates.see(history)
         ages = _ages(history)
-        tokens = max(0, self._notes.total(history) - choice.tokens)
+        tokens = max(0, choice.tokens_before - choice.tokens)
         note(TRIM, counts={"messages": len(gone), "shortened": len(choice.shortened), "tokens": tokens})
         for at in gone[-REMEMBERED_DROPS:]:
             self._fates.drop(self._fate(history[at], ages[at], "dropped", choice.why[at]))
@@ -405,6 +424,11 @@ def _ages(messages: Sequence[Message]) -> list[int]:
     """Return for each message how many turns began after it."""
     began = list(itertools.accumulate((is_turn_start(message) for message in reversed(messages)), initial=0))
     return began[-2::-1]
+
+
+def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
+    """Whether two lists hold the same messages, not merely equal ones."""
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _ensure_ids(messages: list[Message]) -> None:

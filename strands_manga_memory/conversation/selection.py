@@ -74,12 +74,14 @@ class Choice:
         shortened: Positions of those that were shortened.
         why: For every position, why it stays or goes.
         tokens: The tokens of what stays.
+        tokens_before: The tokens of the history.
     """
 
     kept: dict[int, Message]
     shortened: frozenset[int]
     why: dict[int, str]
     tokens: int
+    tokens_before: int
 
 
 def choose(
@@ -115,7 +117,8 @@ def choose(
     filling = _Filling(kept, candidates, limits, limits.tokens - shortener.tokens, why, count)
     filling.fill(groups)
     changed = frozenset(shortener.changed | filling.changed)
-    return Choice({at: kept[at] for at in sorted(kept)}, changed, why, limits.tokens - filling.room)
+    tokens_before = sum(candidate.tokens for candidate in candidates)
+    return Choice({at: kept[at] for at in sorted(kept)}, changed, why, limits.tokens - filling.room, tokens_before)
 
 
 def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
@@ -188,6 +191,9 @@ def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Ban
     that follows it does: two user messages that did not meet before would meet otherwise.
     """
     core = _group(candidates, exchange.core, None)
+    if not exchange.cycles and not exchange.unanswered:
+        core.band = bands.of(core.score)
+        return [core]
     cycles = [_group(candidates, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
     waiting = core
     unanswered = [waiting := _group(candidates, positions, waiting) for positions in reversed(exchange.unanswered)]
@@ -225,12 +231,14 @@ class _Place:
 
     Attributes:
         texts: Positions of texts a mark can take the place of.
+        said: Those of them that are no marks yet.
         rigid: Positions of what stays whole if anything of the exchange stays.
         is_open: Whether something of it stays.
     """
 
-    texts: tuple[int, ...]
-    rigid: tuple[int, ...]
+    texts: Sequence[int] = ()
+    said: Sequence[int] = ()
+    rigid: Sequence[int] = ()
     is_open: bool = False
 
 
@@ -288,44 +296,53 @@ class _Filling:
 
     def _items(self, groups: Sequence[_Group]) -> list[_Item]:
         items: list[_Item] = []
-        place = _Place((), ())
+        place = _Place()
         by_group: dict[_Group, _Item] = {}
-        age = -1
+        fading: float = 0.5 ** (1 / self._limits.weights.half_life)
+        fresh = 1 / fading
         for group in groups:
             if group.parent is None:
-                age += 1
+                fresh *= fading
                 place = self._place(group)
                 if not group.required:
-                    items += [self._text(at, age, place) for at in place.texts if not is_stub(self._candidates[at].message)]
-                    if place.rigid and not any(not is_stub(self._candidates[at].message) for at in place.texts):
-                        items.append(self._whole(group, place, age, None))
+                    items += [self._text(at, fresh, place) for at in place.said]
+                    if place.rigid and not place.said:
+                        items.append(self._whole(group, place, fresh, None))
             elif group.required:
                 continue
             elif group.is_cycle:
-                items += self._cycle(group, age, place)
+                items += self._cycle(group, fresh, place)
             else:
-                by_group[group] = item = self._whole(group, place, age, by_group.get(group.parent))
+                by_group[group] = item = self._whole(group, place, fresh, by_group.get(group.parent))
                 items.append(item)
         return items
 
     def _place(self, core: _Group) -> _Place:
         if core.required:
-            return _Place((), (), is_open=True)
+            return _Place(is_open=True)
         texts: list[int] = []
+        said: list[int] = []
         rigid: list[int] = []
         for at in core.positions:
-            (texts if is_text(self._candidates[at].message) else rigid).append(at)
-        return _Place(tuple(texts), tuple(rigid))
+            message = self._candidates[at].message
+            if not is_text(message):
+                rigid.append(at)
+                continue
+            texts.append(at)
+            if not is_stub(message):
+                said.append(at)
+        return _Place(texts, said, rigid)
 
-    def _text(self, at: int, age: int, place: _Place) -> _Item:
+    def _text(self, at: int, fresh: float, place: _Place) -> _Item:
         candidate = self._candidates[at]
-        worth = self._worth(candidate, age)
+        worth = self._worth(candidate, fresh)
         band = self._limits.bands.of(candidate.score)
         if candidate.note is not None and candidate.note.answers:
             band = max(band, Band.MIDDLE)  # "yes" to a question is more than a courtesy
         return _Item(band, priority(worth, candidate.tokens), (at,), candidate.tokens, place)
 
-    def _worth(self, candidate: Candidate, age: int) -> float:
+    def _worth(self, candidate: Candidate, fresh: float) -> float:
+        """Return what a message is worth; ``fresh`` is 1 in the last exchange and halved every ``half_life`` exchanges."""
         weights, note = self._limits.weights, candidate.note
         if note is None:
             return weights.act * (candidate.score - 0.5)
@@ -335,16 +352,15 @@ class _Filling:
             note.worth_by = weights
         if note.referenced:
             worth += weights.referenced * math.log1p(note.referenced)
-        fresh: float = 0.5 ** (age / weights.half_life)
         worth += weights.recency * fresh
         if candidate.message["role"] == "assistant":
             worth += self._limits.service * (weights.service + weights.fresh_service * fresh)
         return worth
 
-    def _cycle(self, group: _Group, age: int, place: _Place) -> Iterator[_Item]:
+    def _cycle(self, group: _Group, fresh: float, place: _Place) -> Iterator[_Item]:
         """A call with the gist of its result, and the rest of the result."""
         weights = self._limits.weights
-        worth = weights.act * (group.score - 0.5) + weights.tool + weights.fresh_tool * 0.5 ** (age / weights.half_life)
+        worth = weights.act * (group.score - 0.5) + weights.tool + weights.fresh_tool * fresh
         band = _band(group)
         gist = self._gist(group.positions[1]) if self._limits.may_shorten else None
         if gist is None:
@@ -366,8 +382,8 @@ class _Filling:
         gist, tokens = candidate.note.gist
         return (gist, tokens) if tokens < candidate.tokens else None
 
-    def _whole(self, group: _Group, place: _Place, age: int, needs: _Item | None) -> _Item:
-        worth = max(self._worth(self._candidates[at], age) for at in group.positions)
+    def _whole(self, group: _Group, place: _Place, fresh: float, needs: _Item | None) -> _Item:
+        worth = max(self._worth(self._candidates[at], fresh) for at in group.positions)
         tokens = 0 if group.parent is None else group.tokens
         positions = () if group.parent is None else group.positions
         return _Item(group.band, priority(worth, group.tokens), positions or group.positions[:1], tokens, place, None, needs)

@@ -38,13 +38,13 @@ def joined(messages: list[Message]) -> list[Message]:
     A model that is shown marks as answers might answer with one. Where a tool call or result is beside it the mark stays. The
     list itself is returned if it holds no marks; no message is changed in place.
     """
-    if not any(map(is_stub, messages)):
+    stubs = list(map(is_stub, messages))
+    if True not in stubs:
         return messages
     out: list[Message] = []
     pending: Message | None = None
     last = len(messages) - 1
-    for at, message in enumerate(messages):
-        stub = is_stub(message)
+    for at, (message, stub) in enumerate(zip(messages, stubs, strict=True)):
         if stub and pending is None and 0 < at < last and is_text(out[-1]):
             pending = message
             continue

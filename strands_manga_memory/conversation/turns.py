@@ -22,6 +22,14 @@ def tool_result_ids(message: Message) -> list[str]:
     return [block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block]
 
 
+def calls_tools(message: Message) -> bool:
+    """Whether the message calls a tool."""
+    for block in message["content"]:  # noqa: SIM110 - as below
+        if "toolUse" in block:
+            return True
+    return False
+
+
 def is_turn_start(message: Message) -> bool:
     """Whether a turn begins here: a message of the user's own. One that brings tool results, role user too, is none."""
     if message["role"] != "user":
@@ -71,8 +79,8 @@ def exchanges(messages: Sequence[Message]) -> list[Exchange]:
     found = []
     waiting: list[range] = []
     for turn in turns(messages):
-        last = messages[turn[-1]]
-        answered = last["role"] == "assistant" and not tool_use_ids(last)
+        last = messages[turn.stop - 1]
+        answered = last["role"] == "assistant" and not calls_tools(last)
         if answered or turn.stop == len(messages):
             found.append(_exchange(messages, turn, waiting))
             waiting = []
@@ -82,8 +90,9 @@ def exchanges(messages: Sequence[Message]) -> list[Exchange]:
 
 
 def _exchange(messages: Sequence[Message], turn: range, waiting: list[range]) -> Exchange:
+    unanswered = tuple(tuple(earlier) for earlier in waiting) if waiting else ()
     if len(turn) < 4:  # too short for a call, its result and what follows
-        return Exchange(tuple(turn), (), tuple(tuple(earlier) for earlier in waiting))
+        return Exchange(tuple(turn), (), unanswered)
     cycles = []
     in_cycle: set[int] = set()
     at = turn.start + 1
@@ -100,7 +109,7 @@ def _exchange(messages: Sequence[Message], turn: range, waiting: list[range]) ->
         else:
             at += 1
     core = tuple(at for at in turn if at not in in_cycle) if in_cycle else tuple(turn)
-    return Exchange(core, tuple(cycles), tuple(tuple(earlier) for earlier in waiting))
+    return Exchange(core, tuple(cycles), unanswered)
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
@@ -117,6 +126,8 @@ def problems(messages: Sequence[Message]) -> list[str]:
         if message["role"] == role:
             found.append(f"messages {at - 1} and {at} are both of role {role}")
         role = message["role"]
+        if not open_calls and len(content := message["content"]) == 1 and "text" in content[0]:
+            continue  # as most messages are: nothing below concerns it
         uses, results = tool_use_ids(message), tool_result_ids(message)
         if uses and role != "assistant":
             found.append(f"message {at} calls tools but is of role {role}")
