@@ -9,7 +9,8 @@ from collections.abc import Callable
 from strands.models import Model
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.language.session_summary import SessionSummarizer, summarizer_of
+from strands_manga_memory.language.session_summary import SessionSummarizer
+from strands_manga_memory.language.summarizing import summarizer_of
 from strands_manga_memory.language.transcript import Transcript
 from strands_manga_memory.memory.cache import ProfileCache
 from strands_manga_memory.memory.finalizing import MemoryKeeper

@@ -15,9 +15,8 @@ from strands.types.content import Message, Messages
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.ledger import content_fingerprint
 from strands_manga_memory.conversation.scoring import ImportanceScorer, ImportanceWeights, RuleScorer, message_act
-from strands_manga_memory.conversation.transcript import quoted
 from strands_manga_memory.language.embedding import Embed, dot, embedded
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.messages import message_text, quoted
 
 logger = logging.getLogger(__name__)
 

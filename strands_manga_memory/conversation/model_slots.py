@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message, Messages
 
-from strands_manga_memory.conversation.transcript import quoted
+from strands_manga_memory.language.messages import quoted
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind

@@ -13,9 +13,9 @@ from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.transcript import quoted
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.messages import quoted
 from strands_manga_memory.language.slots import RANK, Slot, SlotKind
 from strands_manga_memory.language.verification import Text
 

@@ -28,11 +28,6 @@ def transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACT
     return "\n".join(line for message in messages if not is_stub(message) for line in _lines(message, most))
 
 
-def quoted(text: str) -> str:
-    """Return a text in which nothing can end a quotation marked by tags; other signs stay as they are, for values."""
-    return text.replace("<", "&lt;").replace(">", "&gt;")
-
-
 def _lines(message: Message, most: int | None) -> Iterator[str]:
     speaker = _SPEAKERS[message["role"]]
     names = {}

@@ -12,14 +12,15 @@ from strands_manga_memory.conversation.summarizers import asked, name_of
 from strands_manga_memory.conversation.summary import RULES, Segment, Summary
 from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.tokens import TokenCounter
-from strands_manga_memory.conversation.transcript import chunks, cut_to, quoted, transcript
+from strands_manga_memory.conversation.transcript import chunks, cut_to, transcript
 from strands_manga_memory.conversation.turns import is_turn_start
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.merging import merged
+from strands_manga_memory.language.messages import quoted
 from strands_manga_memory.language.slot_rules import RuleSlotExtractor
-from strands_manga_memory.language.slots import RANK, Slot, SlotExtractor, SlotKind
+from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind, most_important
 from strands_manga_memory.language.summarizer import Prompt, Summarizer
-from strands_manga_memory.language.verification import Text, Verdict, verify
+from strands_manga_memory.language.verification import Text, Verdict, complaint, verify
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +210,7 @@ class SummaryWriter:
                 best = len(verdict.missing), text, verdict
             if verdict.is_usable and not verdict.missing:
                 break
-            note = _complaint(verdict)
+            note = complaint(verdict.problems, verdict.missing)
             if verdict.is_usable:  # what is missing is asked for with the turns that say it: the others need not be read again
                 material = _with_draft(text, messages, verdict.missing)
         if best is None:
@@ -222,14 +223,7 @@ class SummaryWriter:
         """Return the slots a draft about these messages must hold: the most important, as many as fit a part of its budget."""
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
-        room = int(most * _REQUIRED_SHARE)
-        chosen = set()
-        for slot in sorted(own, key=lambda slot: (RANK[slot.kind], -slot.weight)):
-            tokens = self._count(slot.text)
-            if tokens <= room:
-                chosen.add(slot)
-                room -= tokens
-        return [slot for slot in own if slot in chosen]
+        return most_important(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
 
     async def _consolidated(
         self,
@@ -296,16 +290,6 @@ def _instructions(most_tokens: int, required: Sequence[Slot], context: str) -> s
             f"<context>\n{quoted(context)}\n</context>"
         )
     return "\n\n".join(parts)
-
-
-def _complaint(verdict: Verdict) -> str:
-    parts = []
-    if verdict.problems:
-        parts.append(f"Your last answer could not be used: {'; '.join(verdict.problems)}.")
-    if verdict.missing:
-        parts.append("Your last answer left these out:\n" + "\n".join(f"- {quoted(slot.text)}" for slot in verdict.missing))
-    parts.append("Write the summary again." if verdict.problems else "Write your draft again, with what it left out.")
-    return "\n\n" + "\n".join(parts)
 
 
 def _with_draft(draft: str, messages: Sequence[Message], missing: Sequence[Slot]) -> str:

@@ -5,15 +5,11 @@ from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes, named
 from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.language.normalize import normalized
-from strands_manga_memory.language.session_summary import (
-    ModelSessionSummarizer,
-    RuleSessionSummarizer,
-    SessionSummarizer,
-    SessionSummary,
-)
+from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.language.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
+from strands_manga_memory.language.summarizing import ModelSessionSummarizer
 
 __all__ = [
     "GENERAL",

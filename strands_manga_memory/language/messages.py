@@ -16,3 +16,8 @@ def message_text(message: Message) -> str:
         elif "citationsContent" in block:
             texts += [item["text"] for item in block["citationsContent"].get("content", []) if "text" in item]
     return "\n".join(texts)
+
+
+def quoted(text: str) -> str:
+    """Return a text in which nothing can end a quotation marked by tags; other signs stay as they are, for values."""
+    return text.replace("<", "&lt;").replace(">", "&gt;")

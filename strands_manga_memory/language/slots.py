@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -55,3 +55,14 @@ class SlotExtractor(Protocol):
     def extract(self, messages: Sequence[Message]) -> Iterable[Slot]:
         """Return the slots of ``messages``, in order; ``source`` is the ``tracking_id`` of the message each comes from."""
         ...
+
+
+def most_important(slots: Sequence[Slot], *, most_tokens: int, count: Callable[[str], int]) -> list[Slot]:
+    """Return the slots that fit into so many tokens together, the most important first chosen, in their own order."""
+    chosen = set()
+    for slot in sorted(slots, key=lambda slot: (RANK[slot.kind], -slot.weight)):
+        tokens = count(slot.text)
+        if tokens <= most_tokens:
+            chosen.add(slot)
+            most_tokens -= tokens
+    return [slot for slot in slots if slot in chosen]

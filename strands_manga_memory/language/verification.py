@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
+from strands_manga_memory.language.messages import quoted
 from strands_manga_memory.language.normalize import normalized, words
 from strands_manga_memory.language.slots import Slot
 from strands_manga_memory.language.unhurried import unhurried
@@ -155,3 +156,14 @@ def verify(
 def invented(text: Text, source: Text) -> Iterable[Entity]:
     """Return the entities of a text that its source does not hold."""
     return [entity for entity in text.entities if not source.holds_value(entity.type, entity.value, entity.text)]
+
+
+def complaint(problems: Sequence[str], missing: Sequence[Slot]) -> str:
+    """Return what a summarizer is told of an answer that cannot be used, or that left something out."""
+    parts = []
+    if problems:
+        parts.append(f"Your last answer could not be used: {'; '.join(problems)}.")
+    if missing:
+        parts.append("Your last answer left these out:\n" + "\n".join(f"- {quoted(slot.text)}" for slot in missing))
+    parts.append("Write your draft again, with what it left out." if missing and not problems else "Write the summary again.")
+    return "\n\n" + "\n".join(parts)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary, summarized
+from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.language.summarizing import summarized
 from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.language.transcript import Transcript, Utterance
 from strands_manga_memory.memory.partition import Loaded, UserPartition

@@ -12,7 +12,8 @@ from typing import Any
 
 from strands.models import Model
 
-from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, summarized, summarizer_of
+from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer
+from strands_manga_memory.language.summarizing import summarized, summarizer_of
 from strands_manga_memory.language.tokens import cut_to_tokens, shortened
 from strands_manga_memory.memory.context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
 from strands_manga_memory.memory.partition import Loaded, UserPartition

@@ -39,10 +39,9 @@ from strands_manga_memory.conversation import (
     default_counter,
 )
 from strands_manga_memory.conversation.summary import is_synthesized
-from strands_manga_memory.conversation.transcript import quoted
 from strands_manga_memory.language import normalized
 from strands_manga_memory.language.corrections import BECAME
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.messages import message_text, quoted
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
 

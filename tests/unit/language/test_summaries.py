@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,9 @@ from strands_manga_memory.language.session_summary import (
     sentiment_of,
     topics_of,
 )
+from strands_manga_memory.language.summarizing import ModelSessionSummarizer, summarized
 from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
+from strands_manga_memory.testing import ScriptedModel
 
 
 @pytest.mark.parametrize(
@@ -105,3 +109,64 @@ def test_cut_texts_fit(text: str, most: int) -> None:
 def test_shortened_is_one_line() -> None:
     assert shortened("a\n b\t c", 10) == "a b c"
     assert shortened("word " * 10, 12) == "word word w…"
+
+
+_TALK = [
+    ("user", "Hi! My favorite genre is horror. I only buy paperbacks."),
+    ("assistant", "Uzumaki may be something for you, it is a single volume about a town that is haunted by spirals."),
+    ("user", "I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?"),
+    ("assistant", "Let me check that and come back to you."),
+]
+_LACKS = {"text": "The user asked for horror manga and will take Uzumaki.", "preferences": {"genre": "horror"}}
+_WHOLE = {
+    "text": "The user likes horror, buys only paperbacks and will take Uzumaki. Open: when volume 3 of Dorohedoro comes out.",
+    "preferences": {"favorite genre": "horror", "format": "paperbacks"},
+}
+
+
+def test_a_model_is_asked_again_for_what_it_left_out() -> None:
+    model = ScriptedModel([json.dumps(_LACKS), json.dumps(_WHOLE)])
+    summary = summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60)
+    assert len(model.requests) == 2
+    asked_again = str(model.requests[1].messages)
+    assert "left these out" in asked_again
+    assert "paperbacks" in asked_again
+    assert summary.text == _WHOLE["text"]
+
+
+def test_what_a_model_never_says_is_written_behind_its_text() -> None:
+    model = ScriptedModel(lambda _: json.dumps(_LACKS))
+    summary = summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60)
+    assert len(model.requests) == 3
+    assert not summary.by_rules
+    assert summary.text.startswith("The user asked for horror manga and will take Uzumaki. ")
+    assert estimated_tokens(summary.text) <= 60
+    assert summary.preferences == {"genre": "horror", "format": "paperbacks"}
+    assert summary.open_questions == ("I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?",)
+
+
+def test_of_several_answers_the_one_that_lacks_least_is_taken() -> None:
+    worse = {"text": "The user takes Uzumaki."}
+    replies = iter([json.dumps(_LACKS), json.dumps(worse), "I'm sorry, I cannot."])
+    summary = ModelSessionSummarizer(ScriptedModel(lambda _: next(replies)))(_TALK, max_tokens=60)
+    assert summary.text == _LACKS["text"]
+
+
+def test_a_model_that_only_refuses_is_asked_three_times_and_replaced_by_rules() -> None:
+    model = ScriptedModel(lambda _: "I'm sorry, I cannot help with that.")
+    summary = summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60)
+    assert len(model.requests) == 3
+    assert summary.by_rules
+    assert "could not be used" in str(model.requests[1].messages)
+
+
+def test_a_model_that_fails_once_is_asked_again() -> None:
+    replies = iter([RuntimeError("throttled"), json.dumps(_WHOLE)])
+    model = ScriptedModel(lambda _: next(replies))
+    assert summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60).text == _WHOLE["text"]
+
+
+def test_an_own_summarizer_is_completed_too() -> None:
+    summary = summarized(lambda lines, max_tokens: SessionSummary(text="Takes Uzumaki."), _TALK, max_tokens=60)
+    assert summary.text.startswith("Takes Uzumaki. ")
+    assert summary.preferences == {"favorite genre": "horror", "format": "paperbacks"}
