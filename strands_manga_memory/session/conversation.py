@@ -237,21 +237,28 @@ class Conversation:
                 self._merger.reconcile(stored, only_looking=not self.is_dirty)
 
     def bury(self) -> None:
-        """Leave a tombstone in both tiers and delete everything else; runs on the writer."""
+        """Leave a tombstone in both tiers and delete everything else; runs on the writer.
+
+        With the first tombstone the conversation is deleted, although the other tier may not answer and has to be asked again.
+        """
         copies = self._copies
-        epoch = self.model.epoch + 1
-        next_seq = 1
-        with copies.durable_lock:
-            if copies.durable is not None:
-                epoch = copies.durable.bury(epoch=epoch)
-            if copies.hot is not None:
-                ttl = self.tiers.ttl
-                epoch = copies.hot.bury(epoch=epoch, ttl=ttl.session + ttl.grace)
-            if copies.durable is not None and (stored := copies.durable.load(window=False)):
-                next_seq = stored.head.next
-        with self.lock:
-            copies.restart(epoch=epoch + 1, next_seq=next_seq, buried=epoch)
-            self.model.deleted, self.error = True, None
+        epoch, next_seq, is_buried = self.model.epoch + 1, 1, False
+        try:
+            with copies.durable_lock:
+                if copies.durable is not None:
+                    epoch = copies.durable.bury(epoch=epoch)
+                    is_buried = True
+                    if stored := copies.durable.load(window=False):
+                        next_seq = stored.head.next
+                if copies.hot is not None:
+                    ttl = self.tiers.ttl
+                    epoch = copies.hot.bury(epoch=epoch, ttl=ttl.session + ttl.grace)
+                    is_buried = True
+        finally:
+            if is_buried:
+                with self.lock:
+                    copies.restart(epoch=epoch + 1, next_seq=next_seq, buried=epoch)
+                    self.model.deleted, self.error = True, None
 
     # From any thread
 

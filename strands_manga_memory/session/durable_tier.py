@@ -196,13 +196,15 @@ class DurableTier:
             What became of it, and the head as committed.
         """
         self.collision = None
-        if not self._is_listed and (self._item is None or self._item["state"] == DELETED):
+        if self._is_over(draft.epoch):
+            return WriteStatus.CONFLICT, draft.head
+        if not self._is_listed and (self._item is None or self._is_buried):
             self.enlist(draft.base)  # what listed it went with the head, or with the user's erasure
         missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.committed)]
         # Segments count only with the head: if that fails, the next try looks again whether they hold what it wants to store.
         segments, committed = self.segments, [run for run in self.committed if run.last >= draft.head.first]
         if missing:
-            added, self.collision = self.log.put(missing)
+            added, self.collision = self.log.put(missing, self.committed)
             segments, committed = [*segments, *added], joined([*committed, *added])
             self.added += added
             if self.collision is not None:
@@ -240,6 +242,14 @@ class DurableTier:
         if not self._is_listed:
             self._list(draft.base)
         return WriteStatus.OK, head
+
+    def _is_over(self, epoch: int) -> bool:
+        """Tell whether the incarnation of this epoch has ended: a later one, or a tombstone, is in its place."""
+        return self._item is not None and (epoch < self._item["epoch"] or (epoch == self._item["epoch"] and self._is_buried))
+
+    @property
+    def _is_buried(self) -> bool:
+        return self._item is not None and self._item["state"] == DELETED
 
     def disown(self) -> None:
         """Take note that nothing added since the last commit will be committed: the conversation was deleted meanwhile."""

@@ -9,7 +9,7 @@ from strands_manga_memory.session.contention import tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.merging import Merger
-from strands_manga_memory.session.records import Draft, Stored, overlaps
+from strands_manga_memory.session.records import Draft, Stored, outside, overlaps
 from strands_manga_memory.session.saving import Saver
 from strands_manga_memory.session.window import Logged, parse_runs
 from strands_manga_memory.stores.hot import DELETED, WriteStatus
@@ -189,6 +189,7 @@ class Flusher:
         *_, beyond = durable.log.beyond(collision)
         with copies.lock:
             copies.carries = True
+            copies.model.pending = set(outside(copies.model.pending, durable.committed))
             copies.model.resequence(garbage=[collision], beyond=beyond, first=collision)
 
     def _compare(self, draft: Draft, stored: Stored | None) -> None:

@@ -30,10 +30,14 @@ class SegmentLog:
         self._codec = codec
         self._revisions: dict[int, int] = {}
 
-    def put(self, slots: Sequence[Logged]) -> tuple[list[Segment], int | None]:
+    def put(self, slots: Sequence[Logged], committed: Sequence[Segment] = ()) -> tuple[list[Segment], int | None]:
         """Store messages that no segment has; return their segments, and the number at which one of others is stored, if any.
 
         Messages that an earlier try had stored, whose answer was lost, are found there and not stored again.
+
+        Args:
+            slots: The messages.
+            committed: Numbers that other segments hold.
         """
         segments: list[Segment] = []
         while slots:
@@ -53,14 +57,24 @@ class SegmentLog:
                 self._revisions[run[0].seq] = item["revision"]
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
-                if [_identity(slot) for slot in stored] != [_identity(slot) for slot in run[: len(stored)]]:
+                more = stored[len(run) :]
+                if _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or not self._are_held(more, committed):
                     return segments, run[0].seq
                 if not is_ours and not self._claimed(item, stored):
                     continue
-                run = stored
+                run = stored[: len(run)]
             segments.append(Segment(run[0].seq, run[-1].seq))
             slots = slots[len(run) :]
         return segments, None
+
+    def _are_held(self, slots: Sequence[Logged], committed: Sequence[Segment]) -> bool:
+        """Tell whether other segments hold just these messages under these numbers."""
+        for slot in slots:
+            holder = self._holder(slot.seq, committed)
+            held = () if holder is None else self._messages([holder])
+            if _identity(slot) not in map(_identity, held):
+                return False
+        return True
 
     def _claimed(self, item: Item, slots: Sequence[Logged]) -> bool:
         """Share a segment with whoever stored it: from now on neither can discard it."""
@@ -192,6 +206,10 @@ class SegmentLog:
             name = "/".join(key_of(self._table, item))
             for seq, record in unpack(self._codec.unseal(data, name), record=name).items():
                 yield logged_of(record, int(seq))
+
+
+def _identities(slots: Iterable[Logged]) -> list[tuple[int, str, int]]:
+    return list(map(_identity, slots))
 
 
 def _identity(slot: Logged) -> tuple[int, str, int]:

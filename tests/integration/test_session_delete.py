@@ -241,6 +241,33 @@ def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str)
     assert WORD.encode() not in everything_stored(both)
 
 
+def test_what_one_says_after_a_deletion_that_reached_one_tier_is_not_lost_to_the_next_life(both: Stores) -> None:
+    """Who deleted half of it would go on in a life that others, who found the tombstone, take for over."""
+    both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
+    one, other = both.agent(flush_every=1), both.agent(flush_every=1)
+    one("before")
+    both.hot.down = True
+    with pytest.raises(StoreUnavailableError):
+        one._session_manager.delete_session()
+    other("said to what is deleted")
+    for live, said in ((other, None), (one, "said by one"), (other, "said by another")):
+        if said:
+            live(said)
+        wait_until(lambda: _flushed(live), "flush")  # noqa: B023 - asked at once
+    both.hot.down = False
+    for live in (one, other, one):
+        wait_until(lambda: _flushed(live), "flush")  # noqa: B023 - asked at once
+    log = texts(both.manager().history())
+    assert sorted(log) == sorted(["said by one", "ok", "said by another", "ok"])
+
+
+def _flushed(live: Any) -> bool:
+    with suppress(StoreUnavailableError):
+        live._session_manager.flush()
+        return True
+    return False
+
+
 def test_large_values_go_with_all_their_parts(stores: Stores) -> None:
     noise = WORD + random.Random(1).randbytes(500_000).hex()
     live = stores.agent(flush_every=1, conversation_manager=NullConversationManager())

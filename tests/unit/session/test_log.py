@@ -66,6 +66,26 @@ def test_a_stored_segment_that_goes_on_beyond_ours_is_a_collision() -> None:
     assert everything(log, (1, 4)) == [1, 2, 3, 4]
 
 
+def test_one_that_goes_on_with_what_other_segments_hold_is_none() -> None:
+    """A flush that failed half-way had stored all of it; since then the rest was committed elsewhere under the same numbers."""
+    log, table = new()
+    log.put(slots(1, 2, 3, 4))
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    assert other.put(slots(3, 4)) == ([Segment(3, 4)], None)
+    assert other.put(slots(1, 2), [Segment(3, 4)]) == ([Segment(1, 2)], None)
+    assert everything(other, (1, 4)) == [1, 2, 3, 4]
+    assert other.put(slots(5), [Segment(1, 4)]) == ([Segment(5, 5)], None)
+    assert everything(other, (1, 5)) == [1, 2, 3, 4, 5]
+
+
+def test_one_that_goes_on_with_something_else_is_a_collision() -> None:
+    log, table = new()
+    log.put([*slots(1, 2), slot(3, id_="another"), slot(4)])
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    other.put(slots(3, 4))
+    assert other.put(slots(1, 2), [Segment(3, 4)]) == ([], 1)
+
+
 @pytest.mark.parametrize("mine", [slot(1, id_="mine"), slot(1, revision=1)])
 def test_what_others_have_stored_there_is_a_collision_and_stays(mine: Logged) -> None:
     log, table = new()
