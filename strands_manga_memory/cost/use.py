@@ -121,16 +121,17 @@ class Measured:
     swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens,
     and what waits to be flushed.
     For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
-    when the session is finalized. That was measured with up to 14 earlier sessions, one every two days. Beyond, it is an
-    estimate: with 20 to 45 of them a session took 220 to 360 write units, and fewer read units than it says.
+    when the session is finalized. That was measured with up to 40 earlier sessions, one every two days.
 
     Attributes:
         date: When.
         known_share: Share of ``memory_bytes`` that a query of the user's memories reads: without indexes.
-        writes_by_known: Write units that earlier sessions add: at all, for each KB of the session's text, for each of them, and
-            up to how many of them.
-        reads_by_known: Read units that they add: at all, and for each KB of what is known.
-        memory_by_known: Bytes that they add for each turn.
+        full_from: Earlier sessions from which on patterns and weeks take what they take; with fewer, in proportion.
+        months_from: Earlier sessions between which roll-ups of months set in.
+        writes_by_known: Write units that patterns and weeks add, at most and for each KB of the session's text, and months.
+        reads_by_known: Read units that are added for each KB of what is known, and the power to which that counts: what is
+            written anew is read again, what only is known is not.
+        memory_by_known: Bytes that earlier sessions add for each KB of the session's text.
         bytes_per_token: Of the text.
         tokens_per_message: That a message has beside its text.
         turns_waiting: Turns that the hot copy has in full until the durable tier has them, whatever is left out of the history.
@@ -143,7 +144,9 @@ class Measured:
     memory_bytes: tuple[float, float, float]
     hot_bytes: tuple[float, float, float]
     known_share: float
-    writes_by_known: tuple[float, float, float, float]
+    full_from: float
+    months_from: tuple[float, float]
+    writes_by_known: tuple[float, float, float]
     reads_by_known: tuple[float, float]
     memory_by_known: float
     bytes_per_token: float
@@ -153,15 +156,17 @@ class Measured:
 
 MEASURED = Measured(
     date="2026-11-22",
-    write_units=(36.24, 0.89, 3.016),
-    read_units=(33.65, 0.324, 0.906),
-    session_bytes=(1_457.0, 212.8, 418.7),
-    memory_bytes=(4_132.0, 59.3, 1_135.5),
+    write_units=(40.6, 0.78, 3.11),
+    read_units=(34.1, 0.25, 1.09),
+    session_bytes=(1_637.0, 214.0, 396.4),
+    memory_bytes=(4_026.0, 87.8, 1_136.7),
     hot_bytes=(1_400.0, 452.0, 480.0),
     known_share=0.345,
-    writes_by_known=(26.0, 6.0, 2.2, 25.0),
-    reads_by_known=(22.0, 1.1),
-    memory_by_known=60.0,
+    full_from=4.0,
+    months_from=(12.0, 20.0),
+    writes_by_known=(105.0, 14.5, 70.0),
+    reads_by_known=(3.9, 0.8),
+    memory_by_known=240.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
     turns_waiting=4.2,
@@ -180,19 +185,17 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
     tokens = 2 * turns * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     kept = min(1.0, workload.history_tokens / tokens)
     known = workload.known_sessions
-    returning = min(known, 1.0)
-    at_all, by_kilobyte, by_session, most = measured.writes_by_known
-    read_at_all, by_known_kilobyte = measured.reads_by_known
+    grown = min(1.0, known / measured.full_from)
+    since, until = measured.months_from
+    months = min(1.0, max(0.0, (known - since) / (until - since)))
+    most, by_kilobyte, by_months = measured.writes_by_known
+    factor, power = measured.reads_by_known
     memory_bytes = sized(measured.memory_bytes)
     return SessionUse(
-        write_units=sized(measured.write_units)
-        + returning * (at_all + by_kilobyte * kilobytes)
-        + by_session * min(known, most),
-        read_units=sized(measured.read_units)
-        + returning * read_at_all
-        + by_known_kilobyte * known * measured.known_share * memory_bytes / 1000,
+        write_units=sized(measured.write_units) + grown * min(most, by_kilobyte * kilobytes) + months * by_months,
+        read_units=sized(measured.read_units) + factor * (known * measured.known_share * memory_bytes / 1000) ** power,
         session_bytes=sized(measured.session_bytes),
-        memory_bytes=memory_bytes + returning * measured.memory_by_known * turns,
+        memory_bytes=memory_bytes + grown * measured.memory_by_known * kilobytes,
         hot_bytes=sized(measured.hot_bytes, kept + (1.0 - kept) * min(1.0, measured.turns_waiting / turns)),
     )
 
