@@ -121,7 +121,7 @@ class Merger:
     def _rebase(self, stored: Stored) -> None:
         copies, model = self._copies, self._copies.model
         with copies.lock:
-            copies.carries = copies.carries or model.is_doubtful(stored)
+            copies.carries = copies.carries or model.is_doubtful(stored) or model.has_moved_in(stored)
         # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
         there = self._logged(stored) if copies.carries else {}
         with copies.lock:

@@ -363,6 +363,11 @@ class Model:
         known, saved = self._known_to(stored), max(self.confirmed_number, self._flushed_number, self.sent_number)
         return any(known < slot.number <= saved for slot in self._logged() if slot.order)
 
+    def has_moved_in(self, stored: Stored) -> bool:
+        """Tell whether what is stored of our unfinished turn has other numbers there than we gave it."""
+        unfinished = set(parse_runs(stored.head.open.get(self.writer, ""), record="head"))
+        return bool(unfinished) and unfinished.isdisjoint(slot.seq for slot in self._appended())
+
     def resequence(self, *, garbage: Iterable[int], beyond: int, first: int = 0) -> None:
         """Give every message from ``first`` on that the durable tier lacks a new number: others are stored under theirs."""
         loose = {

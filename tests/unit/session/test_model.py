@@ -433,3 +433,22 @@ def test_live_objects_are_given_back_where_they_are_unchanged() -> None:
     messages = model.messages([said[0], edited])
     assert messages[0] is said[0]
     assert texts(messages) == ["a", "b"]
+
+
+def test_the_rest_of_a_turn_follows_its_first_part_where_someone_has_moved_that() -> None:
+    """The first part is in nobody's window any more: only the head says that its numbers are others than ours."""
+    model = new()
+    model.begin_turn()
+    say(model, user("one"), assistant(tool_use("t", "find")))
+    first = stored(save(model))
+    (late,) = say(model, result("t"))
+    draft = model.draft(now=5.0, ttl=60.0, durable=True)
+    assert [slot.seq for slot in draft.pending] == [1, 2, 3]
+    winner = dataclasses.replace(first, version=7, writers={**first.writers, "other": 3}, slots=[])
+    winner.head = dataclasses.replace(first.head, next=2018, turns=8, open={model.writer: "1017-1018"}, pending="1017-1018")
+    moved = [dataclasses.replace(slot, seq=slot.seq + 1016, turn=8, order=0, number=0) for slot in draft.pending[:2]]
+    assert model.has_moved_in(winner)
+    model.rebase(winner, logged={slot.identity: slot for slot in moved})
+    assert not model.has_moved_in(winner)
+    after = model.draft(now=6.0, ttl=60.0, durable=True)
+    assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(1019, 8)]
