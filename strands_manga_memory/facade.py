@@ -64,7 +64,7 @@ _DEFAULTS = MangaMemorySettings()
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
 _RECALL_PART = 4
-"""Of ``max_tokens`` one part in so many is for what is recalled."""
+"""Of ``max_tokens`` at most one part in so many is for what is recalled."""
 
 _DRAIN_SECONDS = 5.0
 
@@ -252,9 +252,9 @@ class MangaMemory:
                 agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``. Default that
                 of the process: ``importance``.
             max_tokens: Tokens of history. Default that of the process: 4,096.
-            recall: Keep a quarter of ``max_tokens`` for earlier messages of this session that fit the user's question, and
-                offer the model a tool to search them. The first question of each agent reads the session's log, once. Default
-                False: worth it for long talks, less so for many short tasks.
+            recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
+                search them. They take up to a quarter of ``max_tokens`` of a request; the history gives way to them for that
+                call. The first question of each agent reads the session's log, once. Default False.
             state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
                 arguments, such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
@@ -281,15 +281,15 @@ class MangaMemory:
             arguments["session_manager"] = prepared.manager if prepared is not None else self._manager(scope, settings, tier)
         manager: TieredSessionManager | None = arguments.get("session_manager")
         tokens = max_tokens if max_tokens is not None else self.settings.max_tokens
-        quotes = tokens // _RECALL_PART if recall else 0
-        trimmer = ImportanceWeightedConversationManager(tokens - quotes)
+        trimmer = ImportanceWeightedConversationManager(tokens, includes_recall=recall)
         arguments["conversation_manager"] = trimmer if history == "importance" else self._summarizing(trimmer, manager)
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
             arguments["memory_manager"] = MemoryManager(stores=[store])
             plugins.insert(0, UserContext(store, self._cache(user_id, tenant), session_id=session_id))
         if recall:
-            plugins.append(HistoryRecall(max(1, quotes), history=manager.records if manager is not None else None))
+            quotes = max(1, tokens // _RECALL_PART)
+            plugins.append(HistoryRecall(quotes, history=manager.records if manager is not None else None))
         if plugins:
             arguments["plugins"] = plugins
         return arguments

@@ -23,11 +23,12 @@ from strands.hooks import (
     MessageAddedEvent,
 )
 from strands.middleware import InvokeModelContext, InvokeModelStage
-from strands.types.content import Message
+from strands.types.content import ContentBlock, Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.calibration import Calibration
 from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, MessageFate, fate_of
+from strands_manga_memory.conversation.intake import is_quote
 from strands_manga_memory.conversation.layout import Layout, MessageLog, identify
 from strands_manga_memory.conversation.ledger import size_of
 from strands_manga_memory.conversation.notes import Notes
@@ -76,6 +77,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         signals: What each signal counts when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
+        includes_recall: Whether what ``HistoryRecall`` quotes in a request counts into ``max_tokens`` too: the history gives
+            way to it for that one call. What is kept of the history is as much as without recall.
         on_evict: Called with the messages that left the history or were shortened in it, as they were before, whenever some
             did, perhaps in a thread; also with those that a summary or a compaction around this manager took out. Its errors
             are logged.
@@ -95,6 +98,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         signals: SignalWeights | None = None,
         counter: TokenCounter | None = None,
         max_turns: int | None = None,
+        includes_recall: bool = False,
         on_evict: Callable[[list[Message]], None] | None = None,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
@@ -107,6 +111,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.counter = _with_method("counter", counter if counter is not None else default_counter(), "count")
         if on_evict is not None and not callable(on_evict):
             raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
+        self.includes_recall = includes_recall
         self.on_evict = on_evict
         self.persist_layout = True
         self.grow_to = self.max_tokens
@@ -183,9 +188,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         try:
             messages, added = without_added(context)
             history = mended(messages)
-            tokens = self._notes.total(history)
-            if self._is_over(history, tokens):
-                choice = self._choose(self._candidates(history), self._budget)
+            tokens, quoted = self._notes.total(history), self._quoted(added)
+            if self._is_over(history, tokens + quoted):
+                choice = self._chosen_beside(history, quoted)
                 history, tokens = list(choice.kept.values()), choice.tokens
             history = joined(history)
             self._requests.sending(context, tokens, added)
@@ -313,6 +318,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
             return list(messages)
         return list(self._choose(self._candidates(messages), self._calibration.budget(max_tokens)).kept.values())
 
+    def beside(self, messages: Sequence[Message], quoted: int) -> list[Message]:
+        """Return what of a history a model is sent beside so many tokens of quotes; nothing is changed."""
+        if not self.includes_recall or not self._is_over(messages, self._notes.total(messages) + quoted):
+            return list(messages)
+        return list(self._chosen_beside(messages, quoted).kept.values())
+
+    def _chosen_beside(self, messages: Sequence[Message], quoted: int) -> Choice:
+        return self._choose(self._candidates(messages), max(1, self._budget - quoted))
+
     def evicted(self, messages: Sequence[Message]) -> None:
         """Tell ``on_evict`` of messages that left the history; marks and parts of summaries among them are left out."""
         said = [message for message in messages if not is_stub(message) and not is_synthesized(message)]
@@ -363,6 +377,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
                         memory.forget_all_but(agent.messages)
         except Exception:
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
+
+    def _quoted(self, added: Sequence[ContentBlock]) -> int:
+        """Return the tokens of what is quoted from earlier in the conversation, if the budget is for that too."""
+        quotes: list[ContentBlock] = [block for block in added if is_quote(block)] if self.includes_recall else []
+        return self.counter.count({"role": "user", "content": quotes}) if quotes else 0
 
     def _next_request(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the user's next message may have: those of the largest of the last four, within reason."""

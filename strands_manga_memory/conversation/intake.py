@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from strands.types.content import Message
+from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.archive import Archived, Retriever
 from strands_manga_memory.conversation.gist import result_texts
@@ -116,8 +116,13 @@ def archived(messages: Iterable[Said]) -> Iterator[Archived]:
             speaker, text = "tool", "\n".join(result_texts(message))[:_TOOL_CHARACTERS]
         else:
             speaker, text = message["role"], message_text(message)
-        if not text.startswith(QUOTES):
+        if not is_quote({"text": text}):
             yield Archived(_id(message) or str(uuid.uuid4()), speaker, text, at or None)
+
+
+def is_quote(block: ContentBlock) -> bool:
+    """Whether a content block quotes the archive."""
+    return block.get("text", "").lstrip().startswith(QUOTES)
 
 
 def _said(record: Any) -> Said:

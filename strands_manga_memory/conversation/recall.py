@@ -18,6 +18,7 @@ from strands.plugins import Plugin
 from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
+from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.intake import QUOTES, Intake, Source
 from strands_manga_memory.conversation.requests import without_added
 from strands_manga_memory.conversation.shortening import cut_text, is_shortened
@@ -150,7 +151,7 @@ class HistoryRecall(Plugin):
     async def _found(self, question: str, agent: Any) -> str:
         """Return the quotes for a question; an empty text if there are none, or the search fails."""
         try:
-            return await asyncio.to_thread(self._recalled, question, agent.messages[:])
+            return await asyncio.to_thread(self._recalled, question, agent)
         except Exception:
             logger.warning("recall failed | sending the request without it", exc_info=True)
             return ""
@@ -165,8 +166,12 @@ class HistoryRecall(Plugin):
         agent = self._agent() if self._agent is not None else None
         return self._quotes(query, agent.messages[:] if agent is not None else []) or "Nothing was found."
 
-    def _recalled(self, question: str, history: Sequence[Message]) -> str:
+    def _recalled(self, question: str, agent: Any) -> str:
+        history = agent.messages[:]
         self._intake.bring_up(history)
+        manager = getattr(agent.conversation_manager, "trimmer", agent.conversation_manager)
+        if isinstance(manager, ImportanceWeightedConversationManager):  # for this call the history may give way to the quotes
+            history = manager.beside(history, self.max_tokens)
         return self._quotes(question, history)
 
     def _quotes(self, question: str, history: Sequence[Message]) -> str:

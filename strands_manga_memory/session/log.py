@@ -57,24 +57,28 @@ class SegmentLog:
                 self._revisions[run[0].seq] = item["revision"]
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
-                more = stored[len(run) :]
-                if _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or not self._are_held(more, committed):
+                behind = self._behind(stored[len(run) :], committed)
+                if _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or behind is None:
                     return segments, run[0].seq
                 if not is_ours and not self._claimed(item, stored):
                     continue
-                run = stored[: len(run)]
+                # Another segment that this one reaches into counts no longer: what follows there needs one of its own.
+                slots = [*stored, *behind, *slots[min(len(run), len(stored)) :]]
+                run = stored
             segments.append(Segment(run[0].seq, run[-1].seq))
             slots = slots[len(run) :]
         return segments, None
 
-    def _are_held(self, slots: Sequence[Logged], committed: Sequence[Segment]) -> bool:
-        """Tell whether other segments hold just these messages under these numbers."""
+    def _behind(self, slots: Sequence[Logged], committed: Sequence[Segment]) -> list[Logged] | None:
+        """Return what follows these messages in the segments that hold them; None if none hold just them by these numbers."""
+        held: dict[int, Logged] = {}
         for slot in slots:
-            holder = self._holder(slot.seq, committed)
-            held = () if holder is None else self._messages([holder])
-            if _identity(slot) not in map(_identity, held):
-                return False
-        return True
+            holder = None if slot.seq in held else self._holder(slot.seq, committed)
+            if holder is not None:
+                held |= {one.seq: one for one in self._messages([holder])}
+            if slot.seq not in held or _identity(held[slot.seq]) != _identity(slot):
+                return None
+        return [held[seq] for seq in sorted(held) if seq > slots[-1].seq]
 
     def _claimed(self, item: Item, slots: Sequence[Logged]) -> bool:
         """Share a segment with whoever stored it: from now on neither can discard it."""

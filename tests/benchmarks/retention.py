@@ -70,9 +70,11 @@ def manager(budget: int) -> ImportanceWeightedConversationManager:
 
 
 def agent(model: Any, tools: list[Any], budget: int, recall_budget: int) -> Agent:
-    """Return an agent for the kit, with recall if it has a budget."""
+    """Return an agent for the kit, with recall if it has a budget: within that of the history, which gives way for one call."""
     plugins: list[Any] = [HistoryRecall(recall_budget, counter=_KitCounter())] if recall_budget else []
-    return Agent(model=model, tools=tools, conversation_manager=manager(budget), plugins=plugins, callback_handler=None)
+    kept = manager(budget + recall_budget)
+    kept.includes_recall = bool(recall_budget)
+    return Agent(model=model, tools=tools, conversation_manager=kept, plugins=plugins, callback_handler=None)
 
 
 def run() -> dict[str, float]:

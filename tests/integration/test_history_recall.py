@@ -75,6 +75,23 @@ def test_under_the_importance_manager_a_question_is_answered_from_the_window_or_
     assert "recalled_history" in json.dumps(model.requests[-1].messages)
 
 
+@pytest.mark.parametrize("includes_recall", [True, False])
+def test_the_history_gives_way_to_quotes_for_one_call(includes_recall: bool) -> None:
+    manager = ImportanceWeightedConversationManager(400, includes_recall=includes_recall)
+    agent = made(HistoryRecall(100), manager=manager)
+    model: Any = agent.model
+    agent("hello")
+    for number in range(30):
+        agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")
+    largest = 0
+    for number in range(30):
+        agent(f"What is the name of cat number {number}?")
+        sent = sum(manager.counter.count(message) for message in model.requests[-1].messages)
+        largest = max(largest, sent if quoted(agent) else 0)
+        assert manager.usage(agent)["tokens"] > 340, "the history is kept as large as without recall"
+    assert (0 < largest <= 400) if includes_recall else largest > 400
+
+
 def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() -> None:
     agent = made(HistoryRecall(clock=lambda: 1_700_000_000.0))
     agent("hello")
@@ -444,7 +461,8 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
 
     agent = start()
     manager: Any = agent.conversation_manager
-    assert getattr(manager, "trimmer", manager).max_tokens == 600
+    trimmer = getattr(manager, "trimmer", manager)
+    assert (trimmer.max_tokens, trimmer.includes_recall) == (800, True)
     agent("hello")
     for number in range(40):
         agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")

@@ -72,10 +72,22 @@ def test_one_that_goes_on_with_what_other_segments_hold_is_none() -> None:
     log.put(slots(1, 2, 3, 4))
     other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
     assert other.put(slots(3, 4)) == ([Segment(3, 4)], None)
-    assert other.put(slots(1, 2), [Segment(3, 4)]) == ([Segment(1, 2)], None)
+    assert other.put(slots(1, 2), [Segment(3, 4)]) == ([Segment(1, 4)], None)
     assert everything(other, (1, 4)) == [1, 2, 3, 4]
     assert other.put(slots(5), [Segment(1, 4)]) == ([Segment(5, 5)], None)
     assert everything(other, (1, 5)) == [1, 2, 3, 4, 5]
+
+
+def test_one_that_reaches_into_another_leaves_the_rest_of_that_a_segment_of_its_own() -> None:
+    log, table = new()
+    log.put(slots(7, 8, 9, 10, 11, 12))
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    other.put(slots(1, 2, 3, 4, 5, 6))
+    other.put(slots(10, 11, 12, 13, 14))
+    added, collision = other.put(slots(7, 8, 9, 15), [Segment(1, 6), Segment(10, 14)])
+    assert (added, collision) == ([Segment(7, 12), Segment(13, 15)], None)
+    assert everything(other, (1, 15)) == list(range(1, 16))
+    assert other.holding([8, 11, 13], [Segment(1, 15)]) == [Segment(7, 12), Segment(13, 15)]
 
 
 def test_one_that_goes_on_with_something_else_is_a_collision() -> None:
