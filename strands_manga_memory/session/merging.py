@@ -157,6 +157,7 @@ class Merger:
             ours = {slot.identity for slot in known if slot.order > 0}
             window = list(hot.slots if hot else model.slots)
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
+        apart: list[int] = []
         if hot is not None and copies.hot is not None:
             found = copies.hot.read_log(parse_runs(hot.head.pending, record="head"))
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
@@ -164,8 +165,10 @@ class Merger:
             moved = estranged([slot for slot in known if slot.seq >= common], found_or_shown)
             loose = {key: moved.get(id(slot), slot) for key, slot in loose.items()} | {slot.identity: slot for slot in found}
             known = [*moved.values(), *found_or_shown]
+            # A rolled back copy may have been gone on with under new numbers: its messages can be anywhere in the durable log.
+            apart = [] if hot.covers(copies.last_flush.writers) else [durable.head.first]
         copies.carries = True
-        first = min([copies.last_flush.frontier, *model.pending, *(slot.seq for slot in loose.values() if slot.seq)])
+        first = min([copies.last_flush.frontier, *apart, *model.pending, *(slot.seq for slot in loose.values() if slot.seq)])
         log = copies.durable.log.history(first=first, committed=copies.durable.committed)
         there = {slot.identity: slot for slot in log}
         with copies.lock:
