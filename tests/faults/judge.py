@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,18 +101,19 @@ def _judge_user(
                 wrong(f"doubled: {mark} {count} times in the {name}")
             if scenario.canary(user) not in mark and _DIRECT not in mark:
                 wrong(f"foreign: {mark} in the {name}")
-    whole = {turn["tag"] for turn in turns}
+    whole = {turn["tag"] for turn in turns} - at_risk - waived
     for pair in talk.split_pairs(kept.log):
         if any(f"'{tag}-" in pair for tag in whole):
             wrong(f"torn: in the log {pair}")
     for problem in _out_of_order(kept.log):
         wrong(problem)
 
+    refused = {event["tag"] for event in _of(events, "refused")}
     for name, messages in kept.windows.items():
-        for problem in talk.problems(messages):
+        for problem in _problems(messages, refused):
             wrong(f"invalid: restored from {name}, {problem}")
     for event in _of(events, "restored"):
-        for problem in talk.problems(event["window"]):
+        for problem in _problems(event["window"], refused):
             wrong(f"invalid: worker {event['worker']} restored, {problem}")
         if any(count > 1 for count in talk.marks(event["window"]).values()):
             wrong(f"doubled: in what worker {event['worker']} restored")
@@ -130,6 +131,11 @@ def _judge_user(
             for word in words:
                 if re.search(re.escape(word.encode()) + rb"(?![0-9])", value):
                     wrong(f"{word} {what}: in {key}")
+
+
+def _problems(messages: Sequence[Any], refused: Collection[str]) -> list[str]:
+    """Return what is invalid; a turn that ended with an error stays as Strands has left it."""
+    return [problem for problem in talk.problems(messages) if not any(f"{tag} " in problem for tag in refused)]
 
 
 def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> bool:

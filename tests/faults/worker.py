@@ -244,8 +244,8 @@ class Worker:
         )
         return Talker(manager, agent)
 
-    def turn(self, user: int, talker: Talker, *, kind: str | None = None, more: str = "", tag: str | None = None) -> str:
-        """Make a turn; what the journal calls ``ack`` was acknowledged."""
+    def turn(self, user: int, talker: Talker, *, kind: str | None = None, more: str = "", tag: str | None = None) -> str | None:
+        """Make a turn; return its tag if it was acknowledged, which is what the journal calls ``ack``."""
         if tag is None:
             self.made += 1
             tag = f"{self.scenario.canary(user)}w{self.orders.name}n{self.made}"
@@ -256,16 +256,17 @@ class Worker:
             outcome = talker.turn(f"{tag} {kind}{more}")
         except StoreUnavailableError:
             self.journal.note("refused", user=user, tag=tag, kind=kind, began=began)
-        else:
-            self.journal.note("ack", user=user, tag=tag, kind=kind, began=began, **outcome)
+            return None
+        self.journal.note("ack", user=user, tag=tag, kind=kind, began=began, **outcome)
         return tag
 
     def _redacted_turn(self, user: int, talker: Talker) -> None:
         secret = f"{self.rng.getrandbits(64):x}"
         self.journal.note("redacting", user=user, secret=secret)
-        self.turn(user, talker, kind="text", more=f" SECRET {secret}")
-        self.journal.note("redacted", user=user, secret=secret)
-        self.redacted.append(secret)
+        made = self.turn(user, talker, kind="text", more=f" SECRET {secret}")
+        if made is not None:
+            self.journal.note("redacted", user=user, secret=secret)
+            self.redacted.append(secret)
 
     def _direct_call(self, user: int, talker: Talker) -> None:
         talker.agent.tool.lookup(query=f"{self.scenario.canary(user)} direct")
@@ -290,6 +291,8 @@ class Worker:
 
     def _delete(self, user: int, talker: Talker) -> None:
         last = self.turn(user, talker, kind="text")
+        if last is None:
+            return
         self.journal.note("deleting", user=user, epoch=talker.epoch)
         try:
             talker.manager.delete_session()
