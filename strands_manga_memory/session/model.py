@@ -76,6 +76,7 @@ class Model:
         self.turn = 0
         self._blocks = Blocks()
         self._open_elsewhere: dict[str, Collection[Identity]] = {}
+        self._shown_closed: dict[str, str] = {}
         self._renumbered = False
         self._last: Message | None = None
         self._live: dict[str, bytes] = {}
@@ -198,6 +199,7 @@ class Model:
             self.head.active = now
         self._place(durable=durable)
         self.writers = with_save(self.writers, self.writer, self.number)
+        self._shown_closed = {}
         self._note_open_turns()
         self.head.pending = runs_text(sorted(self.pending))
         return self._draft(version=self.version + 1, ttl=ttl, durable=durable)
@@ -217,11 +219,14 @@ class Model:
     def close_open_turns(self) -> None:
         """Take unfinished turns of others for ended, but for those that may still be given other numbers."""
         pending = self.pending
-        self.head.open = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
+        still = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
+        self._shown_closed = {w: runs for w, runs in self.head.open.items() if w not in still}
+        self.head.open = still
 
     def as_stored(self) -> Draft:
         """Return what a tier has, just as it is: nobody's save, without what is only shown here."""
         draft = self._draft(version=self.version, ttl=0.0, durable=True)
+        draft.head.open.update(self._shown_closed)  # what closes those turns is only shown, so they are not closed there
         return dataclasses.replace(draft, slots=tuple(s for s in draft.slots if isinstance(s, Logged) or s.number))
 
     def _draft(self, *, version: int, ttl: float, durable: bool) -> Draft:
