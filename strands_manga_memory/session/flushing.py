@@ -162,7 +162,8 @@ class Flusher:
                 for segment in added
                 if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
                 and not any(segment.first in run for run in committed)
-            ]
+            ],
+            shared=is_all_lost,
         )
         if copies.hot_is_up and copies.is_dirty and not model.deleted:
             self._saver.save()

@@ -135,7 +135,7 @@ def _judge_user(
 
 def _problems(messages: Sequence[Any], refused: Collection[str]) -> list[str]:
     """Return what is invalid; a turn that ended with an error stays as Strands has left it."""
-    return [problem for problem in talk.problems(messages) if not any(f"{tag} " in problem for tag in refused)]
+    return [problem for problem in talk.problems(messages) if not any(re.search(rf"{tag}[ -]", problem) for tag in refused)]
 
 
 def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> bool:

@@ -19,6 +19,7 @@ from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
 from tests import servers
+from tests.faults import talk
 from tests.faults.scenario import USERS, Scenario
 from tests.faults.worker import codec
 
@@ -266,6 +267,11 @@ class Stage:
         if self.durable is None:
             return {}
         return {user: frozenset(tags_of(self.manager(user, hot=None).history("librarian"))) for user in range(USERS)}
+
+    def begun(self, user: int) -> frozenset[str]:
+        """Return the turns that the durable tier has the beginning of."""
+        marks = talk.marks(self.manager(user, hot=None).history("librarian"))
+        return frozenset(mark.removeprefix("user:").split()[0] for mark in marks if mark.startswith("user:"))
 
     def manager(self, user: int, **stores: Any) -> TieredSessionManager:
         """Return a session manager that goes to the servers directly."""
