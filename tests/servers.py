@@ -121,7 +121,8 @@ class Valkey(Server):
     """A Valkey server without persistence."""
 
     def __init__(self, *options: str) -> None:
-        super().__init__(lambda port: [*valkey_command(port), *options])
+        super().__init__(lambda port: [*valkey_command(port), *self.options])
+        self.options = list(options)
 
     @property
     def url(self) -> str:
@@ -153,14 +154,39 @@ class Valkey(Server):
 
 
 class ValkeyCluster:
-    """Three Valkey nodes that share the slots."""
+    """Three Valkey nodes that share the slots; with ``proxies``, clients are told to find each behind one."""
 
-    def __init__(self, nodes: list[Valkey]) -> None:
+    def __init__(self, nodes: list[Valkey], proxies: list[FaultyProxy]) -> None:
         self.nodes = nodes
+        self.proxies = proxies
 
     @property
     def url(self) -> str:
-        return f"redis+cluster://{HOST}:{self.nodes[0].port}"
+        return f"redis+cluster://{HOST}:{(self.proxies or self.nodes)[0].port}"
+
+    def flush(self) -> None:
+        """Delete every key."""
+        for node in self.nodes:
+            node.flush()
+
+    def move(self, slot: int, *, pause: Callable[[], object]) -> None:
+        """Move a slot from the node that has it to the next one, key by key; ``pause`` is called where traffic comes between."""
+        with ExitStack() as stack:
+            clients = [stack.enter_context(node.client()) for node in self.nodes]
+            names = [client.execute_command("CLUSTER", "MYID").decode() for client in clients]
+            ranges = clients[0].execute_command("CLUSTER", "SLOTS")
+            owners = [owner[2] for first, last, owner, *_ in ranges if first <= slot <= last]
+            source = names.index(owners[0].decode())
+            target = (source + 1) % len(names)
+            clients[target].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+            clients[source].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+            pause()
+            while keys := clients[source].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
+                arguments = [HOST, self.nodes[target].port, "", 0, 5000, "KEYS", *keys]
+                clients[source].execute_command("MIGRATE", *arguments)
+                pause()
+            for number in (target, source, *range(len(names))):
+                clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", names[target])
 
     def client(self, **options: Any) -> redis.RedisCluster:
         """Return a new redis-py cluster client."""
@@ -228,13 +254,17 @@ def valkey(*options: str) -> Iterator[Valkey]:
 
 
 @contextmanager
-def valkey_cluster() -> Iterator[ValkeyCluster]:
-    """Run a cluster of three Valkey nodes."""
+def valkey_cluster(*, proxied: bool = False) -> Iterator[ValkeyCluster]:
+    """Run a cluster of three Valkey nodes; if ``proxied``, each announces the port of a ``FaultyProxy`` in front of it."""
     with ExitStack() as stack:
-        nodes = []
+        nodes: list[Valkey] = []
+        proxies: list[FaultyProxy] = []
         for _ in range(3):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             node = Valkey("--dir", folder, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            if proxied:
+                proxies.append(stack.enter_context(FaultyProxy(node.host, node.port)))
+                node.options += ["--cluster-announce-port", str(proxies[-1].port)]
             node.start()
             stack.callback(node.kill)
             nodes.append(node)
@@ -251,7 +281,7 @@ def valkey_cluster() -> Iterator[ValkeyCluster]:
             return all(b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state for state in states)
 
         wait_until(formed, "forming the cluster")
-        yield ValkeyCluster(nodes)
+        yield ValkeyCluster(nodes, proxies)
 
 
 @contextmanager
@@ -276,6 +306,7 @@ class FaultyProxy:
         mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing), ``"reset"`` (cut every connection) or
             ``"refuse"`` (answer every HTTP request with an error); set by the methods of these names.
         delay: Seconds each answer is held back.
+        drip: Seconds after each 16 bytes of an answer; 0: answers are passed on whole.
         to_server_bytes: Bytes forwarded to the server.
         to_client_bytes: Bytes forwarded to the client.
         round_trips: How often a client began to send after it had been answered, or first.
@@ -290,8 +321,9 @@ class FaultyProxy:
         self._stopped = threading.Event()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._drop_answers = 0
+        self._deaf: set[tuple[socket.socket, socket.socket]] = set()
         self.mode = "pass"
-        self.delay = 0.0
+        self.delay = self.drip = 0.0
         self.dropped_answers = 0
         self.refused = 0
         self._refusal = b""
@@ -314,7 +346,7 @@ class FaultyProxy:
 
     def passing(self) -> None:
         """Behave from now on, for new connections and those still open."""
-        self.mode, self.delay, self._drop_answers = "pass", 0.0, 0
+        self.mode, self.delay, self.drip, self._drop_answers = "pass", 0.0, 0.0, 0
 
     def blackhole(self) -> None:
         """Accept and read, but forward and answer nothing."""
@@ -323,6 +355,17 @@ class FaultyProxy:
     def reset(self) -> None:
         """Cut every connection, present and new, with a TCP reset."""
         self.mode = "reset"
+        for pair in self._open():
+            _cut(*pair)
+
+    def half_open(self) -> None:
+        """Forget the present connections without closing them, as a gateway does that was restarted; new ones pass."""
+        with self._lock:
+            self._deaf |= self._pairs
+
+    def retarget(self, port: int) -> None:
+        """Forward to another port of the same host from now on, and cut the present connections."""
+        self._target = (self._target[0], port)
         for pair in self._open():
             _cut(*pair)
 
@@ -380,7 +423,7 @@ class FaultyProxy:
         client, server = pair
         held = b""
         for data in self._read(client):
-            if self.mode == "blackhole":
+            if self.mode == "blackhole" or pair in self._deaf:
                 continue
             if self.mode == "refuse":
                 held += data
@@ -414,13 +457,15 @@ class FaultyProxy:
                 break
             if self.delay:
                 self._stopped.wait(self.delay)
-            if self.mode == "blackhole":
+            if self.mode == "blackhole" or pair in self._deaf:
                 continue
             with self._lock:
                 self.to_client_bytes += len(data)
                 answered.set()
             try:
-                client.sendall(data)
+                for start in range(0, len(data), step := 16 if self.drip else len(data)):
+                    client.sendall(data[start : start + step])
+                    self._stopped.wait(self.drip)
             except OSError:
                 break
         self._end(pair)
@@ -433,6 +478,7 @@ class FaultyProxy:
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
         with self._lock:
             self._pairs.discard(pair)
+            self._deaf.discard(pair)
         _closed(*pair)
 
 
@@ -447,6 +493,7 @@ def _cut(*sides: socket.socket) -> None:
     for side in sides:
         with suppress(OSError):
             side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            side.shutdown(socket.SHUT_RD)  # a thread that still reads from it would keep the connection open
     for side in sides:
         side.close()
 

@@ -257,7 +257,7 @@ class DurableTier:
 
     def discard_disowned(self) -> None:
         """Delete what was disowned."""
-        self.log.discard(self._disowned)
+        self.log.discard(self._disowned, shared=True)
         self._disowned = []
 
     def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:

@@ -103,13 +103,15 @@ class Flusher:
         with copies.lock:
             draft = self._completed(draft)
             revised = list(copies.model.revised)
+        # What someone else has flushed meanwhile may be an earlier revision.
+        flushed = [slot for slot in draft.pending if slot.revision and any(slot.seq in run for run in durable.committed)]
         ahead = copies.tiers.hot_survives and not copies.model.closing
         with copies.sending(draft):
             status, head = durable.write(draft, ahead=ahead)
         if status is not WriteStatus.OK:
             return draft
-        if revised:
-            durable.log.rewrite(revised)
+        if revised or flushed:
+            durable.log.rewrite([*revised, *flushed])
         garbage = [int(first) for first in draft.head.garbage.split(",") if first]
         durable.log.discard([first for first in garbage if not any(first in run for run in durable.committed)])
         copies.flushed(draft, head, ahead=ahead, revised=revised)
@@ -160,7 +162,8 @@ class Flusher:
                 for segment in added
                 if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
                 and not any(segment.first in run for run in committed)
-            ]
+            ],
+            shared=is_all_lost,
         )
         if copies.hot_is_up and copies.is_dirty and not model.deleted:
             self._saver.save()

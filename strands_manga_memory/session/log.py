@@ -161,11 +161,16 @@ class SegmentLog:
         when = Condition(equals={"revision": item["revision"]})
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None
 
-    def discard(self, firsts: Sequence[int]) -> None:
-        """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile."""
+    def discard(self, firsts: Sequence[int], *, shared: bool = False) -> None:
+        """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile.
+
+        Args:
+            firsts: Their first numbers.
+            shared: Delete them even so: the conversation they belong to was deleted, and the next one has other numbers.
+        """
         found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}
         for key, item in found.items():
-            revision = self._revisions.get(self._first(item), item["revision"])
+            revision = item["revision"] if shared else self._revisions.get(self._first(item), item["revision"])
             if self._table.delete(*key, when=Condition(equals={"revision": revision})):
                 discard_parts(self._table, [item])
 

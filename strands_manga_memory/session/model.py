@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import uuid
@@ -71,11 +72,13 @@ class Model:
         self._begun_after = 0
         self.pending: set[int] = set()
         self.revised: list[Logged] = []
+        self._revisions: dict[Identity, dict[str, Any]] = {}
         self.confirmed_number = self._flushed_number = self.sent_number = self.number
         self.in_turn = False
         self.turn = 0
         self._blocks = Blocks()
         self._open_elsewhere: dict[str, Collection[Identity]] = {}
+        self._shown_closed: dict[str, str] = {}
         self._renumbered = False
         self._last: Message | None = None
         self._live: dict[str, bytes] = {}
@@ -133,12 +136,30 @@ class Model:
         }
         revised: Logged | None = None
         for slot in sorted(logged.values(), key=lambda slot: (slot.order, slot.seq))[0 if every else -1 :]:
-            record = {**load(slot.record), "message": message, "revision": slot.revision + 1, "revised": at}
-            revised = dataclasses.replace(slot, record=dump(record), fingerprint=mark, revision=slot.revision + 1)
-            self._swap(slot, revised)
-            if revised.seq and revised.seq not in self.pending:
-                self.revised.append(revised)
+            revision = {"message": message, "revision": slot.revision + 1, "revised": at}
+            self._revisions[slot.identity] = copy.deepcopy(revision)
+            revised = self._revised(slot, revision)
         return revised
+
+    def _revised(self, slot: Logged, revision: Mapping[str, Any]) -> Logged:
+        mark, number = fingerprint(revision["message"]), revision["revision"]
+        record = dump({**load(slot.record), **revision})
+        revised = dataclasses.replace(slot, record=record, fingerprint=mark, revision=number)
+        self._swap(slot, revised)
+        if revised.seq and revised.seq not in self.pending:
+            self.revised.append(revised)
+        return revised
+
+    def _revise_again(self) -> None:
+        """Revise what we have revised once more where a copy that was merged brought it back as it had been."""
+        for identity, revision in self._revisions.items():
+            held = {id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.identity == identity}
+            earlier = [slot for slot in held.values() if slot.revision < revision["revision"]]
+            for slot in earlier:
+                self._revised(slot, revision)
+            message = revision["message"]
+            for body in [slot for slot in self.slots if earlier and isinstance(slot, Body) and slot.tracking_id == identity[0]]:
+                self._swap(body, Body(body.tracking_id, fingerprint(message), dump({"message": message})))
 
     def _swap(self, old: Slot, new: Slot) -> None:
         self.slots = [new if slot is old else slot for slot in self.slots]
@@ -198,6 +219,7 @@ class Model:
             self.head.active = now
         self._place(durable=durable)
         self.writers = with_save(self.writers, self.writer, self.number)
+        self._shown_closed = {}
         self._note_open_turns()
         self.head.pending = runs_text(sorted(self.pending))
         return self._draft(version=self.version + 1, ttl=ttl, durable=durable)
@@ -217,11 +239,14 @@ class Model:
     def close_open_turns(self) -> None:
         """Take unfinished turns of others for ended, but for those that may still be given other numbers."""
         pending = self.pending
-        self.head.open = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
+        still = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
+        self._shown_closed = {w: runs for w, runs in self.head.open.items() if w not in still}
+        self.head.open = still
 
     def as_stored(self) -> Draft:
         """Return what a tier has, just as it is: nobody's save, without what is only shown here."""
         draft = self._draft(version=self.version, ttl=0.0, durable=True)
+        draft.head.open.update(self._shown_closed)  # what closes those turns is only shown, so they are not closed there
         return dataclasses.replace(draft, slots=tuple(s for s in draft.slots if isinstance(s, Logged) or s.number))
 
     def _draft(self, *, version: int, ttl: float, durable: bool) -> Draft:
@@ -333,6 +358,7 @@ class Model:
         has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
         self.touched = has_news or self.confirmed_number < self.number
         self.stale = True
+        self._revise_again()
 
     def _logged(self) -> list[Logged]:
         """Return the messages of the log that are at hand; some twice."""

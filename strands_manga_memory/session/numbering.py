@@ -26,9 +26,9 @@ class Blocks:
     def __init__(self) -> None:
         self._of_turn: dict[int, _Block] = {}
 
-    def __contains__(self, turn: int) -> bool:
-        """Tell whether numbers were set aside for a turn."""
-        return turn in self._of_turn
+    def hold(self, turn: int, seq: int) -> bool:
+        """Tell whether numbers were set aside for a turn, and ``seq`` (0: none yet) is not beyond them."""
+        return turn in self._of_turn and seq < self._of_turn[turn].end
 
     def take(self, turn: int, head: Head, *, is_open: bool, save: int) -> int:
         """Return the next number for a message of a turn; set numbers aside if the turn is open and has none left."""

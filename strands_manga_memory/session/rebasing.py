@@ -234,7 +234,7 @@ class Rebase:
         anew = self._new_turns({slot.turn for slot in self.mine} - begun)
         self.turns |= anew
         for slot in self.mine:
-            if slot.turn not in self._blocks:
+            if not self._blocks.hold(slot.turn, slot.seq):
                 slot.seq, slot.number = (slot.seq if slot.seq in kept else 0), 0
             if self.turns.get(slot.turn, slot.turn) != slot.turn:
                 slot.record = dump({**load(slot.record), "turn": self.turns[slot.turn]})

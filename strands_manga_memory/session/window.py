@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import re
 import uuid
@@ -168,10 +169,12 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         keep_trailing_tool_use: Leave a last toolUse open, because an active interrupt will answer it.
     """
     cut_ids = set(cut)
+    messages = _without_answered_cuts(messages)
+    notes = {_id(_CUT_MARK, message) for message in messages}  # a conversation manager may have put a mark in a note's place
     result: list[Message] = []
     for index, message in enumerate(messages):
         following = messages[index + 1] if index + 1 < len(messages) else None
-        if _is_note(message):
+        if _is_note(message) or message.get("tracking_id") in notes:
             if result and result[-1]["role"] == "user" and (following is None or following["role"] == "user"):
                 result.append(message)
             continue
@@ -187,6 +190,17 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         elif _is_end_of_cut(message, following, cut_ids):
             result.append(_note(after=message))
     return result
+
+
+def _without_answered_cuts(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages without results that say a turn was cut where the real ones come next."""
+    spoken = [message for message in messages if not _is_note(message)]
+    answered = {
+        id(message)
+        for message, following in itertools.pairwise(spoken)
+        if _CUT_RESULTS in _marks(message) and tool_result_ids(message) <= tool_result_ids(following)
+    }
+    return [message for message in messages if id(message) not in answered]
 
 
 def _is_end_of_cut(message: Message, following: Message | None, cut_ids: set[str]) -> bool:

@@ -32,6 +32,9 @@ NAMES = [
     "cost",
 ]
 
+LONG = ["scale"]
+"""Those that take so long that they run only when they are named."""
+
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
 _COMPARE = {"<=": operator.le, "<": operator.lt, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
@@ -86,7 +89,8 @@ def measured(name: str) -> tuple[list[Row], int]:
     """
     module = _module(name)
     rows, runs = rows_of(module.run(), module.BUDGETS), 1
-    while runs < _MOST_RUNS and any(not row.ok for row in rows) and all(row.ok or row.is_timing for row in rows):
+    most = getattr(module, "MOST_RUNS", _MOST_RUNS)
+    while runs < most and any(not row.ok for row in rows) and all(row.ok or row.is_timing for row in rows):
         before = {row.name: row for row in rows if row.is_timing and row.budget}
         again = rows_of(module.run(), module.BUDGETS)
         rows, runs = [min(row, before.get(row.name, row), key=lambda row: row.value) for row in again], runs + 1
@@ -121,21 +125,25 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the budgets.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
     parser.add_argument(
         "--kit", type=Path, metavar="FOLDER", help="folder of the benchmark kit, for benchmarks that can use it"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="retention: draw recall against budget too (needs --kit)")
+    plot_help = "retention: file to draw recall against budget to (needs --kit); scale: folder to draw the curves to"
+    parser.add_argument("--plot", type=Path, metavar="PATH", help=plot_help)
+    parser.add_argument("--minutes", type=float, metavar="N", help="scale: how long ten times the peak is held (default 10)")
+    parser.add_argument("--soak", type=float, metavar="N", help="scale: also 50 messages a second for N minutes (default 0)")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in NAMES]
+    unknown = [name for name in options.names if name not in [*NAMES, *LONG]]
     if unknown:
-        parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join(NAMES)}")
+        parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join([*NAMES, *LONG])}")
     for module in map(_module, options.names or NAMES):
-        for setting, given in (("KIT", options.kit), ("PLOT", options.plot)):
+        paths = {name: path.resolve() for name, path in (("KIT", options.kit), ("PLOT", options.plot)) if path is not None}
+        for setting, given in {**paths, "MINUTES": options.minutes, "SOAK": options.soak}.items():
             if given is not None and hasattr(module, setting):
-                setattr(module, setting, given.resolve())
+                setattr(module, setting, given)
     report: dict[str, dict[str, Any]] = {}
     missed: list[str] = []
     for name in options.names or NAMES:

@@ -41,7 +41,7 @@ def reply(messages: Sequence[Message]) -> str | list[dict[str, Any]]:
         text.split()[:2]
         for message in reversed(messages)
         if message["role"] == "user"
-        for text in texts(message)
+        for text in reversed(texts(message))  # a conversation manager may have put two of them into one message
         if _TURN.match(text)
     )
     done = sum(id_.startswith(f"{tag}-") for message in messages for id_ in result_ids(message))

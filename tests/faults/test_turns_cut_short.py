@@ -18,6 +18,7 @@ from strands.hooks import (
 )
 from strands.types.exceptions import EventLoopException
 
+from strands_manga_memory import ConflictError
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process, Way
@@ -141,3 +142,27 @@ def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProc
 
     asyncio.run(run())
     check(process, new_process, way.stores)
+
+
+def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(
+    new_process: NewProcess, services: Stores, unique: str
+) -> None:
+    """A process that restored it, and closes without a turn of its own, must not make it pass for a turn that was finished."""
+    process = new_process(services)
+    process.agent("t0 text")
+
+    async def dies(_: BeforeModelCallEvent) -> None:
+        await asyncio.to_thread(process.manager.flush)
+        process.lose()
+        raise UserError
+
+    process.agent.hooks.add_callback(BeforeModelCallEvent, dies)
+    with suppress(UserError, EventLoopException, ConflictError):
+        process.agent("t1 text")
+    client = process.hot.client  # type: ignore[union-attr]
+    client.delete(*client.scan_iter(f"*:c:{unique}/*"))
+    for _ in range(3):
+        other = new_process(services)
+        assert said(other.agent.messages) == ["user:t0 text", "assistant:t0 answer", "user:t1 text"]
+        assert talk.problems(other.agent.messages) == []
+        other.manager.close()

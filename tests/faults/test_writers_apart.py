@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
+from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session import live_agent
@@ -222,3 +224,28 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
     wanted = sorted(mark for turn in turns.items() for mark in talk.wanted_marks(*turn))
     assert sorted(talk.marks(found.log()).elements()) == wanted
     assert talk.problems(found.agent.messages) == []
+
+
+def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewProcess, way: Way) -> None:
+    """It belongs to that turn, for which numbers had been set aside and given back."""
+    one = new_process(way.stores, save_on="message", flush_every=5)
+    one.agent("a0 text")
+
+    def fail(_: BeforeModelCallEvent) -> None:
+        raise RuntimeError
+
+    one.agent.hooks.add_callback(BeforeModelCallEvent, fail)
+    with pytest.raises((RuntimeError, EventLoopException)):
+        one.agent("a1 text")
+    one.settle()
+    other = new_process(way.stores, flush_every=5)
+    other.agent("b1 sequential")
+    other.settle()
+    one.agent.tool.lookup(query="direct")
+    for process in (one, other, one):
+        process.manager.flush()
+    there = [talk.plain(new_process(stores).agent.messages) for stores in (way.stores, Stores(None, way.stores.durable))]
+    assert there[0] == there[1]
+    log = new_process(way.stores).log()
+    assert Counter(talk.marks(log)) >= Counter([*talk.wanted_marks("b1", "sequential"), "user:a1 text"])
+    assert sum("direct" in str(message["content"]) for message in log) == 3

@@ -230,6 +230,15 @@ def test_a_segment_that_someone_else_stored_too_is_not_discarded() -> None:
     assert everything(log, (1, 2)) == [1, 2]
 
 
+def test_a_shared_segment_of_a_conversation_that_was_deleted_goes() -> None:
+    log, table = new()
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    log.put(slots(1, 2))
+    other.put(slots(1, 2))
+    other.discard([1], shared=True)
+    assert not table.rows
+
+
 def test_numbers_beyond_everything_there_is() -> None:
     log, _ = new()
     assert log.beyond(5) == [5]

@@ -239,6 +239,22 @@ def test_notes_that_are_not_needed_any_more_go() -> None:
     assert texts(mended([closed[-1], *finished])) == ["a", "toolUse", "toolResult", "b"]
 
 
+def test_a_note_that_a_conversation_manager_marked_as_left_out_goes_too() -> None:
+    messages = ids(user("a"), use("t"))
+    *_, note = mended(messages, cut={"0", "1"})
+    marked = {"role": "assistant", "content": [{"text": "[…]"}], "tracking_id": note["tracking_id"]}
+    finished = [*messages, *ids(result("t")), marked, *ids(assistant("b"))]
+    assert texts(mended(finished)) == ["a", "toolUse", "toolResult", "b"]
+
+
+def test_results_that_come_after_all_replace_those_that_said_they_would_not() -> None:
+    messages = ids(user("a"), use("t"))
+    closed = mended(messages, cut={"0", "1"})
+    late = {**result("t"), "tracking_id": "late"}
+    assert texts(mended([*closed, late, assistant("b")])) == ["a", "toolUse", "toolResult", "b"]
+    assert mended([*closed, late, assistant("b")])[2] is late
+
+
 def test_every_process_closes_a_turn_alike() -> None:
     messages = ids(user("a"), use("t"))
     assert mended(messages, cut={"0", "1"}) == mended(copy.deepcopy(messages), cut={"0", "1"})

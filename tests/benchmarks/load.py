@@ -1,0 +1,309 @@
+"""A worker of the load benchmark: a process that answers messages at a given rate, with a stub for the model.
+
+Messages come when they are due, whether the ones before are done or not (open loop), so that a pause is not hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import itertools
+import logging
+import os
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from strands import Agent
+from strands.models import Model
+
+from strands_manga_memory import BreakerPolicy, CircuitBreaker, ConversationScope, MangaMemory, TieredSessionManager
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import recorder
+from strands_manga_memory.telemetry.events import RESTORE, SERIALIZATION, STORE_CALL, TURN
+from tests.benchmarks import text
+
+MOST_UNDER_WAY = 400
+"""Messages a process answers at a time; what comes beyond that is turned away, and counted."""
+
+_BARE = 200
+_PROMPT, _ANSWER = 200, 500
+
+
+class StubModel(Model):
+    """Answers at once with 500 bytes."""
+
+    stateful = False
+
+    def update_config(self, **model_config: Any) -> None:
+        """There is nothing to change."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the least that Strands asks for."""
+        return {"context_window_limit": 200_000}
+
+    async def structured_output(self, *_: Any, **__: Any) -> AsyncIterator[dict[str, Any]]:
+        """Give nothing."""
+        yield {}
+
+    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        """Stream an answer."""
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": text(_ANSWER)}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn"}}
+        usage = {"inputTokens": 50, "outputTokens": 125, "totalTokens": 175}
+        yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}}
+
+
+_layer: contextvars.ContextVar[list[float]] = contextvars.ContextVar("layer")
+
+
+class Samples:
+    """How long things took, in seconds, by name; from the events of the package's own telemetry."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[float]] = defaultdict(list)
+        self.serialized: list[tuple[float, float]] = []
+        recorder.note = self._note  # type: ignore[method-assign]
+
+    def _note(self, event: Any, seconds: float | None = None, attributes: Any = None, counts: Any = None) -> None:
+        if event is TURN:
+            _layer.get([]).append(counts["layer"])
+        elif event is STORE_CALL:
+            self.of[f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"].append(seconds or 0.0)
+        elif event is SERIALIZATION:
+            self.serialized.append((time.perf_counter(), seconds or 0.0))
+        elif event is RESTORE:
+            self.of["restore"].append(seconds or 0.0)
+
+    def taken(self) -> dict[str, list[float]]:
+        """Return what there is, and begin anew."""
+        found, self.of, self.serialized = dict(self.of), defaultdict(list), []
+        return found
+
+
+@dataclass
+class Load:
+    """A process under load."""
+
+    memory: MangaMemory
+    samples: Samples
+    numbers: Iterator[int]
+    agents: list[Agent] = field(default_factory=list)
+    users: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    under_way: int = 0
+    turned_away: int = 0
+    timeline: list[dict[str, float]] = field(default_factory=list)
+    rng: random.Random = field(default_factory=lambda: random.Random(1))
+
+    @property
+    def writer(self) -> Any:
+        """The process's background writer."""
+        return shared_writer(self.memory._stores["hot"], self.memory._stores["durable"])
+
+    def scope(self, number: int) -> ConversationScope:
+        """Return whose session it is."""
+        return ConversationScope(f"user{self.users[number]}", "s")
+
+    def _agent(self, number: int) -> Agent:
+        scope = self.scope(number)
+        kwargs = self.memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)
+        return Agent(model=StubModel(), callback_handler=None, **kwargs)
+
+    def begin(self, sessions: int) -> dict[str, float]:
+        """Hold so many sessions, each with a turn; return what memory they take."""
+        asyncio.run(Agent(model=StubModel(), callback_handler=None).invoke_async("warm up"))
+        before = _resident_kb()
+        bare = [Agent(model=StubModel(), callback_handler=None) for _ in range(_BARE)]
+        for agent in bare:
+            asyncio.run(agent.invoke_async(text(_PROMPT)))
+        of_bare = (_resident_kb() - before) / _BARE
+        del bare, agent
+        gc.collect()
+        before = _resident_kb()
+        self.agents = []
+        for number in range(sessions):
+            self.users.append(next(self.numbers))
+            self.turns.append(0)
+            self.agents.append(self._agent(number))
+            asyncio.run(self._live_turn(number))
+        self._settle()
+        gc.collect()
+        return {"kb_per_bare_agent": of_bare, "kb_per_session": (_resident_kb() - before) / max(1, sessions)}
+
+    def run(self, rate: float, seconds: float, *, stateless: bool, churn: bool = False) -> dict[str, Any]:
+        """Answer ``rate`` messages a second for so long; return how long everything took, and how the process grew.
+
+        Args:
+            rate: Messages a second.
+            seconds: For how long.
+            stateless: Whether every message is answered by an agent restored for it, as by a worker that keeps nothing.
+            churn: Whether sessions end and others begin.
+        """
+        self.samples.taken()
+        self.timeline, self.turned_away = [], 0
+        gc.collect()
+        gc.freeze()
+        turns = asyncio.run(self._messages(rate, seconds, stateless=stateless, churn=churn))
+        is_settled = self._settle()
+        return {
+            **{name: values for name, values in self.samples.taken().items()},
+            "turns": turns,
+            "timeline": self.timeline,
+            "turned_away": self.turned_away,
+            "backlog_at_end": 0 if is_settled else self.writer.backlog,
+            "unsaved_at_end": 0 if churn or stateless else sum(self._unsaved(agent) for agent in self.agents),
+        }
+
+    @staticmethod
+    def _unsaved(agent: Agent) -> int:
+        return int(agent._session_manager.stats()["unsaved_messages"])  # type: ignore[union-attr]
+
+    async def _messages(self, rate: float, seconds: float, *, stateless: bool, churn: bool) -> list[dict[str, float]]:
+        start = time.perf_counter()
+        tasks: set[asyncio.Task[Any]] = set()
+        done: list[dict[str, float]] = []
+        watch = asyncio.create_task(self._watch(start, done))
+        free: list[int] = self.rng.sample(range(len(self.turns)), len(self.turns))
+        for count in itertools.count():
+            due = start + count / rate
+            if due > start + seconds:
+                break
+            if (delay := due - time.perf_counter()) > 0:
+                await asyncio.sleep(delay)
+            elif count % 20 == 0:
+                await asyncio.sleep(0)
+            if self.under_way >= MOST_UNDER_WAY or not free:
+                self.turned_away += 1
+                continue
+            number = free.pop(0)
+            task = asyncio.create_task(self._message(due, number, done, free, stateless=stateless, churn=churn))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        while tasks:
+            await asyncio.wait(tasks)
+        watch.cancel()
+        return done
+
+    async def _message(
+        self, due: float, number: int, done: list[dict[str, float]], free: list[int], *, stateless: bool, churn: bool
+    ) -> None:
+        self.under_way += 1
+        alone = self.under_way == 1
+        before, began = len(self.samples.serialized), time.perf_counter()
+        layer = await (self._stateless_turn(number) if stateless else self._live_turn(number))
+        ended = time.perf_counter()
+        self.under_way -= 1
+        turn = {"at": due, "late": began - due, "seconds": ended - began, "layer": layer}
+        if alone and not self.under_way:
+            turn["serialization"] = sum(seconds for _, seconds in self.samples.serialized[before:])
+        start = time.perf_counter()
+        permit = _BREAKER.try_acquire()
+        if permit is not None:
+            permit.success()
+        turn["breaker"] = time.perf_counter() - start
+        done.append(turn)
+        if churn and self.turns[number] >= 20:
+            await asyncio.to_thread(self.agents[number]._session_manager.close)  # type: ignore[union-attr]
+            self.users[number], self.turns[number] = next(self.numbers), 0
+            await self.memory.prefetch(self.scope(number))
+            self.agents[number] = self._agent(number)
+        free.append(number)
+
+    async def _live_turn(self, number: int) -> float:
+        return await self._timed_turn(self.agents[number], number)
+
+    async def _stateless_turn(self, number: int) -> float:
+        start = time.perf_counter()
+        await self.memory.prefetch(self.scope(number))
+        prefetched = time.perf_counter() - start
+        return prefetched + await self._timed_turn(self._agent(number), number)
+
+    async def _timed_turn(self, agent: Agent, number: int) -> float:
+        found: list[float] = []
+        _layer.set(found)
+        await agent.invoke_async(text(_PROMPT))
+        self.turns[number] += 1
+        return sum(found)
+
+    async def _watch(self, start: float, done: list[dict[str, float]]) -> None:
+        seen = 0
+        while True:
+            await asyncio.sleep(1.0)
+            new, seen = done[seen:], len(done)
+            layers = sorted(turn["layer"] for turn in new) or [0.0]
+            self.timeline.append(
+                {
+                    "at": time.perf_counter() - start,
+                    "messages": len(new),
+                    "layer_p50_ms": 1000 * layers[len(layers) // 2],
+                    "layer_p99_ms": 1000 * layers[int(0.99 * (len(layers) - 1))],
+                    "resident_mb": _resident_kb() / 1024,
+                    "threads": threading.active_count(),
+                    "sockets": _sockets(),
+                    "descriptors": len(os.listdir("/proc/self/fd")),
+                    "backlog": self.writer.backlog,
+                    "under_way": self.under_way,
+                }
+            )
+
+    def _settle(self) -> bool:
+        """Wait until the work that is due now is done; tell whether it is."""
+        writer, until = self.writer, time.monotonic() + 60
+        while writer._active or writer._ready or writer._queues:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def lost(self, sessions: int) -> int:
+        """Return how many turns of some sessions are not stored."""
+        lost = 0
+        for number in self.rng.sample(range(len(self.turns)), min(sessions, len(self.turns))):
+            manager = TieredSessionManager(self.scope(number), hot=self.memory.hot, durable=self.memory.durable)
+            stored = sum(message["role"] == "assistant" for message in manager.history("default"))
+            lost += self.turns[number] - stored
+        return lost
+
+
+_BREAKER = CircuitBreaker(BreakerPolicy())
+
+
+def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
+    """Do what the pipe says, up to ``end``: it names a method of ``Load``, and is told what that returns."""
+    logging.disable(logging.CRITICAL)
+    memory = MangaMemory.open(hot=hot, durable=durable, hot_deadline=0.05, durable_deadline=5.0)
+    load = Load(memory, Samples(), itertools.count(first))
+    calls: dict[str, Callable[..., Any]] = {"begin": load.begin, "run": load.run, "lost": load.lost}
+    while (order := pipe.recv())[0] != "end":
+        name, arguments, named = order
+        pipe.send(calls[name](*arguments, **named))
+    del load.agents[:]
+    memory.close()
+    pipe.send("ended")
+
+
+def _resident_kb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024
+
+
+def _sockets() -> int:
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+        except OSError:
+            continue
+    return found
+

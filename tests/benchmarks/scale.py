@@ -1,0 +1,339 @@
+"""scale: percentiles at 12 and 50 messages a second, ten times that held, growth by age, and a soak; on real servers.
+
+At 12 and 50 messages a second every message is answered by an agent that is restored for it, over a Valkey cluster of three nodes
+and the DynamoDB API (mission A17). At 500 a second the agents of 10,000 sessions stay in two processes, and the durable tier is
+SQLite: the DynamoDB emulator is a Python process, which would need the processors for itself.
+
+``--minutes`` is how long the peak is held (10), ``--soak`` for how many minutes 50 messages a second go on with sessions that end and
+begin (none), ``--plot`` the folder for pictures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from tests import servers
+from tests.benchmarks import progress, text
+from tests.benchmarks.load import work
+from tests.benchmarks.restore import converse
+from tests.benchmarks.roundtrips import measured, new_agent
+from tests.benchmarks.wire import staged
+
+MOST_RUNS = 1
+"""A missed timing is not run again by itself: that would take as long once more."""
+
+MINUTES = 10.0
+SOAK = 0.0
+PLOT: Path | None = None
+
+RATES = (12, 50)
+PEAK = 500
+SESSIONS = 10_000
+PROCESSES = 2
+AGES = (10, 100, 1000, 3000, 10_000)
+
+_RATE_SECONDS = 40
+_RATE_SESSIONS = 400
+_SOAK_SESSIONS = 200
+_CHECKED = 100
+
+BUDGETS: dict[str, str | float] = {
+    **{
+        f"{what}_{share}_ms_at_{rate}": f"<= {most}"
+        for rate in RATES
+        for what, limits in {
+            "hot_load": (0.3, 0.8),
+            "durable_load": (3, 8),
+            "serialization": (0.1, 0.5),
+            "breaker_check": (0.01, 0.05),
+            "layer": (4, 10),
+        }.items()
+        for share, most in zip(("p50", "p99"), limits, strict=True)
+    },
+    "peak_share_of_messages_answered": ">= 0.99",
+    "peak_turns_lost": "== 0",
+    "peak_unsaved_at_end": "== 0",
+    "peak_backlog_at_end": "== 0",
+    "peak_backlog_late_over_early": "<= 2",
+    "peak_threads_of_a_process": "<= 40",
+    "peak_sockets_of_a_process": "<= 160",
+    **{f"growth_{what}_at_10000_over_100_messages": "<= 1.25" for what in ("bytes_per_turn", "commands_per_turn", "hot_bytes")},
+}
+_SOAK_BUDGETS = {f"soak_{what}_late_over_early": "<= 1.1" for what in ("resident_mb", "threads", "descriptors")}
+
+_firsts = count(0, 10_000_000)
+
+
+class Worker:
+    """A process under load, from here."""
+
+    def __init__(self, hot: str, durable: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=work, args=(there, hot, durable, next(_firsts)), daemon=True)
+        self._process.start()
+        there.close()
+
+    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """Let it do something, and return what comes of it."""
+        self._pipe.send((name, arguments, named))
+        return self._pipe.recv()
+
+    def end(self) -> None:
+        """Let it close everything and end."""
+        self._pipe.send(("end",))
+        if not self._pipe.poll(120) or self._pipe.recv() != "ended":
+            raise RuntimeError("a process under load did not end in good order")
+        self._process.join()
+
+
+@contextmanager
+def _workers(number: int, hot: str, durable: str) -> Iterator[list[Worker]]:
+    workers = [Worker(hot, durable) for _ in range(number)]
+    yield workers
+    for worker in workers:
+        worker.end()
+
+
+def _each(workers: Sequence[Worker], name: str, *arguments: Any, **named: Any) -> list[Any]:
+    """Let all of them do the same at the same time."""
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return list(pool.map(lambda worker: worker.call(name, *arguments, **named), workers))
+
+
+def _wait(seconds: float, label: str) -> threading.Event:
+    """Show how long something will take, in a thread of its own; set what is returned to end it."""
+    over = threading.Event()
+
+    def show() -> None:
+        for _ in progress(range(max(1, round(seconds))), label):
+            if over.wait(1.0):
+                return
+
+    threading.Thread(target=show, daemon=True).start()
+    return over
+
+
+def _run(workers: Sequence[Worker], rate: float, seconds: float, label: str, **named: Any) -> list[dict[str, Any]]:
+    over = _wait(seconds, f"{rate:g} messages a second for {seconds:g} s ({label})")
+    try:
+        return _each(workers, "run", rate / len(workers), seconds, **named)
+    finally:
+        over.set()
+
+
+def _percentiles(name: str, seconds: Sequence[float], *, unit: str = "ms") -> dict[str, float]:
+    if len(seconds) < 2:
+        return {f"{name}_p50_{unit}": float("nan"), f"{name}_p99_{unit}": float("nan")}
+    cuts = quantiles(seconds, n=100, method="inclusive")
+    return {f"{name}_p50_{unit}": 1000 * cuts[49], f"{name}_p99_{unit}": 1000 * cuts[98]}
+
+
+def _at(rows: Mapping[str, float], rate: float) -> dict[str, float]:
+    return {f"{name}_at_{rate:g}": value for name, value in rows.items()}
+
+
+def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
+    """Every message restores its agent: the layer as a stateless worker has it."""
+    rows: dict[str, float] = {}
+    with _workers(1, hot, dynamodb.table_url("manga_scale")) as [worker]:
+        worker.call("begin", _RATE_SESSIONS)
+        worker.call("run", 20, 5, stateless=True)
+        for rate in RATES:
+            [found] = _run([worker], rate, _RATE_SECONDS, "restored for each", stateless=True)
+            turns = found["turns"]
+            rows |= _at(
+                {
+                    **_percentiles("hot_load", found["hot.load"]),
+                    **_percentiles("hot_write", found["hot.write"]),
+                    **_percentiles("durable_load", found["durable.get"]),
+                    **_percentiles("serialization", [turn["serialization"] for turn in turns if "serialization" in turn]),
+                    **_percentiles("breaker_check", [turn["breaker"] for turn in turns]),
+                    **_percentiles("layer", [turn["layer"] for turn in turns]),
+                    **_percentiles("turn", [turn["seconds"] for turn in turns]),
+                    "messages_answered": len(turns),
+                },
+                rate,
+            )
+    return rows
+
+
+def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
+    """Ten times the peak, held."""
+    seconds = 60 * MINUTES
+    with tempfile.TemporaryDirectory() as folder, _workers(PROCESSES, hot, f"sqlite:///{folder}/scale.sqlite3") as workers:
+        over = _wait(SESSIONS / 100, f"beginning {SESSIONS:,} sessions")
+        begun = _each(workers, "begin", SESSIONS // PROCESSES)
+        over.set()
+        parts = _run(workers, PEAK, seconds, "agents stay", stateless=False)
+        clients = sum(_clients(node) for node in nodes)
+        lost = sum(_each(workers, "lost", _CHECKED // PROCESSES))
+    turns = [turn for part in parts for turn in part["turns"]]
+    asked = len(turns) + sum(part["turned_away"] for part in parts)
+    on_time = [turn for turn in turns if turn["late"] < 1.0]
+    timelines = [part["timeline"] for part in parts]
+    if PLOT is not None:
+        _plot_timeline("peak", timelines)
+    backlogs = [[sum(moment) for moment in zip(*([point["backlog"] for point in line] for line in timelines), strict=False)]]
+    return {
+        "peak_sessions": SESSIONS,
+        "peak_messages": len(turns),
+        "peak_messages_a_second": len(turns) / seconds,
+        "peak_share_of_messages_answered": len(on_time) / max(1, asked),
+        **{f"peak_{name}": value for name, value in _percentiles("layer", [turn["layer"] for turn in turns]).items()},
+        **{f"peak_{name}": value for name, value in _percentiles("turn", [turn["seconds"] for turn in turns]).items()},
+        **{f"peak_{name}": value for name, value in _percentiles("late", [turn["late"] for turn in turns]).items()},
+        "peak_turns_lost": lost,
+        "peak_unsaved_at_end": sum(part["unsaved_at_end"] for part in parts),
+        "peak_backlog_at_end": sum(part["backlog_at_end"] for part in parts),
+        "peak_backlog_at_most": max(map(max, backlogs)),
+        "peak_backlog_late_over_early": _late_over_early(backlogs[0]),
+        "peak_threads_of_a_process": max(point["threads"] for line in timelines for point in line),
+        "peak_sockets_of_a_process": max(point["sockets"] for line in timelines for point in line),
+        "peak_connections_to_valkey": clients,
+        "peak_resident_mb_of_a_process": max(point["resident_mb"] for line in timelines for point in line),
+        "kb_of_memory_per_session": max(part["kb_per_session"] for part in begun),
+        "kb_of_memory_per_bare_agent": max(part["kb_per_bare_agent"] for part in begun),
+    }
+
+
+def _clients(node: servers.Valkey) -> int:
+    with node.client() as client:
+        return int(client.info("clients")["connected_clients"])  # type: ignore[index]
+
+
+def _late_over_early(values: Sequence[float]) -> float:
+    """Return how the last quarter compares with the second: the first is when everything fills up."""
+    quarter = max(1, len(values) // 4)
+    return (1 + median(values[-quarter:])) / (1 + median(values[quarter : 2 * quarter] or values))
+
+
+def _growth() -> dict[str, float]:
+    """One conversation that grows: what a turn then moves and takes, and what it fills."""
+    rows: dict[str, float] = {}
+    with staged() as stage:
+        agent, messages = new_agent(stage, "growing"), 0
+        for age in AGES:
+            asyncio.run(converse(agent, (age - messages) // 2, 500))
+            turns = [measured(stage, agent, text(500)) for _ in range(5)]
+            messages = age + 10
+            rows |= {
+                f"growth_bytes_per_turn_at_{age}_messages": median(turn.bytes for turn in turns),
+                f"growth_commands_per_turn_at_{age}_messages": median(turn.executed for turn in turns),
+                f"growth_turn_at_{age}_messages_ms": median(asyncio.run(_timed(agent))),
+                f"growth_hot_bytes_at_{age}_messages": _hot_bytes(stage),
+                f"growth_durable_bytes_at_{age}_messages": sum(
+                    len(str(item)) if not isinstance(item.get("data"), bytes) else len(item["data"])
+                    for item in stage.unwatched[1].query("growing")
+                ),
+            }
+            messages += 2 * _TIMED
+    for what in ("bytes_per_turn", "commands_per_turn", "hot_bytes"):
+        ratio = rows[f"growth_{what}_at_10000_messages"] / rows[f"growth_{what}_at_100_messages"]
+        rows[f"growth_{what}_at_10000_over_100_messages"] = ratio
+    if PLOT is not None:
+        _plot_growth(rows)
+    return rows
+
+
+_TIMED = 15
+
+
+async def _timed(agent: Any) -> list[float]:
+    from tests.benchmarks import turn_ms
+
+    return [await turn_ms(agent, text(500)) for _ in range(_TIMED)]
+
+
+def _hot_bytes(stage: Any) -> float:
+    return float(sum(stage.direct.memory_usage(key) or 0 for key in stage.direct.scan_iter("smm:*:c:growing*")))
+
+
+def _soak(hot: str) -> dict[str, float]:
+    """Sessions that end and begin, for long: nothing may keep growing."""
+    with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/soak.sqlite3") as workers:
+        workers[0].call("begin", _SOAK_SESSIONS)
+        parts = _run(workers, RATES[-1], 60 * SOAK, "soak", stateless=False, churn=True)
+    if PLOT is not None:
+        _plot_timeline("soak", [part["timeline"] for part in parts])
+    [line] = [part["timeline"] for part in parts]
+    rows = {f"soak_{what}_late_over_early": _late_over_early([point[what] for point in line]) for what in _GROWS}
+    return {
+        "soak_minutes": SOAK,
+        "soak_messages": len(parts[0]["turns"]),
+        **{f"soak_{what}_at_end": line[-1][what] for what in _GROWS},
+        **rows,
+    }
+
+
+_GROWS = ("resident_mb", "threads", "descriptors")
+
+
+def _plot_timeline(name: str, timelines: Sequence[Sequence[Mapping[str, float]]]) -> None:
+    pyplot = _pyplot()
+    shown = ("layer_p50_ms", "layer_p99_ms", "messages", "resident_mb", "threads", "backlog")
+    figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
+    for axis, what in zip(axes, shown, strict=True):
+        for number, line in enumerate(timelines, 1):
+            axis.plot([point["at"] for point in line], [point[what] for point in line], label=f"process {number}")
+        axis.set_ylabel(what)
+        axis.set_ylim(bottom=0)
+    axes[-1].set_xlabel("seconds")
+    axes[0].legend()
+    _save(figure, name)
+
+
+def _plot_growth(rows: Mapping[str, float]) -> None:
+    pyplot = _pyplot()
+    shown = {"bytes_per_turn": "", "commands_per_turn": "", "hot_bytes": "", "durable_bytes": "", "turn": "_ms"}
+    figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
+    for axis, (what, unit) in zip(axes, shown.items(), strict=True):
+        axis.plot(AGES, [rows[f"growth_{what}_at_{age}_messages{unit}"] for age in AGES], marker="o")
+        axis.set_ylabel(what + unit)
+        axis.set_xscale("log")
+        axis.set_ylim(bottom=0)
+    axes[-1].set_xlabel("messages in the conversation's log")
+    _save(figure, "growth")
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(figure: Any, name: str) -> None:
+    assert PLOT is not None
+    PLOT.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(PLOT / f"{name}.png")
+
+
+def run() -> dict[str, float]:
+    """Measure all of it; the soak only if it is asked for."""
+    global BUDGETS
+    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+    rows: dict[str, float] = {}
+    with ExitStack() as stack:
+        cluster = stack.enter_context(servers.valkey_cluster())
+        with servers.dynamodb() as dynamodb:
+            rows |= _rates(cluster.url, dynamodb)
+        rows |= _peak(cluster.url, cluster.nodes)
+        if SOAK:
+            BUDGETS = {**BUDGETS, **_SOAK_BUDGETS}
+            rows |= _soak(cluster.url)
+    return rows | _growth()
