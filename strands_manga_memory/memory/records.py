@@ -175,6 +175,8 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     body: Mapping[str, Any] = item
     if "sealed" in item:
         body = (codec or Codec()).decode(item["sealed"], place)
+    elif codec is not None:
+        codec.check_plain(place)
     try:
         record = MemoryRecord(
             memory_id=item["memory_id"],

@@ -40,6 +40,9 @@ from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
 
 logger = logging.getLogger(__name__)
 
+_TOMBSTONES = Codec()
+"""Tombstones have no content, and are left and read even where a tenant's key has been destroyed."""
+
 _OWN_PARTS = {"base", "clear", "head"}
 
 _SEQ_STEP_AFTER_DELETE = 1_000_000
@@ -140,13 +143,17 @@ class DurableTier:
         for attribute in ("epoch", "version"):
             if type(item.get(attribute)) is not int:
                 raise self._damaged(f"{attribute} is {item.get(attribute)!r}")
-        parts = unpack(self._codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
+        codec = self._codec_of(item.get("state"))
+        parts = unpack(codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
         if not parts.keys() >= _OWN_PARTS:
             raise self._damaged("it is incomplete")
         clear: dict[str, Any] = load(parts["clear"])
         if clear["place"] != [item["epoch"], item["version"], item.get("state")]:
             raise self._damaged("its digest does not match")
         return item, parts, clear
+
+    def _codec_of(self, state: object) -> Codec:
+        return _TOMBSTONES if state == DELETED else self._codec
 
     def complete(self, stored: Stored) -> Stored:
         """Read the messages of the window of what ``load`` just returned."""
@@ -258,7 +265,7 @@ class DurableTier:
             "member": member,
             self._table.schema.ttl: math.ceil(self._clock() + self._session_ttl + self._grace),
         }
-        data = self._codec.seal(pack(parts), self._name)
+        data = self._codec_of(state).seal(pack(parts), self._name)
         when = ABSENT if self.expect is None else Condition(equals=dict(zip(("epoch", "version"), self.expect, strict=True)))
         key = self._place.head_key
         item = put_split(self._table, key, data, attributes=attributes, when=when, before=self._item)

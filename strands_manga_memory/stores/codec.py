@@ -8,7 +8,7 @@ import logging
 import zlib
 from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +18,9 @@ VERSION = 1
 _MAGIC = 0xB7
 _COMPRESSED, _ENCRYPTED = 1, 2
 
+MOST_UNPACKED = 64 * 1024 * 1024
+"""Bytes up to which a value is compressed. What unpacks to more was made to fill the memory of whoever reads it."""
+
 
 class Cipher(Protocol):
     """Encrypts stored values on the client; ``place`` is authenticated with them, so a value moved elsewhere is refused."""
@@ -26,7 +29,7 @@ class Cipher(Protocol):
         """Return ``data`` encrypted for ``place``."""
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return what ``encrypt`` was given; raise ``ValueError`` if ``data`` or ``place`` differ."""
+        """Return what ``encrypt`` was given; raise ``ValueError`` if ``data`` or ``place`` differ, or ``KeyMissingError``."""
 
 
 class Codec:
@@ -38,11 +41,25 @@ class Codec:
     Args:
         cipher: Encrypts each value; None stores them in the clear.
         compress_from: Values of at least this many bytes are compressed with zlib. Default 256.
+        allow_plain: With a cipher, read values that are not encrypted too: while an application that had none changes over.
+            Default False: they are refused, as anybody who can write to the store could have put them there.
     """
 
-    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 256) -> None:
+    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 256, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
+        self._allow_plain = allow_plain
+
+    @property
+    def allows_plain(self) -> bool:
+        """Whether values that are not encrypted are read."""
+        return self._cipher is None or self._allow_plain
+
+    def check_plain(self, place: str) -> None:
+        """Raise ``CorruptRecordError`` naming ``place`` if values that are not encrypted are refused."""
+        if not self.allows_plain:
+            advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
+            raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
     def seal(self, dumped: bytes, place: str) -> bytes:
         """Return the stored form of what ``dump`` returned.
@@ -52,7 +69,7 @@ class Codec:
             place: Where the value will be stored; opening it from anywhere else fails.
         """
         payload, flags = dumped, 0
-        if len(payload) >= self._compress_from:
+        if self._compress_from <= len(payload) <= MOST_UNPACKED:
             packed = zlib.compress(payload, 3)
             if len(packed) < len(payload):
                 payload, flags = packed, _COMPRESSED
@@ -65,6 +82,7 @@ class Codec:
 
         Raises:
             CorruptRecordError: The bytes are damaged, come from another place, or a newer version wrote them. Names ``place``.
+            KeyMissingError: They are encrypted, and there is no cipher, or it has no such key.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
@@ -78,9 +96,13 @@ class Codec:
         try:
             if flags & _ENCRYPTED:
                 if self._cipher is None:
-                    raise CorruptRecordError(f"record={place!r} is encrypted and no cipher was given", record=place)
+                    raise KeyMissingError(
+                        f"record={place!r} is encrypted and no cipher was given; pass codec=Codec(cipher=...)", record=place
+                    )
                 payload = self._cipher.decrypt(payload, place)
-            return zlib.decompress(payload) if flags & _COMPRESSED else payload
+            else:
+                self.check_plain(place)
+            return _unpacked(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
@@ -95,6 +117,14 @@ class Codec:
             return load(payload)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+
+
+def _unpacked(payload: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(payload, MOST_UNPACKED + 1)
+    if not unpacking.eof or unpacking.unused_data or len(data) > MOST_UNPACKED:
+        raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")
+    return data
 
 
 _BYTES_KEY = "\0bytes"
