@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         UserContext,
         UserMemoryStore,
     )
+    from strands_manga_memory.reencryption import reencrypt_user
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionStats, SessionSweeper, TieredSessionManager, TtlPolicy
     from strands_manga_memory.settings import MangaMemorySettings
@@ -172,6 +173,7 @@ _HOME = {
         "UserContext",
         "UserMemoryStore",
     ),
+    "reencryption": ("reencrypt_user",),
     "scope": ("ConversationScope",),
     "session": ("SessionStats", "SessionSweeper", "TieredSessionManager", "TtlPolicy"),
     "settings": ("MangaMemorySettings",),
@@ -309,6 +311,7 @@ __all__ = [
     "guard_tool",
     "open_hot_store",
     "open_table",
+    "reencrypt_user",
 ]
 
 

@@ -179,6 +179,15 @@ class UserPartition:
             codec = Codec()
         return item_of(record, self.owner, codec)
 
+    def reseal(self) -> int:
+        """Seal every memory anew, as the codec does it now; return how many. One that changes meanwhile is new already."""
+        sealed = 0
+        for item in list(self._table.query(self.owner.partition, last=INTERNAL)):
+            if not str(item["memory_id"]).startswith(INTERNAL):
+                anew = self.item_of(record_of(item, self.owner, self._codec))
+                sealed += self._table.put(anew, when=Condition(equals={"version": item.get("version")}))
+        return sealed
+
     # The ledger of recalls: an entry each, counted into the records now and then
 
     def note_uses(self, ids: Iterable[str]) -> None:

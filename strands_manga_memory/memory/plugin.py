@@ -13,7 +13,7 @@ from strands.hooks import MessageAddedEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.exceptions import MangaMemoryError, StoreError
+from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
 from strands_manga_memory.language.injection import with_system_text, with_trailing_text
 from strands_manga_memory.language.preferences import stated_preferences
 from strands_manga_memory.language.tokens import shortened
@@ -70,9 +70,15 @@ class UserContext(Plugin):
         self._writer = cache.writer
 
     def init_agent(self, agent: Agent) -> None:
-        """Read the user's context, from the hot tier or else from the table, and register the middleware."""
+        """Read the user's context, from the hot tier or else from the table, and register the middleware.
+
+        Raises:
+            KeyMissingError: It is encrypted, and its key was not given, or is destroyed.
+        """
         try:
             self._at_start = self._cache.load(lambda: self._store.agent_context(self._max_tokens)).context
+        except KeyMissingError:
+            raise
         except StoreError as error:
             logger.warning(
                 "error=<%s> | the user's context could not be read, the agent starts without it", type(error).__name__

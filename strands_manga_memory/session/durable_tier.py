@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.hot_tier import body_of_record
 from strands_manga_memory.session.log import SegmentLog
@@ -44,6 +44,10 @@ _TOMBSTONES = Codec()
 """Tombstones have no content, and are left and read even where a tenant's key has been destroyed."""
 
 _OWN_PARTS = {"base", "clear", "head"}
+
+_PUT_ANEW = {"data", "parts", "tag", "session_id", "sk"}
+
+_TRIES = 5
 
 _SEQ_STEP_AFTER_DELETE = 1_000_000
 """Numbers that a new incarnation leaves free, so that a late write of the deleted one never takes one of its own."""
@@ -271,6 +275,25 @@ class DurableTier:
         item = put_split(self._table, key, data, attributes=attributes, when=when, before=self._item)
         self._item = item or self._item
         return item is not None
+
+    def reseal(self) -> int:
+        """Seal log and head anew, as the codec does it now; return how many records that are. Nothing else changes.
+
+        Raises:
+            ConflictError: Someone else keeps saving the conversation.
+        """
+        sealed = self.log.reseal()
+        for _ in range(_TRIES):
+            found = self._read()
+            if found is None or found[0]["state"] == DELETED:
+                return sealed
+            item, parts, _ = found
+            attributes = {name: value for name, value in item.items() if name not in _PUT_ANEW}
+            when = Condition(equals={name: item[name] for name in ("epoch", "version")})
+            data = self._codec.seal(pack(parts), self._name)
+            if put_split(self._table, self._place.head_key, data, attributes=attributes, when=when, before=item):
+                return sealed + 1
+        raise ConflictError(f"record={self._name!r} could not be sealed anew: it keeps changing")
 
     def bury(self, *, epoch: int) -> int:
         """Replace the head, a damaged one too, by a tombstone, then delete everything else; return the tombstone's epoch."""

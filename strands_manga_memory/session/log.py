@@ -143,6 +143,26 @@ class SegmentLog:
         when = Condition(equals={"revision": item["revision"]})
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None
 
+    def reseal(self) -> int:
+        """Seal every segment anew, as the codec does it now; return how many. One that changes meanwhile is tried again.
+
+        Raises:
+            ConflictError: Someone else rewrites a segment without end.
+        """
+        low, high = self._place.log_key(1)[1], self._place.log_key(_LAST_SEQ)[1]
+        sealed = 0
+        for found in list(self._table.query(self._place.session, first=low, last=high, attributes=[])):
+            item: Item | None = found
+            for _ in range(5):
+                item = None if self._is_part(found) else self._table.get(*key_of(self._table, found))
+                if item is None or self._replaced(item, {slot.seq: slot for slot in self._messages([item])}):
+                    break
+            else:
+                name = "/".join(key_of(self._table, found))
+                raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")
+            sealed += item is not None
+        return sealed
+
     def discard(self, firsts: Sequence[int]) -> None:
         """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile."""
         found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004 - no builtin
 
 from strands_manga_memory.exceptions import ConflictError, StoreError, StoreUnavailableError
 from strands_manga_memory.stores.keys import DataKey, escaped_tenant
