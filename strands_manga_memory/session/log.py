@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
+from strands_manga_memory.session.checking import checked_number
 from strands_manga_memory.session.hot_tier import logged_of
 from strands_manga_memory.session.records import Place, Segment, pack, segment_number, unpack
 from strands_manga_memory.session.split import discard_parts, key_of, put_split, whole_values
@@ -49,8 +50,8 @@ class SegmentLog:
                 item = self._table.get(*key)
                 if item is None:  # discarded meanwhile
                     continue
-                is_ours = self._revisions.get(run[0].seq) == item["revision"]
-                self._revisions[run[0].seq] = item["revision"]
+                is_ours = self._revisions.get(run[0].seq) == self._revision(item)
+                self._revisions[run[0].seq] = self._revision(item)
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
                 if [_identity(slot) for slot in stored] != [_identity(slot) for slot in run[: len(stored)]]:
@@ -139,8 +140,8 @@ class SegmentLog:
     def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
         key = self._place.log_key(self._first(item))
         data = self._codec.seal(pack({str(seq): slot.record for seq, slot in slots.items()}), "/".join(key))
-        attributes = {"last": item["last"], "revision": item["revision"] + 1}
-        when = Condition(equals={"revision": item["revision"]})
+        attributes = {"last": item["last"], "revision": self._revision(item) + 1}
+        when = Condition(equals={"revision": self._revision(item)})
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None
 
     def reseal(self) -> int:
@@ -167,7 +168,7 @@ class SegmentLog:
         """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile."""
         found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}
         for key, item in found.items():
-            revision = self._revisions.get(self._first(item), item["revision"])
+            revision = self._revisions.get(self._first(item), self._revision(item))
             if self._table.delete(*key, when=Condition(equals={"revision": revision})):
                 discard_parts(self._table, [item])
 
@@ -198,11 +199,10 @@ class SegmentLog:
         return segment_number(key_of(self._table, item)[1])[0]
 
     def _last(self, item: Item) -> int:
-        last = item.get("last")
-        if type(last) is not int:
-            name = "/".join(key_of(self._table, item))
-            raise CorruptRecordError(f"record={name!r} is damaged: its last number is {last!r}", record=name)
-        return last
+        return checked_number(item.get("last"), "/".join(key_of(self._table, item)), "its last number")
+
+    def _revision(self, item: Item) -> int:
+        return checked_number(item.get("revision"), "/".join(key_of(self._table, item)), "its revision")
 
     def _is_part(self, item: Item) -> bool:
         return segment_number(key_of(self._table, item)[1])[1]
@@ -211,7 +211,7 @@ class SegmentLog:
         for item, data in zip(items, whole_values(self._table, items), strict=True):
             name = "/".join(key_of(self._table, item))
             for seq, record in unpack(self._codec.unseal(data, name), record=name).items():
-                yield logged_of(record, int(seq))
+                yield logged_of(record, int(seq) if seq.isdecimal() else -1, name)
 
 
 def _identity(slot: Logged) -> tuple[int, str, int]:

@@ -6,9 +6,11 @@ import base64
 import json
 import logging
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +114,7 @@ class Codec:
 
     def decode(self, data: object, place: str) -> Any:
         """Return what ``encode`` was given; raise ``CorruptRecordError`` as ``unseal`` does."""
-        payload = self.unseal(data, place)
-        try:
-            return load(payload)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+        return load_stored(self.unseal(data, place), place)
 
 
 def _unpacked(payload: bytes) -> bytes:
@@ -147,6 +145,50 @@ def load(data: bytes) -> Any:
     has_bytes = data[:1] == _HAS_BYTES
     value = json.loads(data[has_bytes:].decode("utf-8", "surrogatepass"))
     return _unwrapped(value) if has_bytes else value
+
+
+def load_stored(data: bytes, record: str) -> Any:
+    """Return what ``dump`` was given, when it comes from a store.
+
+    Raises:
+        CorruptRecordError: It is nothing that ``dump`` makes, or is nested over 250 levels deep. Names ``record``.
+    """
+    with trusted(record):
+        value = load(data)
+        # Whoever copies or compares a value goes as deep as it does. Counting is fast, and most values have few brackets.
+        if data.count(b"[") + data.count(b"{") > _MOST_LEVELS and _is_deeper(value, _MOST_LEVELS):
+            raise ValueError(f"it is nested over {_MOST_LEVELS} levels deep")
+        return value
+
+
+@contextmanager
+def trusted(record: str) -> Iterator[None]:
+    """Turn what a malformed record makes the code that reads it raise into ``CorruptRecordError``, naming ``record``."""
+    try:
+        yield
+    except MangaMemoryError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorruptRecordError(
+            f"record={record!r} is damaged: {type(error).__name__}: {error!s:.200}", record=record
+        ) from error
+
+
+_MOST_LEVELS = 250
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
 
 
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: json.dumps makes one each time
