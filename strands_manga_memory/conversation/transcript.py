@@ -10,6 +10,7 @@ from strands_manga_memory.conversation.results import result_text
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import as_json
 from strands_manga_memory.conversation.turns import turns
+from strands_manga_memory.language.injection import harmless
 
 RESULT_CHARACTERS = 1_500
 """Most characters of one tool result in a transcript: head and tail."""
@@ -30,7 +31,7 @@ def transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACT
 
 def quoted(text: str) -> str:
     """Return a text in which nothing can end a quotation marked by tags; other signs stay as they are, for values."""
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+    return harmless(text)
 
 
 def _lines(message: Message, most: int | None) -> Iterator[str]:

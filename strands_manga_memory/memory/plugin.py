@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
-from xml.sax.saxutils import escape
 
 from strands import Agent
 from strands.hooks import MessageAddedEvent
@@ -14,9 +13,8 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
-from strands_manga_memory.language.injection import with_system_text, with_trailing_text
+from strands_manga_memory.language.injection import as_data, with_system_text, with_trailing_text
 from strands_manga_memory.language.preferences import stated_preferences
-from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.memory.cache import CachedContext, ProfileCache
 from strands_manga_memory.memory.context import AgentContext
 from strands_manga_memory.memory.store import UserMemoryStore
@@ -131,4 +129,4 @@ class UserContext(Plugin):
 
 def _lines(overrides: Mapping[str, Any]) -> list[str]:
     latest = list(overrides.items())[-10:]
-    return [f"- {escape(shortened(str(key), 60))}: {escape(shortened(str(value), 120))}" for key, value in latest]
+    return [f"- {as_data(key, 60)}: {as_data(value, 120)}" for key, value in latest]

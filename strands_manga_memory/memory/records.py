@@ -60,6 +60,11 @@ class MemoryRecord:
         """Tell whether it has ended, whether or not the store has deleted it."""
         return self.expires_at is not None and self.expires_at <= now
 
+    def listed(self, name: str) -> list[Any]:
+        """Return a list of the metadata; an empty one if that is no list."""
+        found = self.metadata.get(name)
+        return found if isinstance(found, list) else []
+
     def changed(self, **fields: Any) -> MemoryRecord:
         """Return the next version, with some fields changed."""
         return replace(self, version=self.version + 1, **fields)

@@ -319,12 +319,12 @@ class UserMemoryStore(MemoryStore):
             rollups = self.partition.load(type_).records
         except KeyMissingError:  # what nobody can read may have been made from it
             return self.partition.ids(type_)
-        return [id_ for id_, record in rollups.items() if memory_id in (record.metadata.get("covers") or ())]
+        return [id_ for id_, record in rollups.items() if memory_id in record.listed("covers")]
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
         rollup = self.partition.get(memory_id)
-        covers = [] if rollup is None else list(rollup.metadata.get("covers") or ())
+        covers = [] if rollup is None else rollup.listed("covers")
         return {id_: self.get(id_) or "expired" for id_ in covers}
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:

@@ -53,6 +53,10 @@ class World:
         user = memory.user("u1", tenant="acme")
         user.remember("likes horror", metadata={"title": "Titan"})
         user.prefer("format", "paperback")
+        earlier = self.memory()
+        arguments = earlier.agent_kwargs(user_id="u1", session_id="s0", tenant="acme")
+        Agent(model=ScriptedModel(), callback_handler=None, **arguments)("I look for volume 7 of Titan. Where is my order?")
+        earlier.finalize(ConversationScope("u1", "s0", tenant="acme"))
         self.settle()
         self._was = self._everything()
 

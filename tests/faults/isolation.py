@@ -64,7 +64,8 @@ def related(scope: ConversationScope, rng: random.Random) -> ConversationScope:
         (user, session, agent, f"{tenant or ''}:"[:1000]),
     ]
     found = rng.choice(choices)
-    return ConversationScope(found[0], found[1], found[2], tenant=found[3])
+    user, session, agent = (id_ if id_.strip() else "x" for id_ in found[:3])
+    return ConversationScope(user, session, agent, tenant=found[3] if found[3] is None or found[3].strip() else "x")
 
 
 def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
