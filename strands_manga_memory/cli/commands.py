@@ -14,6 +14,7 @@ from strands_manga_memory.cli.forget_user import forget_user
 from strands_manga_memory.cli.import_ import import_
 from strands_manga_memory.cli.init_table import init_table
 from strands_manga_memory.cli.inspect import inspect
+from strands_manga_memory.cli.permissions import permissions
 from strands_manga_memory.cli.reencrypt import reencrypt
 from strands_manga_memory.cli.settings import settings
 from strands_manga_memory.cli.sweep import sweep
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "sweep": sweep,
     "init-table": init_table,
+    "permissions": permissions,
     "export": export,
     "import": import_,
     "forget-user": forget_user,
