@@ -94,7 +94,7 @@ def forget_user(
         _mark_erased(memories, owner, clock() + policy.session + policy.grace)
         tombstones += 1
     for _ in range(_MOST_ROUNDS):
-        found = [scope for scope in _sessions(durable, owner) if scope.storage_session_id not in sessions]
+        found = [scope for scope in sessions_of(durable, owner) if scope.storage_session_id not in sessions]
         if not found:
             break
         for scope in found:
@@ -134,7 +134,7 @@ def export_user(
     """
     owner = Owner(user_id, tenant)
     sessions = []
-    for scope in _sessions(durable, owner):
+    for scope in sessions_of(durable, owner):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
         agents = [agent for kind, agent in member_ids(durable, scope.storage_session_id) if kind == "A"]
         for agent_id in agents:
@@ -169,7 +169,8 @@ def export_user(
     return exported
 
 
-def _sessions(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
+def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
+    """Yield a user's sessions, as the directory in the durable tier lists them."""
     key = directory_key("", {"user": owner.user_id, "tenant": owner.tenant})
     assert key is not None  # noqa: S101 - an owner has a user
     for row in list(durable.query(key[0])):
@@ -247,7 +248,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
     """Yield what has content and is still there."""
-    yield from (f"directory {scope.storage_session_id}" for scope in _sessions(durable, owner))
+    yield from (f"directory {scope.storage_session_id}" for scope in sessions_of(durable, owner))
     for session in sorted(sessions):
         for row in durable.query(session, attributes=["state", "member"]):
             if row.get("state") != DELETED:

@@ -7,6 +7,7 @@
     │   ├── StoreUnavailableError   timeout, connection, throttling: the call may be tried again
     │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
     │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
+    │       └── KeyMissingError     a stored record is encrypted, and its key was not given or is destroyed
     ├── ContextBudgetError          what must stay in the history is larger than its budget
     ├── PersonalDataError           a policy refuses to remember a text because of personal data in it
     └── StateError                  a change of the state that is not possible now; also a ValueError
@@ -44,6 +45,13 @@ class CorruptRecordError(StoreError):
     def __init__(self, message: str, *, record: str = "") -> None:
         super().__init__(message)
         self.record = record
+
+
+class KeyMissingError(CorruptRecordError):
+    """A record is encrypted and cannot be read: no cipher was given, or its key was not, or its key has been destroyed.
+
+    Nothing is wrong with the record; with its key it can be read again. ``record`` names it.
+    """
 
 
 class ContextBudgetError(MangaMemoryError):

@@ -34,6 +34,7 @@ from strands_manga_memory.memory import (
     UserContext,
     UserMemoryStore,
 )
+from strands_manga_memory.reencryption import reencrypt_user
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.returns import gaps_of
@@ -396,6 +397,19 @@ class MangaMemory:
     ) -> ErasureReport:
         """Delete everything there is of a user; see ``strands_manga_memory.forget_user``."""
         return forget_user(user_id, tenant=tenant, progress=progress, **self._of_user("ttl", "codec", "clock"))
+
+    def reencrypt_user(
+        self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
+    ) -> dict[str, int]:
+        """Encrypt everything there is of a user with the present key; see ``strands_manga_memory.reencrypt_user``.
+
+        Raises:
+            ValueError: ``codec`` was not given.
+        """
+        if self._memory_codec is None:
+            raise ValueError("codec is None: pass MangaMemory.open(codec=Codec(cipher=...))")
+        given = {name: store for name, store in self._of_user("clock").items() if name != "hot"}
+        return reencrypt_user(user_id, tenant=tenant, codec=self._memory_codec, progress=progress, **given)
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Return everything there is of a user; see ``strands_manga_memory.export_user``."""

@@ -9,12 +9,16 @@ from typing import Any
 
 from strands import Agent
 
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.memory.records import MemoryRecord
-from strands_manga_memory.memory.retention import MemoryType
+from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.checking import checked_message
 from strands_manga_memory.session.manager import TieredSessionManager
+from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import ScriptedModel
+
+_COUNTERS = ("turn_count", "created", "last_activity")
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,17 @@ def import_user(
         StoreUnavailableError: A store does not answer; it can be called again.
     """
     try:
-        user, tenant, sessions, known = (exported[name] for name in ("user_id", "tenant", "sessions", "memories"))
-    except (KeyError, TypeError) as error:
-        raise ValueError("exported must be what export_user returns: user_id, tenant, sessions, memories") from error
+        user, tenant = exported["user_id"], exported["tenant"]
+        sessions = [_Session.of(session, user, tenant) for session in exported["sessions"]]
+        known = [_record(entry) for entry in exported["memories"]]
+    except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {error!s:.200}"
+        raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
     stored = messages = media = memories = 0
     skipped = []
     for session in sessions:
-        scope = ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant)
+        scope, log = session.scope, session.log
         progress(scope.session_id)
-        log = [_without_media(record["message"]) for record in session["records"]]
         arguments = memory.agent_kwargs(
             user_id=user, session_id=scope.session_id, agent_id=scope.agent_id, tenant=tenant, max_tokens=10**9
         )
@@ -76,17 +82,13 @@ def import_user(
             skipped.append(f"{scope.session_id}/{scope.agent_id}")
             continue
         Agent(model=ScriptedModel([]), messages=[message for message, _ in log], callback_handler=None, **_bare(arguments))
-        kept = {
-            name: value for name, value in session["metadata"].items() if name not in ("turn_count", "created", "last_activity")
-        }
-        if kept:
-            manager.set_metadata(scope.agent_id, **kept)
+        if session.metadata:
+            manager.set_metadata(scope.agent_id, **session.metadata)
         manager.close()
         stored, messages, media = stored + 1, messages + len(log), media + sum(count for _, count in log)
     if known and memory.memories is not None:
         partition = memory.user(user, tenant=tenant).partition
-        for entry in known:
-            record = _record(entry)
+        for record in known:
             if not record.expired(clock()):
                 partition.update(record.memory_id, lambda there, record=record: there or record)  # type: ignore[misc]
                 memories += 1
@@ -98,12 +100,28 @@ def _bare(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: arguments[name] for name in ("agent_id", "session_manager", "conversation_manager")}
 
 
+@dataclass(frozen=True)
+class _Session:
+    """A conversation of an export: its messages, each with the number of its blocks of media, and its metadata."""
+
+    scope: ConversationScope
+    log: list[tuple[Any, int]]
+    metadata: dict[str, Any]
+
+    @classmethod
+    def of(cls, session: Mapping[str, Any], user: str, tenant: str | None) -> _Session:
+        scope = ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant)
+        name = f"{scope.session_id}/{scope.agent_id}"
+        log = [_without_media(record["message"]) for record in session["records"]]
+        for message, _ in log:
+            checked_message(dump({"message": message}), name)
+        kept = {name: value for name, value in session["metadata"].items() if name not in _COUNTERS}
+        return cls(scope, log, kept)
+
+
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
-    fields = {
-        name: entry[name]
-        for name in ("memory_id", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
-    }
-    return MemoryRecord(type=MemoryType(entry["type"]), **fields)
+    item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
+    return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
 
 
 def _without_media(message: Mapping[str, Any]) -> tuple[Any, int]:

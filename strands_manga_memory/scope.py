@@ -56,6 +56,20 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"
 
 
+def tenant_of(place: str) -> str:
+    """Return the escaped tenant whose data is kept at ``place``; ``""`` for the tenant None.
+
+    Places are names of stored values: ``tenant:user:session/...`` (a session), ``tenant:user/...`` (a user's memories), and
+    both behind ``environment/`` or ``profile/``. What is kept without a user (a plain session id) has no tenant.
+    """
+    parts = place.split("/")
+    ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
+    return ids[0] if len(ids) > 1 else ""
+
+
+_SHARED = ("environment", "profile")
+
+
 @dataclass(frozen=True)
 class ConversationScope:
     """One user's conversation with one agent.

@@ -6,7 +6,7 @@ import difflib
 import logging
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -120,6 +120,11 @@ class MangaMemorySettings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise SettingsError([_problem(each) for each in error.errors()]) from None
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what the ``repr`` shows: URLs without their passwords."""
+        for name, value in super().__repr_args__():
+            yield name, without_password(value) if isinstance(value, str) else value
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:

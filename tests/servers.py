@@ -196,12 +196,14 @@ class ValkeyCluster:
 class DynamoDB(Server):
     """A server that speaks the DynamoDB API, in memory. It knows neither the 1 MB page nor the expiry of items."""
 
+    service = "dynamodb"
+
     def __init__(self) -> None:
         super().__init__(lambda port: [sys.executable, "-m", "ministack"])
         self._env = {
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(self.port),
-            "SERVICES": "dynamodb",
+            "SERVICES": self.service,
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "LOG_LEVEL": "ERROR",
@@ -216,7 +218,7 @@ class DynamoDB(Server):
         """Return a new boto3 client that does not retry, for this server or for ``endpoint`` (a proxy in front of it)."""
         settings = {"retries": {"mode": "standard", "total_max_attempts": 1}, **config}
         return boto3.client(
-            "dynamodb",
+            self.service,
             region_name="us-east-1",
             endpoint_url=endpoint or self.endpoint,
             aws_access_key_id="test",
@@ -227,6 +229,12 @@ class DynamoDB(Server):
     def table_url(self, name: str) -> str:
         """Return the ``open_table`` URL of a table on this server. AWS credentials must be in the environment."""
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
+
+
+class KMS(DynamoDB):
+    """A server that speaks the KMS API, in memory."""
+
+    service = "kms"
 
 
 class DynamoDBLocal(DynamoDB):
@@ -289,6 +297,12 @@ def dynamodb() -> Iterator[DynamoDB]:
     """Run a DynamoDB server: Amazon's own where ``DYNAMODB_LOCAL`` names its folder."""
     local = os.environ.get("DYNAMODB_LOCAL")
     yield from _running(DynamoDBLocal(local) if local else DynamoDB())
+
+
+@contextmanager
+def kms() -> Iterator[KMS]:
+    """Run a KMS server."""
+    yield from _running(KMS())
 
 
 def _running(server: Any) -> Iterator[Any]:

@@ -14,6 +14,8 @@ from strands_manga_memory.cli.forget_user import forget_user
 from strands_manga_memory.cli.import_ import import_
 from strands_manga_memory.cli.init_table import init_table
 from strands_manga_memory.cli.inspect import inspect
+from strands_manga_memory.cli.permissions import permissions
+from strands_manga_memory.cli.reencrypt import reencrypt
 from strands_manga_memory.cli.settings import settings
 from strands_manga_memory.cli.sweep import sweep
 from strands_manga_memory.cli.ttl_advice import ttl_advice
@@ -23,9 +25,11 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "sweep": sweep,
     "init-table": init_table,
+    "permissions": permissions,
     "export": export,
     "import": import_,
     "forget-user": forget_user,
+    "reencrypt": reencrypt,
     "cost": cost,
     "ttl-advice": ttl_advice,
     "bench": bench,

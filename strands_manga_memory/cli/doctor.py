@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from strands_manga_memory.cli import FAILED
-from strands_manga_memory.cli.options import Durable, Hot, Json, ModelName, Users, loaded, settings_of
+from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, ModelName, Users, codec_of, loaded, settings_of
 from strands_manga_memory.cli.output import advance, console, print_json, progress
 from strands_manga_memory.doctor import Finding, Level, diagnose
 
@@ -20,6 +20,7 @@ def doctor(
     durable: Durable = None,
     users: Users = None,
     model: ModelName = None,
+    codec: CodecName = None,
     window: Annotated[int | None, typer.Option(help="Tokens of the model's context window; default: as --model says.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
     as_json: Json = False,
@@ -30,7 +31,7 @@ def doctor(
     found: list[Finding] = []
     settings = settings_of(hot=hot, durable=durable, users=users)
     with progress("checks") as shown:
-        for finding in diagnose(settings, window=window):
+        for finding in diagnose(settings, window=window, codec=codec_of(codec)):
             found.append(finding)
             advance(shown)
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}

@@ -42,7 +42,7 @@ def settings_of(*, hot: str | None = None, durable: str | None = None, users: st
 
 def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemory:
     """Open the stores as they are: nothing is created."""
-    kept: dict[str, Any] = {} if codec is None else {"codec": _codec(codec)}
+    kept: dict[str, Any] = {} if codec is None else {"codec": codec_of(codec)}
     return MangaMemory.from_settings(settings, create_tables=False, **kept)
 
 
@@ -60,7 +60,10 @@ def loaded(name: str) -> Any:
     return found() if callable(found) and not hasattr(found, "stream") else found
 
 
-def _codec(name: str) -> Codec:
+def codec_of(name: str | None) -> Codec | None:
+    """Return the application's codec, or None if none is named; raise ``BadParameter`` if it is none."""
+    if name is None:
+        return None
     codec = loaded(name)
     if not isinstance(codec, Codec):
         raise typer.BadParameter(f"{name!r} must be a Codec, got {type(codec).__name__}")

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from strands import tool
@@ -25,6 +24,7 @@ from strands_manga_memory.conversation.shortening import cut_text, is_shortened
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start
+from strands_manga_memory.language.injection import harmless
 from strands_manga_memory.language.messages import message_text
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class HistoryRecall(Plugin):
     def _line(self, message: Archived) -> str:
         text = cut_text(message.text, self.max_tokens // _LARGEST_SHARE, self._tokens)
         when = f" {datetime.fromtimestamp(message.at, UTC):%m-%d %H:%M}" if message.at else ""
-        return f"[{message.speaker}{when}] " + escape(text, quote=False).replace("\n", "\n  ")
+        return f"[{message.speaker}{when}] " + harmless(text.replace("&", "&amp;")).replace("\n", "\n  ")
 
     def _tokens(self, text: str) -> int:
         return self.counter.count({"role": "user", "content": [{"text": text}]})

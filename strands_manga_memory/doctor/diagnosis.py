@@ -9,20 +9,27 @@ from strands_manga_memory.doctor.durable import check_durable
 from strands_manga_memory.doctor.finding import Finding, problem
 from strands_manga_memory.doctor.hot import check_hot, not_opened
 from strands_manga_memory.doctor.process import check_sweeping, check_versions, check_vocabulary, check_window
+from strands_manga_memory.doctor.records import check_records
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.settings import MangaMemorySettings
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY
 from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password
 
 
 def diagnose(
-    settings: MangaMemorySettings, *, window: int | None = None, clock: Callable[[], float] = time.time
+    settings: MangaMemorySettings,
+    *,
+    window: int | None = None,
+    codec: Codec | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
     """Yield what is found of a deployment, as it is found.
 
     Args:
         settings: The deployment.
         window: Tokens of the model's context window, if known.
+        codec: The application's codec, if it has one of its own: a few stored records are read with it.
         clock: Seconds since 1970.
     """
     yield from check_versions()
@@ -47,7 +54,11 @@ def diagnose(
         return
     found = list(check_durable(durable, tier="durable", clock=clock))
     yield from found
-    if not any(finding.remedy for finding in found):
+    is_sound = not any(finding.remedy for finding in found)
+    if is_sound:
         yield check_sweeping(durable, clock=clock)
-    if users is not None:
-        yield from check_durable(users, tier="users", clock=clock)
+    of_users = [] if users is None else list(check_durable(users, tier="users", clock=clock))
+    yield from of_users
+    if is_sound:
+        sound_users = None if any(finding.remedy for finding in of_users) else users
+        yield from check_records(durable, sound_users, codec, clock=clock)

@@ -14,13 +14,12 @@ from strands_manga_memory.doctor.finding import Finding, clock_finding, ok, prob
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.stores.cloudformation import table_definition
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
+from strands_manga_memory.stores.permissions import SESSION_ACTIONS
 from strands_manga_memory.stores.sqlite import FILE_VERSION, SQLiteTable
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 _CREATE = "strands-manga-memory init-table"
-_ACTIONS = (
-    "dynamodb:GetItem BatchGetItem Query PutItem DeleteItem BatchWriteItem ConditionCheckItem DescribeTable DescribeTimeToLive"
-)
+_ACTIONS = ", ".join(f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive"))
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
@@ -80,7 +79,11 @@ def _described(table: DynamoDBTable, tier: str) -> Mapping[str, Any] | Finding:
 
 
 def _denied(tier: str, what: str) -> Finding:
-    return problem(f"{tier}.permission", f"a call is not allowed: {what}", f"allow on the table and its indexes: {_ACTIONS}")
+    return problem(
+        f"{tier}.permission",
+        f"a call is not allowed: {what}",
+        f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
+    )
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from strands_manga_memory.doctor.finding import Finding, clock_finding, ok, problem, warning
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.stores.hot import HotStore, HotWrite
+from strands_manga_memory.stores.permissions import redis_acl
 from strands_manga_memory.stores.redis import RedisHotStore
 
 _OLDEST = (6, 2)
@@ -79,8 +80,8 @@ def _refusal(check: str, error: StoreError) -> Finding:
         return problem(
             "hot.permission",
             f"the user may not do what is needed: {text}",
-            "ACL SETUSER <user> ~smm:* +@read +@write +@scripting +@connection +time "
-            "(and +info +config|get +cluster for this doctor)",
+            f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
+            "strands-manga-memory permissions --print acl",
         )
     if any(word in text for word in ("MOVED", "MovedError", "CROSSSLOT", "CLUSTERDOWN", "ClusterDown")):
         return problem(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from html import escape
 from typing import Any, cast
 
 from strands.middleware import InvokeModelContext
@@ -18,6 +17,33 @@ from strands.types.content import ContentBlock, Message, SystemContentBlock
 from strands_manga_memory.language.tokens import shortened
 
 _MARKUP = re.compile("[&<>]")
+
+BLOCKS = (
+    "context",
+    "conversation",
+    "conversation_facts",
+    "conversation_state",
+    "conversation_summary",
+    "draft",
+    "handoff",
+    "instructions",
+    "recalled_history",
+    "user_memory",
+    "user_preferences",
+)
+"""Names of the tags that mark what this package tells a model."""
+
+_LIKE_OPEN = "<\uff1c\ufe64\u1438\u02c2\u2039\u276e\u27e8\u2329"
+_LIKE_CLOSE = ">\uff1e\ufe65\u1433\u02c3\u203a\u276f\u27e9\u232a"
+_ESCAPED = str.maketrans({**dict.fromkeys(_LIKE_OPEN, "&lt;"), **dict.fromkeys(_LIKE_CLOSE, "&gt;")})
+_SLASH = "/\uff0f\u2044\u2215"
+# Brackets of Japanese titles; they stay, unless something follows that makes them look like a tag.
+_TITLE_AS_TAG = re.compile(rf"[\u3008\u300a](?=\s*(?:[{_SLASH}!?]|(?:{'|'.join(BLOCKS)})(?![a-z_])))", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"([{_LIKE_OPEN}\u3008\u300a])(?=[\s{_SLASH}]*(?:{'|'.join(BLOCKS)})(?![a-z_]))", re.IGNORECASE)
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def with_trailing_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
@@ -51,4 +77,17 @@ def as_data(text: object, most: int = 100) -> str:
     if line.isascii() and line.isprintable() and not _MARKUP.search(line):
         return shortened(line, most)
     plain = "".join(" " if sign.isspace() else sign for sign in line if sign.isspace() or sign.isprintable())
-    return escape(shortened(unicodedata.normalize("NFC", plain), most), quote=False)
+    return harmless(shortened(unicodedata.normalize("NFC", plain), most).replace("&", "&amp;"))
+
+
+def harmless(text: str) -> str:
+    """Return a text in which nothing can begin or end a block that tags mark; its lines stay, invisible characters go.
+
+    ``<`` and ``>``, and what looks like them, become ``&lt;`` and ``&gt;``.
+    """
+    return _TITLE_AS_TAG.sub("&lt;", _INVISIBLE.sub("", text).translate(_ESCAPED))
+
+
+def without_own_tags(text: str) -> str:
+    """Return a text of somebody who is trusted, in which nothing can pass for a tag of this package; other tags stay."""
+    return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from strands.types.content import Message
 
+from strands_manga_memory.language.injection import harmless
+
 
 def message_text(message: Message) -> str:
     """Return the texts of a message, guarded and cited ones too, one a line; without tool calls, results and reasoning."""
@@ -20,4 +22,4 @@ def message_text(message: Message) -> str:
 
 def quoted(text: str) -> str:
     """Return a text in which nothing can end a quotation marked by tags; other signs stay as they are, for values."""
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+    return harmless(text)

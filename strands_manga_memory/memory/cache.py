@@ -16,7 +16,7 @@ from strands_manga_memory.memory.context import AgentContext
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.memory.spool import PreferenceSpool
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus
 from strands_manga_memory.stores.writer import shared_writer
@@ -187,15 +187,21 @@ class ProfileCache:
         return None if record is None or record.state != ACTIVE or record.expires_in <= 0 else record
 
     def _take(self, record: HotRecord) -> CachedContext:
-        data = self._codec.decode(record.fields[_CONTEXT], f"{self._name}#{_CONTEXT}")
-        self._cached = CachedContext(AgentContext(data["preferences"], data["history"]), self._overrides_of(record))
+        place = f"{self._name}#{_CONTEXT}"
+        data = self._codec.decode(record.fields[_CONTEXT], place)
+        with trusted(place):
+            context = AgentContext(*(_text(data[name]) for name in ("preferences", "history")))
+        self._cached = CachedContext(context, self._overrides_of(record))
         self._seen = record.epoch, record.version
         return CachedContext(self._cached.context, {**self._cached.overrides, **self._unsaved})
 
     def _overrides_of(self, record: HotRecord | None) -> dict[str, str]:
         if record is None or _OVERRIDES not in record.fields:
             return {}
-        return dict(self._codec.decode(record.fields[_OVERRIDES], f"{self._name}#{_OVERRIDES}"))
+        place = f"{self._name}#{_OVERRIDES}"
+        data = self._codec.decode(record.fields[_OVERRIDES], place)
+        with trusted(place):
+            return {_text(key): _text(value) for key, value in data.items()}
 
     def _write(self, *, context: AgentContext | None = None, drop_context: bool = False) -> None:
         if not self._health.may_try():
@@ -250,3 +256,9 @@ class ProfileCache:
             ttl=self._ttl,
             replace=replace,
         )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from xml.sax.saxutils import escape
 
+from strands_manga_memory.language.injection import as_data
 from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
 from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.retention import DAY, MemoryType
@@ -95,7 +95,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     sessions = [record for record in known if record.type == MemoryType.SUMMARY]
     sessions.sort(key=lambda record: (ended_at(record), record.memory_id), reverse=True)
     recent = [record for record in sessions if now - ended_at(record) < RECENT_DAYS * DAY]
-    questions = dict.fromkeys(_safe(question) for record in recent for question in record.metadata.get("open_questions") or ())
+    questions = dict.fromkeys(_safe(question) for record in recent for question in record.listed("open_questions"))
     lines: list[str] = []
     if questions:
         lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
@@ -110,7 +110,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
     months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
     # An older session that no roll-up covers yet, because nothing was finalized since, is told one by one too.
-    rolled_up = {id_ for record in (*weeks, *months) for id_ in record.metadata.get("covers") or ()}
+    rolled_up = {id_ for record in (*weeks, *months) for id_ in record.listed("covers")}
     latest = [record for record in sessions if record in recent or record.memory_id not in rolled_up]
     told = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     for title, records, most in (
@@ -126,15 +126,19 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     return "\n".join(lines)
 
 
+_LATEST = 253_402_300_799.0
+"""The last second that has a date."""
+
+
 def ended_at(record: MemoryRecord) -> float:
     """Return when the session ended, or the last one of a roll-up's period."""
     at = record.metadata.get("ended_at", record.updated_at)
-    return float(at) if isinstance(at, int | float) else record.updated_at
+    return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
 
 
 def _line(record: MemoryRecord) -> str:
     period = record.metadata.get("period") or datetime.fromtimestamp(ended_at(record), UTC).strftime("%Y-%m-%d")
-    topics = ", ".join(_safe(str(topic), 30) for topic in (record.metadata.get("topics") or ())[:3])
+    topics = ", ".join(_safe(str(topic), 30) for topic in record.listed("topics")[:3])
     most = _CHARACTERS if record.type == MemoryType.SUMMARY else 2 * _CHARACTERS
     return f"- {_safe(str(period))}: {_safe(record.content, most)}{f' [{topics}]' if topics else ''}"
 
@@ -154,4 +158,4 @@ def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> st
 
 def _safe(text: str, most: int = _CHARACTERS) -> str:
     """Return a text in one line, short, and without markup: what was said once must not act as an instruction now."""
-    return escape(shortened(text, most))
+    return as_data(text, most)

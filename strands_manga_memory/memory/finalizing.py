@@ -196,7 +196,7 @@ class MemoryKeeper:
                 sessions: Mapping[str, float] = sessions,
                 latest: float = latest,
             ) -> MemoryRecord | None:
-                if known is not None and sorted(known.metadata.get("sessions") or ()) == sorted(sessions):
+                if known is not None and sorted(known.listed("sessions")) == sorted(sessions):
                     return known
                 first = known or MemoryRecord(
                     memory_id=id_,
@@ -245,7 +245,7 @@ def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dic
         ended = float(record.metadata.get("ended_at") or record.updated_at)
         if record.type != MemoryType.SUMMARY or now - ended > PATTERN_DAYS * DAY:
             continue
-        for topic in record.metadata.get("topics") or ():
+        for topic in record.listed("topics"):
             names[str(topic)] += 1
             sessions.setdefault(str(topic).casefold(), {})[str(record.metadata.get("session_id"))] = ended
     found = {topic: ended for topic, ended in sessions.items() if len(ended) >= PATTERN_SESSIONS}

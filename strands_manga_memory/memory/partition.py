@@ -6,7 +6,6 @@ import logging
 import random
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +23,7 @@ from strands_manga_memory.memory.records import (
     type_range,
 )
 from strands_manga_memory.memory.retention import DAY, MemoryType
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 
 logger = logging.getLogger(__name__)
@@ -59,6 +58,20 @@ class Loaded:
         return len(self.ledger) >= _FOLD_FROM
 
 
+@dataclass
+class _Uses:
+    """How often each memory was recalled, and when last."""
+
+    counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, entry: Item) -> None:
+        """Add an entry of the ledger."""
+        at = float(entry.get("at") or 0.0)
+        for id_ in entry.get("used") or ():
+            count, latest = self.counts.get(id_, (0, 0.0))
+            self.counts[id_] = count + 1, max(latest, at)
+
+
 class UserPartition:
     """One user's part of the memory table.
 
@@ -78,25 +91,26 @@ class UserPartition:
     def load(self, type_: str | None = None) -> Loaded:
         """Read all memories, or those of a type, by one query."""
         first, last = (None, None) if type_ is None else type_range(type_)
-        loaded, now = Loaded(), self._clock()
-        used: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        loaded, used = Loaded(), _Uses()
         for item in self._table.query(self.owner.partition, first=first, last=last):
-            id_ = str(item["memory_id"])
-            if id_.startswith(LEDGER):
-                loaded.ledger.append(id_)
-                for used_id in item.get("used") or ():
-                    count, latest = used[used_id]
-                    used[used_id] = count + 1, max(latest, float(item.get("at") or 0.0))
-            elif id_ == ERASED:
-                loaded.erased = item
-            elif id_.startswith(f"{INTERNAL}spool#"):
-                loaded.unsent = True
-            elif not id_.startswith(INTERNAL):
-                record = record_of(item, self.owner, self._codec)
-                if not record.expired(now):
-                    loaded.records[id_] = record
-        loaded.uses = dict(used)
+            with trusted(place_of(self.owner, str(item["memory_id"]))):
+                self._take(item, loaded, used)
+        loaded.uses = used.counts
         return loaded
+
+    def _take(self, item: Item, loaded: Loaded, used: _Uses) -> None:
+        id_ = str(item["memory_id"])
+        if id_.startswith(LEDGER):
+            loaded.ledger.append(id_)
+            used.add(item)
+        elif id_ == ERASED:
+            loaded.erased = item
+        elif id_.startswith(f"{INTERNAL}spool#"):
+            loaded.unsent = True
+        elif not id_.startswith(INTERNAL):
+            record = record_of(item, self.owner, self._codec)
+            if not record.expired(self._clock()):
+                loaded.records[id_] = record
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory, or None; an expired one counts as none."""
@@ -179,6 +193,15 @@ class UserPartition:
             codec = Codec()
         return item_of(record, self.owner, codec)
 
+    def reseal(self) -> int:
+        """Seal every memory anew, as the codec does it now; return how many. One that changes meanwhile is new already."""
+        sealed = 0
+        for item in list(self._table.query(self.owner.partition, last=INTERNAL)):
+            if not str(item["memory_id"]).startswith(INTERNAL):
+                anew = self.item_of(record_of(item, self.owner, self._codec))
+                sealed += self._table.put(anew, when=Condition(equals={"version": item.get("version")}))
+        return sealed
+
     # The ledger of recalls: an entry each, counted into the records now and then
 
     def note_uses(self, ids: Iterable[str]) -> None:
@@ -201,16 +224,13 @@ class UserPartition:
 
         Each entry is counted by whoever deletes it, so two who fold count nothing twice; one who dies loses some counts.
         """
-        used: dict[str, tuple[int, float]] = {}
-        entries = 0
+        used, entries = _Uses(), 0
         for item in list(self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
-            if not self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item["at"]})):
-                continue
-            entries += 1
-            for id_ in item.get("used") or ():
-                count, latest = used.get(id_, (0, 0.0))
-                used[id_] = count + 1, max(latest, item["at"])
-        for id_, (count, latest) in used.items():
+            if self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
+                entries += 1
+                with trusted(place_of(self.owner, str(item["memory_id"]))):
+                    used.add(item)
+        for id_, (count, latest) in used.counts.items():
             self._count(id_, count, latest)
         return entries
 

@@ -6,17 +6,15 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
-from xml.sax.saxutils import escape
 
 from strands import Agent
 from strands.hooks import MessageAddedEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.exceptions import MangaMemoryError, StoreError
-from strands_manga_memory.language.injection import with_system_text, with_trailing_text
+from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
+from strands_manga_memory.language.injection import as_data, with_system_text, with_trailing_text
 from strands_manga_memory.language.preferences import stated_preferences
-from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.memory.cache import CachedContext, ProfileCache
 from strands_manga_memory.memory.context import AgentContext
 from strands_manga_memory.memory.store import UserMemoryStore
@@ -70,9 +68,15 @@ class UserContext(Plugin):
         self._writer = cache.writer
 
     def init_agent(self, agent: Agent) -> None:
-        """Read the user's context, from the hot tier or else from the table, and register the middleware."""
+        """Read the user's context, from the hot tier or else from the table, and register the middleware.
+
+        Raises:
+            KeyMissingError: It is encrypted, and its key was not given, or is destroyed.
+        """
         try:
             self._at_start = self._cache.load(lambda: self._store.agent_context(self._max_tokens)).context
+        except KeyMissingError:
+            raise
         except StoreError as error:
             logger.warning(
                 "error=<%s> | the user's context could not be read, the agent starts without it", type(error).__name__
@@ -125,4 +129,4 @@ class UserContext(Plugin):
 
 def _lines(overrides: Mapping[str, Any]) -> list[str]:
     latest = list(overrides.items())[-10:]
-    return [f"- {escape(shortened(str(key), 60))}: {escape(shortened(str(value), 120))}" for key, value in latest]
+    return [f"- {as_data(key, 60)}: {as_data(value, 120)}" for key, value in latest]

@@ -11,7 +11,7 @@ from typing import Any
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.retention import MemoryType
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import Item
 
 SCHEMA = 1
@@ -59,6 +59,11 @@ class MemoryRecord:
     def expired(self, now: float) -> bool:
         """Tell whether it has ended, whether or not the store has deleted it."""
         return self.expires_at is not None and self.expires_at <= now
+
+    def listed(self, name: str) -> list[Any]:
+        """Return a list of the metadata; an empty one if that is no list."""
+        found = self.metadata.get(name)
+        return found if isinstance(found, list) else []
 
     def changed(self, **fields: Any) -> MemoryRecord:
         """Return the next version, with some fields changed."""
@@ -172,39 +177,42 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
         )
     if item.get("owner", owner.ids) != owner.ids:
         raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
-    body: Mapping[str, Any] = item
+    body: Any = item
     if "sealed" in item:
         body = (codec or Codec()).decode(item["sealed"], place)
-    try:
-        record = MemoryRecord(
-            memory_id=item["memory_id"],
+    elif codec is not None:
+        codec.check_plain(place)
+    with trusted(place):
+        return MemoryRecord(
+            memory_id=_of(str, item["memory_id"], "memory_id"),
             type=MemoryType(item["memory_type"]),
-            content=body["content"],
-            importance=item["importance_score"],
-            metadata=body.get("metadata") or {},
-            created_at=item.get("created_at", 0.0),
-            updated_at=item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0),
-            last_accessed=item.get("last_accessed", 0.0),
-            access_count=item.get("access_count", 0),
-            expires_at=item.get("expires_at"),
-            version=item.get("version", 1),
+            content=_of(str, body["content"], "content"),
+            importance=_number(item["importance_score"], "importance_score"),
+            metadata=_of(dict, body.get("metadata") or {}, "metadata"),
+            created_at=_number(item.get("created_at", 0.0), "created_at"),
+            updated_at=_number(item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0), "updated_at"),
+            last_accessed=_number(item.get("last_accessed", 0.0), "last_accessed"),
+            access_count=_number(item.get("access_count", 0), "access_count"),
+            expires_at=None if item.get("expires_at") is None else _number(item["expires_at"], "expires_at"),
+            version=_number(item.get("version", 1), "version"),
             unknown={name: value for name, value in item.items() if name not in _KNOWN},
         )
-        numbers = (
-            record.importance,
-            record.created_at,
-            record.updated_at,
-            record.last_accessed,
-            record.access_count,
-            record.version,
-        )
-        if not isinstance(record.content, str) or not all(isinstance(number, int | float) for number in numbers):
-            raise TypeError("an attribute has the wrong type")
-        if not (record.expires_at is None or isinstance(record.expires_at, int | float)):
-            raise TypeError("expires_at is no number")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
-    return record
+
+
+_MOST = 10**12
+"""A count or a time (in seconds) beyond this was not stored by this package."""
+
+
+def _of(kind: type, value: Any, what: str) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} is {value!r:.80}")
+    return value
+
+
+def _number(value: Any, what: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
+        raise TypeError(f"{what} is {value!r:.80}")
+    return value
 
 
 def place_of(owner: Owner, memory_id: str) -> str:

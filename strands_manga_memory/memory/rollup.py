@@ -115,7 +115,7 @@ class MemoryRollup:
             if known is not None and _is_up_to_date(known, versions):
                 return known
             covers = {**dict(known.metadata.get("versions") or {} if known else {}), **_digests(versions)}
-            ids = dict.fromkeys([*(known.metadata.get("covers") or () if known else ()), *versions])
+            ids = dict.fromkeys([*(known.listed("covers") if known else ()), *versions])
             metadata: dict[str, Any] = {
                 "period": period,
                 "covers": list(ids)[-_MOST_COVERED:],
@@ -132,7 +132,7 @@ class MemoryRollup:
         return self._partition.update(id_, made, guard=guard) is not None
 
     def _content(self, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
-        counts = Counter(str(topic) for record in sessions for topic in record.metadata.get("topics") or ())
+        counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
         if isinstance(self._summarizer, RuleSessionSummarizer):
             text = _by_rules(sessions, topics)

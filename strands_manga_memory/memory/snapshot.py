@@ -154,9 +154,9 @@ class Snapshot:
 
 def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
     if record.type != MemoryType.EPISODE:
-        topics = " ".join(map(str, record.metadata.get("topics") or ()))
+        topics = " ".join(map(str, record.listed("topics")))
         return {record.memory_id: _Text(record.content, topics, record)}
-    passages = [str(passage) for passage in record.metadata.get("passages") or ()]
+    passages = [str(passage) for passage in record.listed("passages")]
     return {
         f"{record.memory_id}{_PASSAGE}{at}": _Text(
             own, "\n".join(passages[max(0, at - 1) : at] + passages[at + 1 : at + 2]), record

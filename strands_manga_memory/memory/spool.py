@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 from strands_manga_memory.exceptions import (
     ConflictError,
-    CorruptRecordError,
     PersonalDataError,
     StoreError,
     StoreUnavailableError,
@@ -19,7 +18,7 @@ from strands_manga_memory.exceptions import (
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.preferences import PreferenceSignal, PreferenceSink
 from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer
 
@@ -99,7 +98,8 @@ class PreferenceSpool:
         key, value = self._pii.applied(key, place=owner.partition), self._pii.applied(value, place=owner.partition)
         for attempt in range(_TRIES):
             head = self._table.get(owner.partition, HEAD)
-            number = 1 if head is None else int(head["next"])
+            with trusted(place_of(owner, HEAD)):
+                number = 1 if head is None else int(head["next"])
             signal = PreferenceSignal(
                 id=id_ or uuid.uuid4().hex,
                 number=number,
@@ -131,13 +131,11 @@ class PreferenceSpool:
         """Yield the user's signals that the sink has not taken yet, in order."""
         for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
             place = place_of(owner, item["memory_id"])
-            try:
+            with trusted(place):
                 body = self._codec.decode(item["data"], place)
-                yield PreferenceSignal(
-                    number=int(item["memory_id"].removeprefix(ENTRY)), user_id=owner.user_id, tenant=owner.tenant, **body
-                )
-            except (KeyError, TypeError, ValueError) as error:
-                raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+                number = int(item["memory_id"].removeprefix(ENTRY))
+                signal = PreferenceSignal(number=number, user_id=owner.user_id, tenant=owner.tenant, **body)
+            yield signal
 
     def request_drain(self, owner: Owner) -> None:
         """Drain a user's signals in the background, and try again later if the sink refuses."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.embedding import Embed
@@ -126,12 +126,18 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories once. A table that does not answer costs the agent its memories, not its start."""
+        """Read the user's memories once. A table that does not answer costs the agent its memories, not its start.
+
+        Raises:
+            KeyMissingError: The memories are encrypted, and their key was not given, or is destroyed.
+        """
         if self._is_fresh:  # whoever told the agent about its user has read them for this very start
             self._is_fresh = False
             return
         try:
             await asyncio.to_thread(self.refresh)
+        except KeyMissingError:
+            raise
         except StoreError as error:
             logger.warning(
                 "error=<%s> | the user's memories could not be read, the agent starts without them", type(error).__name__
@@ -299,9 +305,7 @@ class UserMemoryStore(MemoryStore):
             episode = episode_id(memory_id, 0).rsplit("#", 1)[0]
             gone += [id_ for id_ in self.partition.ids(MemoryType.EPISODE) if id_.rsplit("#", 1)[0] == episode]
             for type_ in (MemoryType.WEEK, MemoryType.MONTH):
-                gone += [
-                    id_ for id_, record in self.partition.load(type_).records.items() if memory_id in record.metadata["covers"]
-                ]
+                gone += self._rollups_of(memory_id, type_)
             self.partition.delete_many(gone[1:])
         with self._lock:
             snapshot = self._snapshot
@@ -310,10 +314,17 @@ class UserMemoryStore(MemoryStore):
                 snapshot.remove(id_)
         return there
 
+    def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
+        try:
+            rollups = self.partition.load(type_).records
+        except KeyMissingError:  # what nobody can read may have been made from it
+            return self.partition.ids(type_)
+        return [id_ for id_, record in rollups.items() if memory_id in record.listed("covers")]
+
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
         rollup = self.partition.get(memory_id)
-        covers = [] if rollup is None else list(rollup.metadata.get("covers") or ())
+        covers = [] if rollup is None else rollup.listed("covers")
         return {id_: self.get(id_) or "expired" for id_ in covers}
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:

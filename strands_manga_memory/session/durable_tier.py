@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
+from strands_manga_memory.session.checking import checked_fields, checked_number, checked_text, checked_time
 from strands_manga_memory.session.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.hot_tier import body_of_record
 from strands_manga_memory.session.log import SegmentLog
@@ -34,13 +35,20 @@ from strands_manga_memory.session.records import (
 )
 from strands_manga_memory.session.split import put_split, whole_values
 from strands_manga_memory.session.window import Body, Logged, Slot, parse_runs, runs_text, window_text
-from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.codec import Codec, dump, load_stored, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, WriteStatus, body_field
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
 
 logger = logging.getLogger(__name__)
 
+_TOMBSTONES = Codec()
+"""Tombstones have no content, and are left and read even where a tenant's key has been destroyed."""
+
 _OWN_PARTS = {"base", "clear", "head"}
+
+_PUT_ANEW = {"data", "parts", "tag", "session_id", "sk"}
+
+_TRIES = 5
 
 _SEQ_STEP_AFTER_DELETE = 1_000_000
 """Numbers that a new incarnation leaves free, so that a late write of the deleted one never takes one of its own."""
@@ -97,12 +105,17 @@ class DurableTier:
             window: Read the messages of the window too, in one more round trip; else ``complete`` does it later.
         """
         self.forget()
+        with trusted(self._name):
+            stored = self._loaded()
+        return self.complete(stored) if window and stored is not None and stored.state != DELETED else stored
+
+    def _loaded(self) -> Stored | None:
         found = self._read()
         if found is None:
             self._is_listed = False
             return None
         item, parts, clear = found
-        head = Head.from_dict(load(parts["head"]), record=self._name)
+        head = Head.from_dict(load_stored(parts["head"], self._name), record=self._name)
         self._item = {name: value for name, value in item.items() if name != "data"}
         self._is_listed = item["state"] != DELETED
         if item["state"] == DELETED:
@@ -112,17 +125,19 @@ class DurableTier:
             epoch=item["epoch"],
             version=untagged(item["version"]),
             writers=parse_writers(clear["writers"], record=self._name),
-            base=load(parts["base"]),
+            base=dict(load_stored(parts["base"], self._name)),
             head=head,
             # Fields of a later version are kept and written back.
-            fields={name: data for name, data in parts.items() if name not in _OWN_PARTS and not name.startswith("x")},
+            fields=checked_fields(
+                {name: data for name, data in parts.items() if name not in _OWN_PARTS and not name.startswith("x")}, self._name
+            ),
             state=item["state"],
-            expired=clear["ends"] <= self._clock(),
-            ahead=clear["ahead"],
+            expired=checked_time(clear.get("ends"), self._name, "its end") <= self._clock(),
+            ahead=bool(clear.get("ahead")),
         )
         self.made_by = stored.made_by
-        self._unread = (clear["window"], parts)
-        return self.complete(stored) if window else stored
+        self._unread = (checked_text(clear.get("window"), self._name, "the window"), parts)
+        return stored
 
     def history(self, *, first: int) -> Iterator[Logged]:
         """Yield the committed messages from ``first`` on, in order; read the head anew, and remember nothing of it."""
@@ -138,19 +153,24 @@ class DurableTier:
         if item is None:
             return None
         for attribute in ("epoch", "version"):
-            if type(item.get(attribute)) is not int:
-                raise self._damaged(f"{attribute} is {item.get(attribute)!r}")
-        parts = unpack(self._codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
+            value = item.get(attribute)
+            checked_number(untagged(value) if type(value) is int else value, self._name, attribute)
+        codec = self._codec_of(item.get("state"))
+        parts = unpack(codec.unseal(whole_values(self._table, [item])[0], self._name), record=self._name)
         if not parts.keys() >= _OWN_PARTS:
             raise self._damaged("it is incomplete")
-        clear: dict[str, Any] = load(parts["clear"])
-        if clear["place"] != [item["epoch"], item["version"], item.get("state")]:
+        clear: dict[str, Any] = load_stored(parts["clear"], self._name)
+        if not isinstance(clear, dict) or clear.get("place") != [item["epoch"], item["version"], item.get("state")]:
             raise self._damaged("its digest does not match")
         return item, parts, clear
 
+    def _codec_of(self, state: object) -> Codec:
+        return _TOMBSTONES if state == DELETED else self._codec
+
     def complete(self, stored: Stored) -> Stored:
         """Read the messages of the window of what ``load`` just returned."""
-        stored.slots = self._slots(*self._unread)
+        with trusted(self._name):
+            stored.slots = self._slots(*self._unread)
         return stored
 
     def _slots(self, window: str, parts: Mapping[str, bytes]) -> list[Slot]:
@@ -162,7 +182,7 @@ class DurableTier:
             if reference > 0 and reference in logged:
                 slots.append(logged[reference])
             elif reference < 0 and field in parts:
-                slots.append(body_of_record(parts[field], -reference))
+                slots.append(body_of_record(parts[field], -reference, self._name))
             else:
                 raise self._damaged(f"message {reference} is missing")
         return slots
@@ -268,12 +288,31 @@ class DurableTier:
             "member": member,
             self._table.schema.ttl: math.ceil(self._clock() + self._session_ttl + self._grace),
         }
-        data = self._codec.seal(pack(parts), self._name)
+        data = self._codec_of(state).seal(pack(parts), self._name)
         when = ABSENT if self.expect is None else Condition(equals=dict(zip(("epoch", "version"), self.expect, strict=True)))
         key = self._place.head_key
         item = put_split(self._table, key, data, attributes=attributes, when=when, before=self._item)
         self._item = item or self._item
         return item is not None
+
+    def reseal(self) -> int:
+        """Seal log and head anew, as the codec does it now; return how many records that are. Nothing else changes.
+
+        Raises:
+            ConflictError: Someone else keeps saving the conversation.
+        """
+        sealed = self.log.reseal()
+        for _ in range(_TRIES):
+            found = self._read()
+            if found is None or found[0]["state"] == DELETED:
+                return sealed
+            item, parts, _ = found
+            attributes = {name: value for name, value in item.items() if name not in _PUT_ANEW}
+            when = Condition(equals={name: item[name] for name in ("epoch", "version")})
+            data = self._codec.seal(pack(parts), self._name)
+            if put_split(self._table, self._place.head_key, data, attributes=attributes, when=when, before=item):
+                return sealed + 1
+        raise ConflictError(f"record={self._name!r} could not be sealed anew: it keeps changing")
 
     def bury(self, *, epoch: int) -> int:
         """Replace the head, a damaged one too, by a tombstone, then delete everything else; return the tombstone's epoch."""

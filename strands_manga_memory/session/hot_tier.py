@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.checking import STATE_FIELDS, checked_fields, checked_message, checked_number, checked_time
 from strands_manga_memory.session.records import (
     Draft,
     Head,
@@ -17,7 +18,7 @@ from strands_manga_memory.session.records import (
     writers_text,
 )
 from strands_manga_memory.session.window import Body, Logged, Slot, fingerprint, parse_runs, window_text
-from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.codec import Codec, dump, load_stored, trusted
 from strands_manga_memory.stores.hot import (
     DELETED,
     WINDOW_FIELD,
@@ -29,9 +30,6 @@ from strands_manga_memory.stores.hot import (
     body_field,
     message_field,
 )
-
-STATE_FIELDS = ("meta", "state.agent", "state.interrupts", "state.manager", "state.model", "state.multi")
-"""Names of the fields that hold a conversation's states; each is written only when it changed."""
 
 _FIELDS = ("base", "head", WINDOW_FIELD, *STATE_FIELDS)
 
@@ -63,17 +61,16 @@ class HotTier:
 
     def load(self, *, touch: bool) -> Stored | None:
         """Return the conversation, or None; remember what is there."""
-        try:
+        with trusted(self._name):
             record = self._store.load(self._name, _FIELDS, touch=touch)
-        except UnicodeDecodeError as error:  # what a store keeps in the clear is ASCII
-            raise CorruptRecordError(f"record={self._name!r} is damaged: {error}", record=self._name) from error
         self.forget()
         if record is None:
             return None
         if record.state == DELETED:
             return Stored(epoch=record.epoch, version=untagged(record.version), state=DELETED, head=Head(created=0, active=0))
         self.expect = (record.epoch, record.version)
-        return self._opened(record)
+        with trusted(self._name):
+            return self._opened(record)
 
     def _opened(self, record: HotRecord) -> Stored:
         name = f"{self._name}#head"
@@ -84,7 +81,9 @@ class HotTier:
             for field, data in record.fields.items()
             if field != WINDOW_FIELD
         }
-        head_data = load(opened["head"])
+        for number in (record.epoch, untagged(record.version)):
+            checked_number(number, name, "epoch or version")
+        head_data = load_stored(opened["head"], name)
         window = record.fields.get(WINDOW_FIELD, b"").decode("ascii", "replace")
         head = Head.from_dict(head_data, record=name)
         if head_data.get("digest") != digest(record.epoch, record.version, record.writers, window):
@@ -95,7 +94,8 @@ class HotTier:
             if field not in opened:
                 place = f"{self._name}#{field}"
                 raise CorruptRecordError(f"record={place!r} is damaged: it is missing", record=place)
-            slots.append(logged_of(opened[field], reference) if reference > 0 else body_of_record(opened[field], -reference))
+            place, data = f"{self._name}#{field}", opened[field]
+            slots.append(logged_of(data, reference, place) if reference > 0 else body_of_record(data, -reference, place))
         for slot in slots:
             if isinstance(slot, Logged):
                 self._messages[slot.seq] = hash(slot.record)
@@ -103,13 +103,13 @@ class HotTier:
                 self._bodies[slot.number] = hash(slot.record)
         for seq in parse_runs(head.pending, record=name):
             self._messages.setdefault(seq, 0)
-        states = {field: opened[field] for field in STATE_FIELDS if field in opened}
+        states = checked_fields({field: opened[field] for field in STATE_FIELDS if field in opened}, self._name)
         self._digests = {field: hash(data) for field, data in {**states, "base": opened["base"]}.items()}
         return Stored(
             epoch=record.epoch,
             version=untagged(record.version),
             writers=parse_writers(record.writers, record=name),
-            base=load(opened["base"]),
+            base=dict(load_stored(opened["base"], self._name)),
             head=head,
             slots=slots,
             fields=states,
@@ -121,11 +121,8 @@ class HotTier:
         """Return those messages of the log that the hot tier has."""
         fields = {message_field(seq): seq for seq in seqs}
         found = self._store.read(self._name, list(fields))
-        return [
-            logged_of(self._codec.unseal(found[field], f"{self._name}#{field}"), seq)
-            for field, seq in fields.items()
-            if field in found
-        ]
+        places = {field: f"{self._name}#{field}" for field in fields if field in found}
+        return [logged_of(self._codec.unseal(found[field], place), fields[field], place) for field, place in places.items()]
 
     def write(self, draft: Draft) -> WriteResult:
         """Compare and write what changed since the last write, in one round trip; nothing of an earlier incarnation stays."""
@@ -188,22 +185,21 @@ class HotTier:
         return self._store.bury(self._name, epoch=epoch, ttl=ttl)
 
 
-def logged_of(record: bytes, seq: int) -> Logged:
-    """Return the message of a record."""
-    data = load(record)
-    message = data["message"]
+def logged_of(record: bytes, seq: int, name: str) -> Logged:
+    """Return the message of a record; raise ``CorruptRecordError`` naming ``name`` if it holds none."""
+    data, message = checked_message(record, name)
     return Logged(
         message.get("tracking_id") or "",
         fingerprint(message),
         record,
-        data["turn"],
-        data["at"],
-        seq=seq,
-        revision=data.get("revision", 0),
+        checked_number(data.get("turn"), name, "turn"),
+        checked_time(data.get("at"), name, "at"),
+        seq=checked_number(seq, name, "seq"),
+        revision=checked_number(data.get("revision", 0), name, "revision"),
     )
 
 
-def body_of_record(record: bytes, number: int) -> Body:
-    """Return the body of a record."""
-    message = load(record)["message"]
+def body_of_record(record: bytes, number: int, name: str) -> Body:
+    """Return the body of a record; raise ``CorruptRecordError`` naming ``name`` if it holds none."""
+    _, message = checked_message(record, name)
     return Body(message.get("tracking_id") or "", fingerprint(message), record, number=number)

@@ -68,7 +68,7 @@ class LiveAgent:
     def _restore(self, agent: Agent, messages: list[Message], *, over: Mapping[str, Any] = MappingProxyType({})) -> None:
         with self.conversation.lock:
             fields = self.conversation.model.fields
-        snapshot.give(agent, messages, fields, over=over)
+        snapshot.give(agent, messages, fields, over=over, record=self.conversation.place.conversation)
 
     def _seed(self, seeds: list[Message]) -> None:
         now = self.conversation.tiers.clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
+from strands_manga_memory.session.checking import checked_number
 from strands_manga_memory.session.hot_tier import logged_of
 from strands_manga_memory.session.records import Place, Segment, pack, segment_number, unpack
 from strands_manga_memory.session.split import discard_parts, key_of, put_split, whole_values
@@ -53,8 +54,8 @@ class SegmentLog:
                 item = self._table.get(*key)
                 if item is None:  # discarded meanwhile
                     continue
-                is_ours = self._revisions.get(run[0].seq) == item["revision"]
-                self._revisions[run[0].seq] = item["revision"]
+                is_ours = self._revisions.get(run[0].seq) == self._revision(item)
+                self._revisions[run[0].seq] = self._revision(item)
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
                 behind = self._behind(stored[len(run) :], committed)
@@ -157,9 +158,29 @@ class SegmentLog:
     def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
         key = self._place.log_key(self._first(item))
         data = self._codec.seal(pack({str(seq): slot.record for seq, slot in slots.items()}), "/".join(key))
-        attributes = {"last": item["last"], "revision": item["revision"] + 1}
-        when = Condition(equals={"revision": item["revision"]})
+        attributes = {"last": item["last"], "revision": self._revision(item) + 1}
+        when = Condition(equals={"revision": self._revision(item)})
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None
+
+    def reseal(self) -> int:
+        """Seal every segment anew, as the codec does it now; return how many. One that changes meanwhile is tried again.
+
+        Raises:
+            ConflictError: Someone else rewrites a segment without end.
+        """
+        low, high = self._place.log_key(1)[1], self._place.log_key(_LAST_SEQ)[1]
+        sealed = 0
+        for found in list(self._table.query(self._place.session, first=low, last=high, attributes=[])):
+            item: Item | None = found
+            for _ in range(5):
+                item = None if self._is_part(found) else self._table.get(*key_of(self._table, found))
+                if item is None or self._replaced(item, {slot.seq: slot for slot in self._messages([item])}):
+                    break
+            else:
+                name = "/".join(key_of(self._table, found))
+                raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")
+            sealed += item is not None
+        return sealed
 
     def discard(self, firsts: Sequence[int], *, shared: bool = False) -> None:
         """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile.
@@ -170,7 +191,8 @@ class SegmentLog:
         """
         found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}
         for key, item in found.items():
-            revision = item["revision"] if shared else self._revisions.get(self._first(item), item["revision"])
+            stored = self._revision(item)
+            revision = stored if shared else self._revisions.get(self._first(item), stored)
             if self._table.delete(*key, when=Condition(equals={"revision": revision})):
                 discard_parts(self._table, [item])
 
@@ -201,11 +223,10 @@ class SegmentLog:
         return segment_number(key_of(self._table, item)[1])[0]
 
     def _last(self, item: Item) -> int:
-        last = item.get("last")
-        if type(last) is not int:
-            name = "/".join(key_of(self._table, item))
-            raise CorruptRecordError(f"record={name!r} is damaged: its last number is {last!r}", record=name)
-        return last
+        return checked_number(item.get("last"), "/".join(key_of(self._table, item)), "its last number")
+
+    def _revision(self, item: Item) -> int:
+        return checked_number(item.get("revision"), "/".join(key_of(self._table, item)), "its revision")
 
     def _is_part(self, item: Item) -> bool:
         return segment_number(key_of(self._table, item)[1])[1]
@@ -214,7 +235,7 @@ class SegmentLog:
         for item, data in zip(items, whole_values(self._table, items), strict=True):
             name = "/".join(key_of(self._table, item))
             for seq, record in unpack(self._codec.unseal(data, name), record=name).items():
-                yield logged_of(record, int(seq))
+                yield logged_of(record, int(seq) if seq.isdecimal() else -1, name)
 
 
 def _identities(slots: Iterable[Logged]) -> list[tuple[int, str, int]]:

@@ -8,7 +8,7 @@ from strands.multiagent.base import MultiAgentBase
 
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.states import ORCHESTRATOR
-from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.codec import dump, load, trusted
 
 
 def restore(source: MultiAgentBase, conversation: Conversation) -> None:
@@ -19,7 +19,8 @@ def restore(source: MultiAgentBase, conversation: Conversation) -> None:
         CorruptRecordError: What is stored cannot be trusted.
     """
     if conversation.open() is not None and ORCHESTRATOR in conversation.model.fields:
-        source.deserialize_state(load(conversation.model.fields[ORCHESTRATOR]))
+        with trusted(conversation.place.conversation):
+            source.deserialize_state(load(conversation.model.fields[ORCHESTRATOR]))
 
 
 def begin_run(conversation: Conversation) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import encoded_id
+from strands_manga_memory.session.checking import checked_number, checked_text, checked_time
 from strands_manga_memory.session.window import Logged, Slot, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE
 
@@ -71,8 +72,14 @@ class Place:
 
 
 def segment_number(sort: str) -> tuple[int, bool]:
-    """Return the first number of the segment that a row of the log belongs to, and whether it is a further part of it."""
-    number, _, part = sort.rsplit("#", 1)[1].partition("~")
+    """Return the first number of the segment that a row of the log belongs to, and whether it is a further part of it.
+
+    Raises:
+        CorruptRecordError: The row is none of a log.
+    """
+    number, _, part = sort.rpartition("#")[2].partition("~")
+    if not (number.isdecimal() and len(number) == 12):
+        raise CorruptRecordError(f"record={sort!r} is damaged: it is no segment of a log", record=sort)
     return int(number), bool(part)
 
 
@@ -148,13 +155,53 @@ class Head:
             raise CorruptRecordError(
                 f"record={record!r} has schema {data['schema']}, this package reads up to {SCHEMA}; upgrade it", record=record
             )
-        names = {f.name for f in fields(cls)} - {"unknown"}
-        known = {name: value for name, value in data.items() if name in names}
-        unknown = {name: value for name, value in data.items() if name not in names and name not in ("schema", "digest")}
-        try:
-            return cls(**known, unknown=unknown)
-        except TypeError as error:
-            raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
+        known, unknown = {}, {}
+        for name, value in data.items():
+            if name in _CHECKS:
+                known[name] = _CHECKS[name](value, record, name)
+            elif name not in ("schema", "digest"):
+                unknown[name] = value
+        if not {"created", "active"} <= known.keys():
+            raise CorruptRecordError(f"record={record!r} is damaged: it does not say when it began", record=record)
+        return cls(**known, unknown=unknown)
+
+
+def _open_turns(value: object, record: str, what: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise CorruptRecordError(f"record={record!r} is damaged: {what} is {value!r:.80}", record=record)
+    return {writer: _runs(runs, record, what) for writer, runs in value.items()}
+
+
+def _runs(value: object, record: str, what: str) -> str:
+    text = checked_text(value, record, what)
+    if "x" in text:
+        raise CorruptRecordError(f"record={record!r} is damaged: {what} is {text!r:.80}", record=record)
+    parse_runs(text, record=record)
+    return text
+
+
+def _numbers(value: object, record: str, what: str) -> str:
+    text = checked_text(value, record, what)
+    for number in filter(None, text.split(",")):
+        checked_number(int(number) if number.isdecimal() and len(number) < 13 else number, record, what)
+    return text
+
+
+def _segments(value: object, record: str, what: str) -> str:
+    text = checked_text(value, record, what)
+    Segment.parse(text, record=record)
+    return text
+
+
+_CHECKS: dict[str, Callable[[object, str, str], Any]] = {
+    "created": checked_time,
+    "active": checked_time,
+    "pending": _runs,
+    "segments": _segments,
+    "garbage": _numbers,
+    "open": _open_turns,
+    **dict.fromkeys(("turns", "messages", "next", "first", "since", "buried", "bodies", "flushed_turns"), checked_number),
+}
 
 
 class Save(NamedTuple):
@@ -246,7 +293,7 @@ def parse_writers(text: str, *, record: str) -> dict[str, int]:
     """Return the version vector of ``writers_text``; raise ``CorruptRecordError`` naming ``record`` if it is malformed."""
     try:
         return {writer: int(number) for writer, number in (pair.split("=") for pair in text.split())}
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:
         raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
 
 
@@ -281,9 +328,9 @@ def unpack(data: bytes, *, record: str) -> dict[str, bytes]:
         index, _, rest = data.partition(b"\n")
         parts, at = {}, 0
         for name, length in json.loads(index):
-            parts[name] = rest[at : at + length]
+            parts[checked_text(name, record, "a name")] = rest[at : at + checked_number(length, record, "a length")]
             at += length
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
     if at != len(rest):
         raise CorruptRecordError(f"record={record!r} is damaged: its parts do not add up", record=record)
@@ -306,8 +353,12 @@ class Segment:
         """Return the segments of ``segments_text``; raise ``CorruptRecordError`` naming ``record`` if it is malformed."""
         try:
             spans = (token.split("-") for token in text.split(",") if token)
-            return [cls(int(first), int(last)) for first, last in spans]
-        except ValueError as error:
+            segments = [cls(int(first), int(last)) for first, last in spans]
+            for segment in segments:
+                checked_number(segment.last - segment.first, record, "the length of a segment")
+                checked_number(segment.last, record, "the end of a segment")
+            return segments
+        except (ValueError, AttributeError) as error:
             raise CorruptRecordError(f"record={record!r} is damaged: {error}", record=record) from error
 
 

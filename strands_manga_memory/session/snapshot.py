@@ -9,7 +9,7 @@ from typing import Any
 from strands import Agent, Snapshot
 from strands.types.content import Message
 
-from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.codec import dump, load, trusted
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,19 @@ def fields_of(snapshot: Snapshot) -> dict[str, bytes]:
     return {_FIELDS[name]: dump(value) for name, value in snapshot.data.items() if name in _FIELDS}
 
 
-def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, over: Mapping[str, Any]) -> None:
-    """Give an agent its messages and states; ``over`` is the data of a snapshot for what the fields lack."""
+def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, over: Mapping[str, Any], record: str) -> None:
+    """Give an agent its messages and states.
+
+    Args:
+        agent: The agent.
+        messages: Its messages.
+        fields: Its states.
+        over: The data of a snapshot for what the fields lack.
+        record: Name of the conversation.
+
+    Raises:
+        CorruptRecordError: A state is not of the shape that Strands or a conversation manager wrote.
+    """
     data = {**over, **{name: load(fields[field]) for name, field in _FIELDS.items() if field in fields}}
     state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__
     if state is not None and state.get("__name__") != used:
@@ -44,4 +55,5 @@ def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, 
         )
         del data["conversation_manager_state"]
     data["messages"] = messages
-    agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={}))
+    with trusted(record):
+        agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={}))

@@ -20,7 +20,10 @@ CUT_TEXT = "[This turn was interrupted before it was finished.]"
 """What a turn that a crash cut in half ends with in the window (never in the log)."""
 
 _CUT_MARK, _CUT_RESULTS = "cut_turn", "cut_turn_results"
-_TOKEN = re.compile(r"(?:([0-9]+)(?:-([0-9]+))?|x([0-9]+))\Z")
+_TOKEN = re.compile(r"(?:([0-9]{1,12})(?:-([0-9]{1,12}))?|x([0-9]{1,12}))\Z")
+
+_MOST_NUMBERS = 1_000_000
+"""A text that stands for more numbers was made to fill the memory of whoever reads it."""
 
 
 Identity = tuple[str, float]
@@ -146,6 +149,8 @@ def parse_runs(text: str, *, record: str) -> list[int]:
         if match is None:
             raise CorruptRecordError(f"record={record!r} is damaged: {token!r} is no part of a window", record=record)
         first, last, body = match.groups()
+        if len(numbers) + (0 if body else int(last or first) - int(first)) >= _MOST_NUMBERS:
+            raise CorruptRecordError(f"record={record!r} is damaged: it names too many messages", record=record)
         numbers.extend([-int(body)] if body else range(int(first), int(last or first) + 1))
     return numbers
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from strands import Agent, ToolContext, tool
 from strands.types.tools import AgentTool
 
 from strands_manga_memory.facade import MangaMemory
+from strands_manga_memory.language.injection import as_data, harmless
 from strands_manga_memory.scope import ConversationScope, checked_id
 
 _PREFIX = "handoff:"
@@ -48,8 +49,12 @@ class Handoff:
     @property
     def text(self) -> str:
         """What the model of the agent that takes over reads, behind the user's message: escaped, and marked as what it is."""
-        return f"{MARK} from={quoteattr(self.from_agent)}>{escape(self.summary)}</handoff>"
+        said = self.summary if len(self.summary) <= MOST_CHARACTERS else f"{self.summary[:MOST_CHARACTERS]}…"
+        return f"{MARK} from={quoteattr(as_data(self.from_agent))}>{harmless(said.replace('&', '&amp;'))}</handoff>"
 
+
+MOST_CHARACTERS = 4_000
+"""Characters of a summary that the next agent is told."""
 
 MARK = "<handoff"
 """What the text of a handoff begins with."""

@@ -11,7 +11,7 @@ from typing import Any
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 
@@ -121,4 +121,5 @@ class EnvironmentChanges:
             value = self._hot.get_value(place)
             if value:
                 found[name] = self._codec.decode(value, place)
-        return Environment.model_validate(found)
+        with trusted(self._name):
+            return Environment.model_validate(found)

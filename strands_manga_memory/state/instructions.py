@@ -11,7 +11,7 @@ from typing import Any
 
 from strands import Agent
 
-from strands_manga_memory.language.injection import as_data
+from strands_manga_memory.language.injection import as_data, without_own_tags
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ _WRITES = re.compile(
     re.IGNORECASE,
 )
 _PLACES = re.compile(r"path|file|folder|director|command|cmd|code|script|destination", re.IGNORECASE)
-_CLOSING = re.compile(r"</(?=\s*(?:instructions|user_preferences|conversation_state)\b)", re.IGNORECASE)
 
 
 class InstructionFiles:
@@ -116,7 +115,7 @@ class InstructionFiles:
         except (OSError, UnicodeDecodeError) as error:
             logger.warning("path=<%s>, error=<%s> | the instruction file cannot be read", path, type(error).__name__)
             return ""
-        text = _CLOSING.sub("< /", text.strip())
+        text = without_own_tags(text.strip())
         while len((head + text + foot).encode()) > left:  # breaking closing tags made it longer
             text = text[:-1]
         return f"{head}{text}{foot}" if text else ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strands_manga_memory.stores.cipher import AesGcmCipher, TenantCipher
 from strands_manga_memory.stores.cloudformation import cloudformation_yaml
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult, WriteStatus
+from strands_manga_memory.stores.keys import DataKey, KeyProvider, TenantKeys
 from strands_manga_memory.stores.memory import InMemoryHotStore
 from strands_manga_memory.stores.table import (
     ABSENT,
@@ -24,6 +26,7 @@ from strands_manga_memory.stores.urls import open_hot_store, open_table
 
 if TYPE_CHECKING:
     from strands_manga_memory.stores.dynamodb import DynamoDBTable
+    from strands_manga_memory.stores.kms import KmsKeys
     from strands_manga_memory.stores.redis import RedisHotStore
     from strands_manga_memory.stores.sqlite import SQLiteTable
 
@@ -31,8 +34,10 @@ __all__ = [
     "ABSENT",
     "SESSIONS",
     "USER_MEMORY",
+    "AesGcmCipher",
     "Codec",
     "Condition",
+    "DataKey",
     "DynamoDBTable",
     "HotRecord",
     "HotStore",
@@ -40,10 +45,14 @@ __all__ = [
     "InMemoryHotStore",
     "Index",
     "Item",
+    "KeyProvider",
+    "KmsKeys",
     "RedisHotStore",
     "SQLiteTable",
     "Table",
     "TableSchema",
+    "TenantCipher",
+    "TenantKeys",
     "Write",
     "WriteResult",
     "WriteStatus",
@@ -53,7 +62,7 @@ __all__ = [
 ]
 
 # Imported on first use, so that nobody pays for a driver he does not use.
-_ADAPTERS = {"DynamoDBTable": "dynamodb", "RedisHotStore": "redis", "SQLiteTable": "sqlite"}
+_ADAPTERS = {"DynamoDBTable": "dynamodb", "KmsKeys": "kms", "RedisHotStore": "redis", "SQLiteTable": "sqlite"}
 
 
 def __getattr__(name: str) -> Any:

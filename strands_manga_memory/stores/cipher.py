@@ -1,9 +1,17 @@
-"""AesGcmCipher: encrypts stored values on the client. Needs the ``encryption`` extra."""
+"""AesGcmCipher and TenantCipher: encrypt stored values on the client. Need the ``encryption`` extra."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.exceptions import KeyMissingError
+from strands_manga_memory.scope import tenant_of
+from strands_manga_memory.stores.keys import KeyProvider
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
 _KEY_BYTES = (16, 24, 32)
@@ -12,7 +20,8 @@ _KEY_BYTES = (16, 24, 32)
 class AesGcmCipher:
     """AES-GCM with a fresh nonce for every value and the value's place as associated data.
 
-    Values name their key, so keys can be rotated: new values use ``current``, old ones are read as long as their key is given.
+    One set of keys for all tenants; ``TenantCipher`` has a key for each. Values name their key, so keys can be rotated: new
+    values use ``current``, old ones are read as long as their key is given.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes by name (1 to 255 bytes of UTF-8).
@@ -24,11 +33,6 @@ class AesGcmCipher:
     """
 
     def __init__(self, keys: Mapping[str, bytes], *, current: str) -> None:
-        try:
-            from cryptography.exceptions import InvalidTag
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError as error:
-            raise ImportError("AesGcmCipher needs cryptography: pip install 'strands-manga-memory[encryption]'") from error
         for name, key in keys.items():
             if len(key) not in _KEY_BYTES:
                 raise ValueError(f"key {name!r} must have 16, 24 or 32 bytes, got {len(key)}")
@@ -36,27 +40,113 @@ class AesGcmCipher:
                 raise ValueError(f"key name {name!r} must have 1 to 255 bytes")
         if current not in keys:
             raise ValueError(f"current must name one of the keys {sorted(keys)}, got {current!r}")
-        self._refused = InvalidTag
-        self._keys = {name.encode(): AESGCM(key) for name, key in keys.items()}
-        self._current = current.encode()
+        self._keys = {name: _aead(key) for name, key in keys.items()}
+        self._current = current
+
+    def __repr__(self) -> str:
+        """Return the names of the keys, and no key."""
+        return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
         """Return ``data`` encrypted for ``place``."""
-        nonce = os.urandom(_NONCE_BYTES)
-        sealed = self._keys[self._current].encrypt(nonce, data, place.encode())
-        return bytes([len(self._current)]) + self._current + nonce + sealed
+        return _sealed(self._current, self._keys[self._current], data, place.encode())
 
     def decrypt(self, data: bytes, place: str) -> bytes:
         """Return what ``encrypt`` was given.
 
         Raises:
-            ValueError: The value is damaged, comes from another place, or its key was not given.
+            ValueError: The value is damaged, or comes from another place.
+            KeyMissingError: Its key was not given.
         """
-        length = data[0] if data else 0
-        name, rest = data[1 : 1 + length], data[1 + length :]
+        name, rest = _named(data)
         if name not in self._keys:
-            raise ValueError(f"its key {name.decode(errors='replace')!r} was not given")
+            raise KeyMissingError(f"record={place!r} cannot be read: its key {name!r} was not given", record=place)
+        return _opened(self._keys[name], rest, place.encode())
+
+
+class TenantCipher:
+    """AES-256-GCM with keys of the tenant whose data is at the value's place.
+
+    What is authenticated with a value is ``context``, its key's name and its place: in which table it is, under which key, of
+    which tenant, user, session and agent. So one that was copied anywhere else is refused.
+
+    Args:
+        keys: Hands out the keys: ``TenantKeys``, ``KmsKeys``, or your own.
+        context: A name of the deployment, such as ``"prod"``: values of another one are refused even if it has the same keys.
+            Default none, so that a table can be restored under another name anywhere.
+
+    Raises:
+        ImportError: ``cryptography`` is not installed.
+    """
+
+    def __init__(self, keys: KeyProvider, *, context: str = "") -> None:
+        _aead(bytes(32))
+        self._keys = keys
+        self._context = context
+
+    def __repr__(self) -> str:
+        """Return the provider's, and no key."""
+        return f"TenantCipher({self._keys!r}, context={self._context!r})"
+
+    def encrypt(self, data: bytes, place: str) -> bytes:
+        """Return ``data`` encrypted for ``place``.
+
+        Raises:
+            KeyMissingError: The tenant has no key.
+        """
+        tenant = tenant_of(place)
         try:
-            return self._keys[name].decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], place.encode())
-        except self._refused as error:
-            raise ValueError("it was encrypted with another key or for another place") from error
+            id_, key = self._keys.current(tenant)
+        except KeyError as error:
+            raise KeyMissingError(
+                f"record={place!r} cannot be stored: the tenant {tenant!r} has no key, or it is destroyed", record=place
+            ) from error
+        return _sealed(id_, _aead(key), data, self._bound(id_, place))
+
+    def decrypt(self, data: bytes, place: str) -> bytes:
+        """Return what ``encrypt`` was given.
+
+        Raises:
+            ValueError: The value is damaged, or comes from another place.
+            KeyMissingError: Its key was not given, or is destroyed.
+        """
+        tenant, (id_, rest) = tenant_of(place), _named(data)
+        try:
+            key = self._keys.get(tenant, id_)
+        except KeyError as error:
+            raise KeyMissingError(
+                f"record={place!r} cannot be read: the key {id_!r} of the tenant {tenant!r} was not given, or is destroyed",
+                record=place,
+            ) from error
+        return _opened(_aead(key), rest, self._bound(id_, place))
+
+    def _bound(self, key_id: str, place: str) -> bytes:
+        return "\0".join((self._context, key_id, place)).encode()
+
+
+def _aead(key: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ImportError("encryption needs cryptography: pip install 'strands-manga-memory[encryption]'") from error
+    return AESGCM(key)
+
+
+def _sealed(name: str, aead: AESGCM, data: bytes, bound: bytes) -> bytes:
+    nonce, named = os.urandom(_NONCE_BYTES), name.encode()
+    return bytes([len(named)]) + named + nonce + aead.encrypt(nonce, data, bound)
+
+
+def _named(data: bytes) -> tuple[str, bytes]:
+    """Return the name of the key of a value, and the rest of it."""
+    length = data[0] if data else 0
+    return data[1 : 1 + length].decode("utf-8", "replace"), data[1 + length :]
+
+
+def _opened(aead: AESGCM, data: bytes, bound: bytes) -> bytes:
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return aead.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound)
+    except InvalidTag as error:
+        raise ValueError("it was encrypted with another key or for another place") from error

@@ -6,9 +6,11 @@ import base64
 import json
 import logging
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +20,9 @@ VERSION = 1
 _MAGIC = 0xB7
 _COMPRESSED, _ENCRYPTED = 1, 2
 
+MOST_UNPACKED = 64 * 1024 * 1024
+"""Bytes up to which a value is compressed. What unpacks to more was made to fill the memory of whoever reads it."""
+
 
 class Cipher(Protocol):
     """Encrypts stored values on the client; ``place`` is authenticated with them, so a value moved elsewhere is refused."""
@@ -26,7 +31,7 @@ class Cipher(Protocol):
         """Return ``data`` encrypted for ``place``."""
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return what ``encrypt`` was given; raise ``ValueError`` if ``data`` or ``place`` differ."""
+        """Return what ``encrypt`` was given; raise ``ValueError`` if ``data`` or ``place`` differ, or ``KeyMissingError``."""
 
 
 class Codec:
@@ -38,11 +43,25 @@ class Codec:
     Args:
         cipher: Encrypts each value; None stores them in the clear.
         compress_from: Values of at least this many bytes are compressed with zlib. Default 256.
+        allow_plain: With a cipher, read values that are not encrypted too: while an application that had none changes over.
+            Default False: they are refused, as anybody who can write to the store could have put them there.
     """
 
-    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 256) -> None:
+    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 256, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
+        self._allow_plain = allow_plain
+
+    @property
+    def allows_plain(self) -> bool:
+        """Whether values that are not encrypted are read."""
+        return self._cipher is None or self._allow_plain
+
+    def check_plain(self, place: str) -> None:
+        """Raise ``CorruptRecordError`` naming ``place`` if values that are not encrypted are refused."""
+        if not self.allows_plain:
+            advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
+            raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
     def seal(self, dumped: bytes, place: str) -> bytes:
         """Return the stored form of what ``dump`` returned.
@@ -52,7 +71,7 @@ class Codec:
             place: Where the value will be stored; opening it from anywhere else fails.
         """
         payload, flags = dumped, 0
-        if len(payload) >= self._compress_from:
+        if self._compress_from <= len(payload) <= MOST_UNPACKED:
             packed = zlib.compress(payload, 3)
             if len(packed) < len(payload):
                 payload, flags = packed, _COMPRESSED
@@ -65,6 +84,7 @@ class Codec:
 
         Raises:
             CorruptRecordError: The bytes are damaged, come from another place, or a newer version wrote them. Names ``place``.
+            KeyMissingError: They are encrypted, and there is no cipher, or it has no such key.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
@@ -78,9 +98,13 @@ class Codec:
         try:
             if flags & _ENCRYPTED:
                 if self._cipher is None:
-                    raise CorruptRecordError(f"record={place!r} is encrypted and no cipher was given", record=place)
+                    raise KeyMissingError(
+                        f"record={place!r} is encrypted and no cipher was given; pass codec=Codec(cipher=...)", record=place
+                    )
                 payload = self._cipher.decrypt(payload, place)
-            return zlib.decompress(payload) if flags & _COMPRESSED else payload
+            else:
+                self.check_plain(place)
+            return _unpacked(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
@@ -90,11 +114,15 @@ class Codec:
 
     def decode(self, data: object, place: str) -> Any:
         """Return what ``encode`` was given; raise ``CorruptRecordError`` as ``unseal`` does."""
-        payload = self.unseal(data, place)
-        try:
-            return load(payload)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+        return load_stored(self.unseal(data, place), place)
+
+
+def _unpacked(payload: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(payload, MOST_UNPACKED + 1)
+    if not unpacking.eof or unpacking.unused_data or len(data) > MOST_UNPACKED:
+        raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")
+    return data
 
 
 _BYTES_KEY = "\0bytes"
@@ -117,6 +145,50 @@ def load(data: bytes) -> Any:
     has_bytes = data[:1] == _HAS_BYTES
     value = json.loads(data[has_bytes:].decode("utf-8", "surrogatepass"))
     return _unwrapped(value) if has_bytes else value
+
+
+def load_stored(data: bytes, record: str) -> Any:
+    """Return what ``dump`` was given, when it comes from a store.
+
+    Raises:
+        CorruptRecordError: It is nothing that ``dump`` makes, or is nested over 250 levels deep. Names ``record``.
+    """
+    with trusted(record):
+        value = load(data)
+        # Whoever copies or compares a value goes as deep as it does. Counting is fast, and most values have few brackets.
+        if data.count(b"[") + data.count(b"{") > _MOST_LEVELS and _is_deeper(value, _MOST_LEVELS):
+            raise ValueError(f"it is nested over {_MOST_LEVELS} levels deep")
+        return value
+
+
+@contextmanager
+def trusted(record: str) -> Iterator[None]:
+    """Turn what a malformed record makes the code that reads it raise into ``CorruptRecordError``, naming ``record``."""
+    try:
+        yield
+    except MangaMemoryError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorruptRecordError(
+            f"record={record!r} is damaged: {type(error).__name__}: {error!s:.200}", record=record
+        ) from error
+
+
+_MOST_LEVELS = 250
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
 
 
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: json.dumps makes one each time

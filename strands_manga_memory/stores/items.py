@@ -11,6 +11,10 @@ MAX_TRANSACT = 100
 """Most writes of one ``transact`` call; DynamoDB's limit."""
 
 
+_MOST = 1e125
+"""DynamoDB takes numbers up to about this."""
+
+
 def key_of(schema: TableSchema, item: Item) -> Key:
     """Return a record's key.
 
@@ -42,13 +46,13 @@ def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | f
     if item is None or index.partition not in item or index.sort not in item:
         return None
     value, position = item[index.partition], item[index.sort]
-    is_number = isinstance(position, int | float) and not isinstance(position, bool)
+    is_number = isinstance(position, int | float) and not isinstance(position, bool) and abs(position) < _MOST
     if not isinstance(value, str) or not (is_number if index.sort_is_number else isinstance(position, str)):
         raise ValueError(
             f"item must have a string as {index.partition!r} and a {'number' if index.sort_is_number else 'string'} as "
             f"{index.sort!r} for index {index.name!r}, got {value!r} and {position!r}"
         )
-    return value, position
+    return value, float(position) if index.sort_is_number else position
 
 
 def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:

@@ -32,6 +32,7 @@ from redis.sentinel import Sentinel
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.stores import redis_scripts as scripts
+from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteResult, WriteStatus
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
@@ -168,7 +169,7 @@ class RedisHotStore:
             for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
                 if state is None:
                     self._evaluated(scripts.UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,))
-                elif state.decode() != DELETED and limit > 0:
+                elif state != DELETED.encode() and limit > 0:
                     limit -= 1
                     yield name
 
@@ -216,15 +217,16 @@ class RedisHotStore:
         if answer is None:
             return None
         _, epoch, version, state, writers, ttl, expires_in, found = answer
-        return HotRecord(
-            epoch=int(epoch),
-            version=int(version),
-            state=state.decode(),
-            writers=writers.decode(),
-            ttl=int(ttl) / 1000,
-            expires_in=int(expires_in) / 1000,
-            fields={name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)},
-        )
+        with trusted(conversation):
+            return HotRecord(
+                epoch=int(epoch),
+                version=int(version),
+                state=state.decode(),
+                writers=writers.decode(),
+                ttl=int(ttl) / 1000,
+                expires_in=int(expires_in) / 1000,
+                fields={name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)},
+            )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
         def members() -> list[list[bytes]]:
@@ -239,7 +241,7 @@ class RedisHotStore:
                     pipeline.hget(self._key(name, "c"), "s")
                 return cast("list[bytes | None]", pipeline.execute())
 
-        names = [member.decode() for bucket in self._tried(members) for member in bucket]
+        names = [member.decode(errors="replace") for bucket in self._tried(members) for member in bucket]
         return list(zip(names, self._tried(states), strict=True)) if names else []
 
     def _run(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> Any:

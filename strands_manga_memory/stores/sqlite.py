@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
-from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.codec import dump, load_stored
 from strands_manga_memory.stores.items import (
     check_batch,
     check_limit,
@@ -104,13 +104,13 @@ class SQLiteTable:
         """Return one record, or None."""
         with self._connected() as connection:
             row = connection.execute(self._select, (partition, sort)).fetchone()
-        return None if row is None else _loaded(row[0], (partition, sort))
+        return None if row is None else _loaded(row[0], (partition, sort), self.schema)
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Return the records that exist among ``keys``."""
         with self._connected() as connection:
             rows = {key: connection.execute(self._select, key).fetchone() for key in keys}
-        return {key: _loaded(row[0], key) for key, row in rows.items() if row is not None}
+        return {key: _loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
 
     def put(self, item: Item, *, when: Condition | None = None) -> bool:
         """Write a record whole; return False, and write nothing, if ``when`` is not met."""
@@ -186,7 +186,7 @@ class SQLiteTable:
                 rows = connection.execute(resume if seen else start, (*values, *seen, count)).fetchall()
             for row in rows:
                 key = {self.schema.partition: row[1], self.schema.sort: row[-1]}
-                item = _loaded(row[0], (row[1], row[-1])) if wanted is None or wanted else {}
+                item = _loaded(row[0], (row[1], row[-1]), self.schema) if wanted is None or wanted else {}
                 yield item if wanted is None else {**key, **{name: item[name] for name in item if name in wanted}}
             if len(rows) < count:
                 return
@@ -223,14 +223,23 @@ class SQLiteTable:
 
     def _stored(self, connection: sqlite3.Connection, key: Key) -> Item | None:
         row = connection.execute(self._select, key).fetchone()
-        return None if row is None else _loaded(row[0], key)
+        return None if row is None else _loaded(row[0], key, self.schema)
 
     def _reindex(self, connection: sqlite3.Connection, key: Key, item: Item | None) -> None:
         if not self.schema.indexes:
             return
-        stored = self._stored(connection, key)
-        for index in self.schema.indexes:
-            before, after = place_in(index, stored), place_in(index, item)
+        try:
+            stored = self._stored(connection, key)
+            listed = [place_in(index, stored) for index in self.schema.indexes]
+        except (
+            CorruptRecordError,
+            ValueError,
+        ):  # it can be replaced and deleted nevertheless, but does not say where it is listed
+            listed = [None] * len(self.schema.indexes)
+            for index in self.schema.indexes:
+                connection.execute(f"DELETE FROM {self._index(index)} WHERE partition = ? AND sort = ?", key)  # noqa: S608
+        for index, before in zip(self.schema.indexes, listed, strict=True):
+            after = place_in(index, item)
             if before != after and before is not None:
                 connection.execute(
                     f"DELETE FROM {self._index(index)} WHERE value = ? AND position = ? AND partition = ? AND sort = ?",  # noqa: S608
@@ -339,15 +348,11 @@ def _normal(value: Any) -> Any:
     raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
 
 
-def _loaded(data: bytes, key: Key) -> Item:
-    try:
-        item = load(data)
-        if isinstance(item, dict):
-            return item
-        error: Exception = TypeError(f"expected a record, got {type(item).__name__}")
-    except (ValueError, KeyError, TypeError) as found:
-        error = found
-    raise CorruptRecordError(f"record={key!r} is damaged: {error}", record=repr(key)) from error
+def _loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
+    item = load_stored(data, name := "/".join(map(str, key)))
+    if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
+        raise CorruptRecordError(f"record={name!r} is damaged: it is no record of this key", record=name)
+    return item
 
 
 _tables: weakref.WeakSet[SQLiteTable] = weakref.WeakSet()

@@ -226,6 +226,11 @@ def _refused(url: object, why: str, accepted: str) -> ValueError:
     return ValueError(f"url {without_password(str(url))!r} cannot be opened: {why}; accepted are {accepted}")
 
 
+def redis_prefix(url: str) -> str:
+    """Return the prefix of the keys that a URL of a Redis store names, or the default."""
+    return dict(parse_qsl(urlsplit(url).query)).get("prefix", "smm")
+
+
 def without_password(url: str) -> str:
     """Return a URL fit for logs and errors: what stands before ``@``, and any password among its arguments, as ``***``."""
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character

@@ -223,6 +223,11 @@ class ObservedCodec(Codec):
         super().__init__()
         self.codec = codec
 
+    @property
+    def allows_plain(self) -> bool:
+        """See ``Codec.allows_plain``."""
+        return self.codec.allows_plain
+
     def seal(self, dumped: bytes, place: str) -> bytes:
         """See ``Codec.seal``."""
         start = time.perf_counter()

@@ -1,0 +1,59 @@
+"""reencrypt_user: what is stored of one user, encrypted anew with the present key (mission F8)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from strands_manga_memory.erasure import sessions_of
+from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.session.durable_tier import DurableTier, member_ids
+from strands_manga_memory.session.records import Place
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.table import Table
+
+
+def reencrypt_user(
+    user_id: str,
+    *,
+    tenant: str | None = None,
+    durable: Table,
+    memories: Table | None,
+    codec: Codec,
+    clock: Callable[[], float] = time.time,
+    progress: Callable[[str], object] = lambda name: None,
+) -> dict[str, int]:
+    """Read every session and memory of a user, and write it with the codec's present key; return how many records of each.
+
+    After a rotation new values have the new key, and old ones are read with the old key. This is for whoever wants to give
+    the old key up. It runs beside the user's agents, and may be called again. What the hot tier has is not touched: it has the
+    new key once it was saved anew, at the latest when its time to live is over.
+
+    Args:
+        user_id: The user.
+        tenant: The tenant; None is a tenant of its own.
+        durable: The durable tier.
+        memories: The memory table, if there is one.
+        codec: The codec of sessions and memories; it has the old key and the new one.
+        clock: Seconds since 1970.
+        progress: Called with the storage id of each session that is done.
+
+    Raises:
+        ValueError: An id is not allowed.
+        CorruptRecordError: A record cannot be read; nothing is written over it.
+        ConflictError: Someone else keeps changing a record; call it again.
+        StoreUnavailableError: A table does not answer; call it again.
+    """
+    owner = Owner(user_id, tenant)
+    counts = {"sessions": 0, "records": 0, "memories": 0}
+    for scope in list(sessions_of(durable, owner)):
+        session = scope.storage_session_id
+        for kind, agent_id in list(member_ids(durable, session)):
+            tier = DurableTier(durable, Place.of(session, kind, agent_id), codec, clock=clock, session_ttl=1.0, grace=0.0)
+            counts["records"] += tier.reseal()
+        counts["sessions"] += 1
+        progress(session)
+    if memories is not None:
+        counts["memories"] = UserPartition(memories, owner, codec=codec, clock=clock).reseal()
+    return counts

@@ -1,0 +1,246 @@
+"""KmsKeys: data keys of tenants, made and unwrapped by AWS KMS, kept wrapped in a table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004 - no builtin
+
+from strands_manga_memory.exceptions import ConflictError, StoreError, StoreUnavailableError
+from strands_manga_memory.stores.keys import DataKey, escaped_tenant
+from strands_manga_memory.stores.table import ABSENT, Item, Table, Write
+
+_PREFIX, _DESTROYED = "key#", "~destroyed"
+_TRIES = 10
+
+_GONE = {
+    "DisabledException",
+    "IncorrectKeyException",
+    "InvalidCiphertextException",
+    "KMSInvalidStateException",
+    "NotFoundException",
+}
+"""KMS cannot unwrap the key: its own key is disabled, deleted or another one, or what was stored is damaged."""
+
+_PASSING = {"DependencyTimeoutException", "KeyUnavailableException", "KMSInternalException", "LimitExceededException"}
+
+
+class KmsKeys:
+    """A ``KeyProvider``: each tenant's data keys, wrapped by one KMS key, in a table of the package.
+
+    All processes share a tenant's present data key, so a process asks KMS once for each data key, not for each record. A key's
+    record is ``keys/<tenant>``, ``key#<number>``; KMS binds it to both by its encryption context (``tenant``, ``key``), so one
+    tenant's cannot be put in another's place, and ``kms:EncryptionContext:tenant`` can limit who uses it.
+
+    Keys that are in use are in the memory of this process for ``seconds``: that long after ``rotate`` others go on with the
+    earlier key, and that long after ``destroy`` they can still read.
+
+    Args:
+        client: ``boto3.client("kms")``, best with its retries off, as requests are repeated here.
+        key_id: Id, ARN or alias of the KMS key. Data keys remember which one wrapped them, so it may be changed.
+        table: Where wrapped keys are kept, such as the durable tier; they have no time to live.
+        seconds: How long a key is kept in memory. Default 300.
+        most: Keys that are kept in memory. Default 1,000.
+        rotate_after: Seconds after which a new data key is made. Default 90 days.
+        deadline: Seconds in which a failed request is repeated. Default 1.
+        clock: Seconds since 1970.
+        sleep: Waits some seconds.
+
+    Raises:
+        ValueError: A number is not above 0, or ``key_id`` is empty.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        key_id: str,
+        table: Table,
+        seconds: float = 300.0,
+        most: int = 1_000,
+        rotate_after: float = 90 * 86_400.0,
+        deadline: float = 1.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        if not key_id:
+            raise ValueError(f"key_id must name a KMS key, got {key_id!r}")
+        numbers = {"seconds": seconds, "most": most, "rotate_after": rotate_after, "deadline": deadline}
+        for name, value in numbers.items():
+            if not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value!r}")
+        self._client = client
+        self._kms_key = key_id
+        self._table = table
+        self._seconds = seconds
+        self._most = most
+        self._rotate_after = rotate_after
+        self._deadline = deadline
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str], tuple[float, DataKey]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        """Return the name of the KMS key."""
+        return f"KmsKeys({self._kms_key!r}, table={self._table!r})"
+
+    def current(self, tenant: str) -> DataKey:
+        """Return the tenant's present key; the first one is made here.
+
+        Raises:
+            KeyError: The tenant's keys are destroyed, or KMS has lost the key that wrapped them.
+            StoreUnavailableError: KMS or the table does not answer.
+            StoreError: KMS does not allow it.
+        """
+        kept = self._remembered(tenant, "")
+        if kept is not None:
+            return kept
+        rows = list(self._table.query(_partition(tenant)))
+        newest = self._newest(rows, tenant)
+        if newest is None or float(newest["made"]) + self._rotate_after <= self._clock():
+            key = self._made(tenant, newest)
+        else:
+            key = self._unwrapped(tenant, newest)
+        self._remember(tenant, "", key)
+        return key
+
+    def get(self, tenant: str, key_id: str) -> bytes:
+        """Return a key of the tenant; raises as ``current`` does, and ``KeyError`` if there is no such key."""
+        kept = self._remembered(tenant, key_id)
+        if kept is None:
+            row = self._table.get(_partition(tenant), f"{_PREFIX}{key_id}")
+            if row is None:
+                raise KeyError(key_id)
+            kept = self._unwrapped(tenant, row)
+        return kept.key
+
+    def rotate(self, tenant: str | None) -> str:
+        """Make a new key, with which this process encrypts from now on and the others within ``seconds``; return its name.
+
+        Raises:
+            KeyError: The tenant's keys are destroyed.
+            ConflictError: Others keep making keys for the tenant.
+        """
+        escaped = escaped_tenant(tenant)
+        key = self._made(escaped, self._newest(list(self._table.query(_partition(escaped))), escaped))
+        self._remember(escaped, "", key)
+        return key.id
+
+    def destroy(self, tenant: str | None) -> int:
+        """Delete every key of a tenant, and note that it is to have none; return how many there were.
+
+        Nothing that they encrypted can be read any more, once backups of the table that still hold them are gone too.
+        """
+        escaped = escaped_tenant(tenant)
+        partition, (first, second) = _partition(escaped), (self._table.schema.partition, self._table.schema.sort)
+        # The mark first: whoever is about to store a new key compares with it.
+        self._table.put({first: partition, second: _DESTROYED, "at": self._clock()})
+        rows = [str(row[second]) for row in self._table.query(partition, attributes=[])]
+        keys = [(partition, sort) for sort in rows if sort.startswith(_PREFIX)]
+        self._table.batch_write(deletes=keys)
+        with self._lock:
+            for kept in [kept for kept in self._kept if kept[0] == escaped]:
+                del self._kept[kept]
+        return len(keys)
+
+    # Inside
+
+    def _newest(self, rows: list[Item], tenant: str) -> Item | None:
+        sort = self._table.schema.sort
+        if any(row[sort] == _DESTROYED for row in rows):
+            raise KeyError(f"the keys of the tenant {tenant!r} are destroyed")
+        keys = [row for row in rows if str(row[sort]).startswith(_PREFIX)]
+        return keys[-1] if keys else None
+
+    def _made(self, tenant: str, newest: Item | None) -> DataKey:
+        """Make the key after ``newest``; if someone else was first, take his."""
+        partition, sort = self._table.schema.partition, self._table.schema.sort
+        for _ in range(_TRIES):
+            number = 1 if newest is None else int(str(newest[sort]).removeprefix(_PREFIX)) + 1
+            id_ = f"{number:06d}"
+            answer = self._ask(
+                "generate_data_key", KeyId=self._kms_key, KeySpec="AES_256", EncryptionContext=_context(tenant, id_)
+            )
+            row = {
+                partition: _partition(tenant),
+                sort: f"{_PREFIX}{id_}",
+                "wrapped": answer["CiphertextBlob"],
+                "kms_key": answer["KeyId"],
+                "made": self._clock(),
+            }
+            mark = (_partition(tenant), _DESTROYED)
+            if self._table.transact([Write(item=row, when=ABSENT), Write(key=mark, when=ABSENT)]):
+                key = DataKey(id_, answer["Plaintext"])
+                self._remember(tenant, id_, key)
+                return key
+            theirs = self._newest(list(self._table.query(_partition(tenant))), tenant)
+            if theirs is not None and (newest is None or theirs[sort] != newest[sort]):
+                return self._unwrapped(tenant, theirs)
+        raise ConflictError(f"record={_partition(tenant)!r} keeps changing; try again")
+
+    def _unwrapped(self, tenant: str, row: Item) -> DataKey:
+        id_ = str(row[self._table.schema.sort]).removeprefix(_PREFIX)
+        kept = self._remembered(tenant, id_)
+        if kept is None:
+            wrapped, kms_key = row.get("wrapped"), row.get("kms_key")
+            if not isinstance(wrapped, bytes) or not isinstance(kms_key, str):
+                raise KeyError(f"the record of the key {id_!r} is damaged")
+            request = {"CiphertextBlob": wrapped, "KeyId": kms_key, "EncryptionContext": _context(tenant, id_)}
+            answer = self._ask("decrypt", **request)
+            kept = DataKey(id_, answer["Plaintext"])
+            self._remember(tenant, id_, kept)
+        return kept
+
+    def _remembered(self, tenant: str, id_: str) -> DataKey | None:
+        now = self._clock()
+        with self._lock:
+            until, key = self._kept.get((tenant, id_), (0.0, None))
+            if key is not None and now < until <= now + self._seconds:
+                self._kept.move_to_end((tenant, id_))
+                return key
+            self._kept.pop((tenant, id_), None)
+            return None
+
+    def _remember(self, tenant: str, id_: str, key: DataKey) -> None:
+        with self._lock:
+            self._kept[tenant, id_] = self._clock() + self._seconds, key
+            self._kept.move_to_end((tenant, id_))
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def _ask(self, operation: str, **request: Any) -> Any:
+        end, pause = self._clock() + self._deadline, 0.025
+        while True:
+            try:
+                return getattr(self._client, operation)(**request)
+            except (ClientError, BotoCoreError) as error:
+                problem = _translated(error)
+                if not isinstance(problem, StoreUnavailableError) or self._clock() + pause >= end:
+                    raise problem from error
+            self._sleep(pause)
+            pause *= 2
+
+
+def _partition(tenant: str) -> str:
+    return f"keys/{tenant}"  # no session id and no user id holds a slash
+
+
+def _context(tenant: str, key_id: str) -> dict[str, str]:
+    return {"tenant": tenant or "/", "key": key_id}
+
+
+def _translated(error: ClientError | BotoCoreError) -> Exception:
+    if isinstance(error, ClientError):
+        code, status = str(error.response["Error"]["Code"]), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in _GONE:
+            return KeyError(f"KMS cannot unwrap it: {code}")
+        if code in _PASSING or "Throttl" in code or status >= 500:
+            return StoreUnavailableError(f"KMS does not answer: {code}")
+        return StoreError(f"KMS refuses the request: {code}; allow kms:GenerateDataKey and kms:Decrypt on the key")
+    passing = isinstance(error, ConnectionError | HTTPClientError)
+    return (StoreUnavailableError if passing else StoreError)(f"KMS does not answer: {type(error).__name__}")

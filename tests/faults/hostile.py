@@ -1,0 +1,134 @@
+"""Hostile records: what somebody who can write to a store could leave there for the package to read."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from strands_manga_memory.stores.codec import Codec, dump, load
+
+NUMBERS = [b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000]
+"""What may stand where a number or a name is expected that is kept in the clear."""
+
+DEEP = b"[" * 100_000
+BOMB = 512 * 1024 * 1024
+"""Bytes that a bomb unpacks to."""
+
+LEAVES: list[Callable[[], Any]] = [
+    lambda: None,
+    lambda: True,
+    lambda: -1,
+    lambda: 0,
+    lambda: 10**12,
+    lambda: 10**30,
+    lambda: 1e308,
+    lambda: float("nan"),
+    lambda: float("inf"),
+    lambda: "",
+    lambda: "x" * 200,
+    lambda: "\ud800",
+    lambda: "1-999999999999",
+    lambda: "x5,1-3",
+    lambda: "9" * 5000,
+    lambda: "a=1 b=x",
+    list,
+    dict,
+    lambda: [[]],
+    lambda: {"a": {"b": [1, "2"]}},
+    lambda: b"\x00\xff",
+    lambda: nested(300),
+    lambda: nested(900),
+]
+
+
+def nested(levels: int) -> Any:
+    """Return a list in a list in a list ..."""
+    value: Any = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def payloads(rng: random.Random) -> Iterator[bytes]:
+    """Yield what may stand where a dumped value is expected."""
+    yield from (
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"5",
+        b'"x"',
+        b"NaN",
+        b"1e999",
+        b"9" * 100_000,
+        b"\xff\xfe",
+        b"B",
+        b'B{"\\u0000bytes":5}',
+    )
+    yield from (DEEP, b'{"a":' * 50_000, b"[" * 200_000 + b"]" * 200_000, b'[["x",-5]]\n', b'[["head",99999999999]]\nabc')
+    yield from (rng.randbytes(rng.randrange(1, 300)) for _ in range(5))
+
+
+def bomb(place: str, size: int = BOMB) -> bytes:
+    """Return a sealed value that unpacks to ``size`` bytes of spaces, and is a thousandth of that."""
+    packer = zlib.compressobj(9)
+    chunk = b" " * 1024 * 1024
+    packed = b"".join(packer.compress(chunk) for _ in range(size // len(chunk))) + packer.flush()
+    return forged(packed, place, flags=1)
+
+
+def forged(payload: bytes, place: str, *, flags: int = 0) -> bytes:
+    """Return a value with a valid header and checksum around any payload: neither is a secret."""
+    sealed = Codec(compress_from=1 << 60).seal(payload, place)
+    if not flags:
+        return sealed
+    head = bytes((sealed[0], sealed[1], flags))
+    seed = zlib.crc32(place.encode(), zlib.crc32(head[1:]))
+    return head + zlib.crc32(payload, seed).to_bytes(4, "big") + payload
+
+
+def raw(rng: random.Random) -> Iterator[Any]:
+    """Yield what may stand where a sealed value is expected."""
+    yield from (b"", b"\xb7", b"\xb7\x01", "text", b"\xb7\x01\x00\x00\x00\x00\x00", os.urandom(7), b"{}")
+    yield from (rng.randbytes(rng.randrange(1, 200)) for _ in range(3))
+
+
+def mutated(value: Any, rng: random.Random) -> Any:
+    """Return a copy of a JSON value with something in it replaced, removed, added or doubled."""
+    value = copy.deepcopy(value)
+    places = list(_places(value))
+    if not places:
+        return rng.choice(LEAVES)()
+    holder, key = rng.choice(places)
+    action = rng.randrange(5)
+    if action == 0:
+        del holder[key]
+    elif action == 1 and isinstance(holder, dict):
+        holder[rng.choice(["", "x" * 50, "\0bytes", "schema", "v", "message"])] = rng.choice(LEAVES)()
+    elif action == 1:
+        holder.insert(key, copy.deepcopy(holder[key]))
+    else:
+        holder[key] = rng.choice(LEAVES)()
+    return value
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, dict | list):
+        for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            yield value, key
+            yield from _places(item)
+
+
+def mutated_dump(data: bytes, rng: random.Random) -> bytes:
+    """Return what ``dump`` made, with something in it changed; now and then something else altogether."""
+    if rng.random() < 0.15:
+        return rng.choice(list(payloads(rng)))
+    try:
+        return dump(mutated(load(data), rng))
+    except (ValueError, RecursionError):
+        return json.dumps(str(data[:20])).encode()

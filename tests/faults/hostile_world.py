@@ -1,0 +1,207 @@
+"""World: stores with a conversation and memories in them, which can be damaged, used, and mended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from strands import Agent
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    CorruptRecordError,
+    MangaMemory,
+    MangaMemoryError,
+    RedisHotStore,
+    SQLiteTable,
+    Table,
+)
+from strands_manga_memory.inspection import inspect
+from strands_manga_memory.session.records import Place, pack, unpack
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+from tests.faults import hostile
+
+SCOPE = ConversationScope("u1", "s1", tenant="acme")
+_CODEC = Codec()
+PLACE = Place.of(SCOPE.storage_session_id, "A", "default")
+
+
+class World:
+    """Stores with a conversation and memories in them, which can be damaged and mended."""
+
+    def __init__(self, client: redis.Redis, prefix: str, durable: Table, memories: Table) -> None:
+        self.client: Any = client
+        self.prefix = prefix
+        self.durable, self.memories = durable, memories
+        agent = self.agent(self.memory())
+        for text in (
+            "find volume 3 of Titan. My favorite genre is horror.",
+            "and volume 4?",
+            "and the one after ASIN B07X123456?",
+        ):
+            agent(text)
+        agent.state.set("note", {"pages": [1, 2, 3]})
+        agent._session_manager.set_metadata(None, locale="ja", cart=["a"])  # type: ignore[union-attr]
+        agent._session_manager.flush()  # type: ignore[union-attr]
+        memory = self.memory()
+        memory.changes(user_id="u1", session_id="s1", tenant="acme").publish(cart=["B07X123456"])
+        user = memory.user("u1", tenant="acme")
+        user.remember("likes horror", metadata={"title": "Titan"})
+        user.prefer("format", "paperback")
+        earlier = self.memory()
+        arguments = earlier.agent_kwargs(user_id="u1", session_id="s0", tenant="acme")
+        Agent(model=ScriptedModel(), callback_handler=None, **arguments)("I look for volume 7 of Titan. Where is my order?")
+        earlier.finalize(ConversationScope("u1", "s0", tenant="acme"))
+        self.settle()
+        self._was = self._everything()
+
+    def memory(self) -> MangaMemory:
+        """Open the stores as another process would."""
+        hot = RedisHotStore(self.client, prefix=self.prefix, deadline=5)
+        durable, memories = self.durable, self.memories
+        if isinstance(durable, SQLiteTable) and isinstance(memories, SQLiteTable):
+            durable, memories = SQLiteTable(durable.path), SQLiteTable(memories.path, USER_MEMORY)
+        return MangaMemory.open(hot, durable, memories=memories, create_tables=False, hot_deadline=10.0)
+
+    def agent(self, memory: MangaMemory) -> Agent:
+        arguments = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", state=True)
+        return Agent(model=ScriptedModel(), callback_handler=None, **arguments)
+
+    def settle(self) -> None:
+        memory = self.memory()
+        for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
+            assert shared_writer(*pair).drain(20)
+
+    def _everything(self) -> tuple[dict[bytes, Any], list[tuple[Table, Any]]]:
+        hashes = {key: self.client.hgetall(key) for key in self.client.scan_iter(f"{self.prefix}:*:c:*")}
+        tables = ((self.durable, "acme:u1:s1"), (self.memories, "acme:u1"))
+        return hashes, [(table, row) for table, partition in tables for row in table.query(partition)]
+
+    def mend(self) -> None:
+        """Put everything back as it was."""
+        self.settle()
+        for key in self.client.scan_iter(f"{self.prefix}:*:c:*"):
+            self.client.delete(key)
+        hashes, rows = self._was
+        for key, fields in hashes.items():
+            self.client.hset(key, mapping=fields)
+        for table, partition in ((self.durable, "acme:u1:s1"), (self.memories, "acme:u1")):
+            keep = {row[owner.schema.sort] for owner, row in rows if owner is table}
+            there = [row[table.schema.sort] for row in table.query(partition, attributes=[])]
+            table.batch_write(deletes=[(partition, sort) for sort in there if sort not in keep])
+        for table, row in rows:
+            table.put(row)
+
+    def rows(self, table: Table) -> list[Any]:
+        return [row for owner, row in self._was[1] if owner is table]
+
+    def hash_key(self, ending: str) -> bytes:
+        return next(key for key in self._was[0] if key.decode().endswith(ending))
+
+    def forget_hot(self) -> None:
+        self.client.delete(self.hash_key("A:default"))
+
+    def plant(self, rng: random.Random) -> bool:
+        """Damage something, of any kind and place; False if the store itself does not take it."""
+        return rng.choice([self._row, self._row, self._field, self._field, self._bytes_of_a_row])(rng)
+
+    def _row(self, rng: random.Random) -> bool:
+        table, row = rng.choice(self._was[1])
+        place = "/".join((row[table.schema.partition], row[table.schema.sort]))
+        if "data" in row and rng.random() < 0.7:
+            name, value = "data", _damaged_data(row["data"], place, rng)
+        else:
+            name = rng.choice([name for name in row if name not in (table.schema.partition, table.schema.sort)])
+            value = rng.choice(hostile.LEAVES)()
+        self._forget_hot(rng)
+        try:
+            table.put({**row, name: value})
+        except (ValueError, RecursionError, MangaMemoryError):
+            return False
+        return True
+
+    def _field(self, rng: random.Random) -> bool:
+        key, fields = rng.choice(list(self._was[0].items()))
+        field, value = rng.choice(list(fields.items()))
+        damaged: Any = rng.choice(
+            [b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000]
+        )
+        if value[:1] == b"\xb7":
+            place = f"{key.decode().split(':c:')[1]}#{field.decode()[2:]}"
+            damaged = rng.choice(list(hostile.raw(rng)))
+            if rng.random() < 0.8:
+                damaged = _CODEC.seal(hostile.mutated_dump(_CODEC.unseal(value, place), rng), place)
+        self.client.hset(key, field, damaged)
+        return True
+
+    def _bytes_of_a_row(self, rng: random.Random) -> bool:
+        """Below the table: what SQLite has in a row is any bytes."""
+        table, row = rng.choice(self._was[1])
+        assert isinstance(table, SQLiteTable)
+        self._forget_hot(rng)
+        with table._connected() as connection:
+            write = f"UPDATE {table.schema.name} SET item = ? WHERE partition = ? AND sort = ?"
+            key = (row[table.schema.partition], row[table.schema.sort])
+            connection.execute(write, (rng.choice(list(hostile.payloads(rng))), *key))
+        return True
+
+    def _forget_hot(self, rng: random.Random) -> None:
+        if rng.random() < 0.8:
+            self.forget_hot()
+
+    def uses(self) -> list[Callable[[], Any]]:
+        """Everything that reads."""
+
+        def turn() -> int:
+            agent = self.agent(self.memory())
+            restored = len(agent.messages)
+            if not agent._interrupt_state.activated:
+                agent("next")
+            agent._session_manager.flush()  # type: ignore[union-attr]
+            return restored
+
+        return [
+            turn,
+            lambda: len(list(self.memory().session(SCOPE).records())),
+            lambda: self.memory().session(SCOPE).metadata()["turn_count"],
+            lambda: self.memory().session(SCOPE).stats()["turns"],
+            lambda: inspect(PLACE, hot=self.memory().hot, durable=self.memory().durable),
+            lambda: len(self.memory().user("u1", tenant="acme").recall()),
+            lambda: self.memory().user("u1", tenant="acme").build_agent_context(),
+            lambda: self.memory().export_user("u1", tenant="acme")["sessions"],
+            lambda: self.memory().changes(user_id="u1", session_id="s1", tenant="acme").published(),
+        ]
+
+    def tried(self, *, may_be_new: bool = True) -> list[MangaMemoryError]:
+        """Use everything; return the errors, which must all be this package's, and say which record it is."""
+        errors: list[MangaMemoryError] = []
+        for use in self.uses():
+            try:
+                found = use()
+                assert may_be_new or found, "taken for empty"
+            except MangaMemoryError as error:
+                errors.append(error)
+        assert all(str(error) for error in errors)
+        assert all(error.record for error in errors if isinstance(error, CorruptRecordError))
+        return errors
+
+
+def _damaged_data(data: bytes, place: str, rng: random.Random) -> Any:
+    if rng.random() < 0.2:
+        return rng.choice(list(hostile.raw(rng)))
+    if rng.random() < 0.3:
+        return hostile.forged(rng.choice(list(hostile.payloads(rng))), place)
+    try:
+        parts = unpack(_CODEC.unseal(data, place), record=place)
+    except CorruptRecordError:  # a memory's, which is no pack
+        return _CODEC.seal(hostile.mutated_dump(_CODEC.unseal(data, place), rng), place)
+    name = rng.choice(list(parts))
+    parts[name] = hostile.mutated_dump(parts[name], rng)
+    if rng.random() < 0.1:
+        parts.pop(name)
+    return _CODEC.seal(pack(parts), place)

@@ -1,0 +1,203 @@
+"""The isolation campaign: ids made to collide, and records made to do harm.
+
+Run it for long with ``python -m tests.faults.isolation --pairs 5000000 --records 2000 --seed 1``. The last line says how many
+pairs and records passed and failed; the exit status is 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich.progress import track
+
+from strands_manga_memory import USER_MEMORY, ConversationScope, SQLiteTable
+from strands_manga_memory.memory.cache import cache_name
+from strands_manga_memory.memory.records import Owner, place_of, preference_id
+from strands_manga_memory.memory.spool import bucket_of
+from strands_manga_memory.scope import encoded_id, tenant_of
+from strands_manga_memory.session.expiry import due_key
+from strands_manga_memory.session.records import Place, directory_key
+from tests import servers
+from tests.faults.hostile_world import World
+
+_BATCH = 1_000
+"""Scopes that are compared with one another: 499,500 pairs."""
+
+_PIECES = [*":/%#~!.-_ *?[]{}|\\\0\n", "a", "A", "日", "é", "e\u0301", "%3A", "%2F", "%25"]
+_PIECES += ["user", "keys", "ended", "A:default", "#HEAD"]
+
+Names = Mapping[tuple[str, str], object]
+"""What is kept where: (store, name) and whose it is."""
+
+
+def ids(rng: random.Random) -> str:
+    """Return an id made of what names are made of; now and then a long one, which is kept by its hash."""
+    id_ = "".join(rng.choices(_PIECES, k=rng.randrange(1, 6)))
+    if rng.random() < 0.1:
+        id_ = (id_ * 300)[: rng.randrange(190, 700)]
+    return id_ if id_.strip() else "x"
+
+
+def related(scope: ConversationScope, rng: random.Random) -> ConversationScope:
+    """Return a scope whose ids are those of another one, moved, joined, cut or encoded."""
+    user, session, agent, tenant = scope.user_id, scope.session_id, scope.agent_id, scope.tenant
+    joined = f"{user}:{session}"
+    choices = [
+        (session, user, agent, tenant),
+        (user, agent, session, tenant),
+        (joined[:1000], session, agent, tenant),
+        (user, joined[:1000], agent, None),
+        (encoded_id(user)[:1000], session, agent, tenant),
+        (user, encoded_id(session)[:1000], agent, tenant),
+        (user, session, f"{agent}#HEAD"[:1000], tenant),
+        (user, session, agent, None if tenant else user),
+        (f"{tenant}:{user}"[:1000], session, agent, None),
+        (user[:-1] or "y", session, agent, tenant),
+        (user.swapcase(), session, agent, tenant),
+        (user, session, agent, f"{tenant or ''}:"[:1000]),
+    ]
+    found = rng.choice(choices)
+    user, session, agent = (id_ if id_.strip() else "x" for id_ in found[:3])
+    return ConversationScope(user, session, agent, tenant=found[3] if found[3] is None or found[3].strip() else "x")
+
+
+def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
+    """Yield scopes, most of which have to do with earlier ones."""
+    made = [ConversationScope("u", "s")]
+    while len(made) <= count:
+        if rng.random() < 0.3:
+            scope = ConversationScope(ids(rng), ids(rng), ids(rng), tenant=ids(rng) if rng.random() < 0.7 else None)
+        else:
+            scope = related(rng.choice(made), rng)
+        made.append(scope)
+        yield scope
+
+
+def names(scope: ConversationScope) -> Names:
+    """Return every name under which something of a scope is kept, and whose it is: who shares it must have the same ids."""
+    session, user = scope.storage_session_id, (scope.tenant, scope.user_id)
+    place, owner = Place.of(session, "A", scope.agent_id), Owner(scope.user_id, scope.tenant)
+    whole, of_session = (*user, scope.session_id, scope.agent_id), (*user, scope.session_id)
+    directory = directory_key(session, {"user": scope.user_id, "tenant": scope.tenant})
+    assert directory is not None
+    return {
+        ("table", session): of_session,
+        ("table", "/".join(place.head_key)): whole,
+        ("table", "/".join(place.log_key(1))): whole,
+        ("table", directory[0]): ("directory", *user),
+        ("table", "/".join(directory)): ("directory", *of_session),
+        ("table", due_key(place)[0]): ("due", *whole),
+        ("table", f"keys/{encoded_id(scope.tenant or '')}"): ("keys", scope.tenant or ""),
+        ("hot", place.conversation): whole,
+        ("hot", cache_name(owner)): ("cache", *user),
+        ("hot", f"environment/{session}"): ("environment", *of_session),
+        ("hot", Place.of(session, "M", scope.agent_id).conversation): ("graph", *whole),
+        ("users", owner.partition): user,
+        ("users", place_of(owner, preference_id(scope.agent_id))): (*user, " ".join(scope.agent_id.casefold().split())),
+        ("users", f"{bucket_of(owner)}/{owner.partition}"): ("spool", *user),
+        # A session that goes by a plain id, and one of a scope, are never the same.
+        ("table", encoded_id(scope.session_id)): ("plain", scope.session_id),
+        ("table", "/".join(Place.of(encoded_id(scope.session_id), "A", scope.agent_id).head_key)): (
+            "plain",
+            scope.session_id,
+            scope.agent_id,
+        ),
+    }
+
+
+def collisions(rng: random.Random, count: int) -> Iterator[str]:
+    """Yield what two of ``count`` scopes share although their ids differ, and whose key is another tenant's."""
+    owners: dict[tuple[str, str], object] = {}
+    for scope in scopes(rng, count):
+        tenant = "" if scope.tenant is None else encoded_id(scope.tenant)
+        for name, owner in names(scope).items():
+            known = owners.setdefault(name, owner)
+            if known != owner:
+                yield f"{name} is shared by {known!r} and {owner!r}"
+        for place in sealed_places(scope):
+            if tenant_of(place) != tenant:
+                yield f"{place!r} of the tenant {scope.tenant!r} would get a key of {tenant_of(place)!r}"
+        yield from outside_range(scope, owners)
+
+
+def sealed_places(scope: ConversationScope) -> list[str]:
+    """Return the places of a scope's encrypted values."""
+    session, owner = scope.storage_session_id, Owner(scope.user_id, scope.tenant)
+    place = Place.of(session, "A", scope.agent_id)
+    return [
+        "/".join(place.head_key),
+        "/".join(place.log_key(7)),
+        f"{place.conversation}#head",
+        f"{cache_name(owner)}#context",
+        f"environment/{session}/cart",
+        place_of(owner, preference_id(scope.agent_id)),
+    ]
+
+
+def outside_range(scope: ConversationScope, owners: dict[tuple[str, str], object]) -> Iterator[str]:
+    """Yield other agents' records that deleting this scope's conversation would take: it deletes a range of keys."""
+    place = Place.of(scope.storage_session_id, "A", scope.agent_id)
+    first, last = place.everything
+    for suffix in ("", "#", "~", "#HEAD", ":", " ", "0", "%"):
+        other = Place.of(scope.storage_session_id, "A", f"{scope.agent_id}{suffix}"[:1024])
+        if other.member != place.member and (first <= other.head_key[1] <= last or first <= other.log_key(1)[1] <= last):
+            yield f"{other.head_key!r} lies within {place.everything!r}"
+
+
+def pairs(wanted: int, seed: int) -> tuple[int, list[str]]:
+    """Compare at least ``wanted`` pairs of scopes; return how many, and what was found."""
+    each = _BATCH * (_BATCH - 1) // 2
+    batches, found = -(-wanted // each), []
+    for batch in track(range(batches), description="ids", transient=True, disable=not sys.stderr.isatty()):
+        found += [f"seed={seed} batch={batch} {what}" for what in collisions(random.Random(f"{seed} {batch}"), _BATCH)]
+    return batches * each, found
+
+
+def records(world: World, wanted: int, seed: int) -> tuple[int, list[str]]:
+    """Plant ``wanted`` damages, one at a time, and read everything; return how many were refused, and what went wrong."""
+    refused, found = 0, []
+    for number in track(range(wanted), description="records", transient=True, disable=not sys.stderr.isatty()):
+        try:
+            if world.plant(random.Random(f"{seed} {number}")):
+                refused += bool(world.tried())
+        except Exception:
+            found.append(f"seed={seed} record={number}\n{traceback.format_exc(limit=-6)}")
+        world.mend()
+    return refused, found
+
+
+def main() -> int:
+    """Run it from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.isolation", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5_000_000, help="pairs of scopes that are compared")
+    parser.add_argument("--records", type=int, default=500, help="hostile records that are planted")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    logging.disable(logging.ERROR)
+    compared, found = pairs(options.pairs, options.seed)
+    print(f"{compared:,} pairs compared, {len(found)} collisions")
+    refused = 0
+    if options.records:
+        with servers.valkey() as server, tempfile.TemporaryDirectory() as folder, server.client() as client:
+            path = Path(folder, "m.sqlite3")
+            tables = SQLiteTable(path), SQLiteTable(path, USER_MEMORY)
+            for table in tables:
+                table.create_if_missing()
+            refused, failed = records(World(client, "isolation", *tables), options.records, options.seed)
+            found += failed
+        print(f"{options.records:,} hostile records, {refused:,} refused, {len(failed)} went wrong")
+    for what in found[:20]:
+        print(what)
+    print(f"{compared + options.records - len(found):,} passed, {len(found):,} failed")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

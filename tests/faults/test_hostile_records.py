@@ -1,0 +1,130 @@
+"""Stored data that was made to do harm: always an error of this package, never another one, a hang, a bloat, or "empty"."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    CorruptRecordError,
+    MangaMemory,
+    MangaMemoryError,
+    SQLiteTable,
+)
+from strands_manga_memory.importing import import_user
+from strands_manga_memory.session.records import pack, unpack
+from strands_manga_memory.stores.codec import MOST_UNPACKED, Codec, dump, load_stored, trusted
+from strands_manga_memory.stores.writer import shared_writer
+from tests import servers
+from tests.faults import hostile
+from tests.faults.hostile_world import World
+
+CODEC = Codec()
+
+pytestmark = pytest.mark.xdist_group("services")
+
+
+@pytest.fixture(scope="module")
+def world(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    path = tmp_path_factory.mktemp("hostile") / "m.sqlite3"
+    durable, memories = SQLiteTable(path), SQLiteTable(path, USER_MEMORY)
+    for table in (durable, memories):
+        table.create_if_missing()
+    with valkey_server.client() as client:
+        yield World(client, f"hostile{path.parent.name}", durable, memories)
+
+
+@pytest.fixture(autouse=True)
+def _mended(world: World) -> Iterator[None]:
+    yield
+    world.mend()
+
+
+def test_what_is_not_damaged_can_be_used(world: World) -> None:
+    assert world.tried(may_be_new=False) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_is_stored_is_read_or_refused(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    refused = 0
+    for _ in range(40):
+        if world.plant(rng):
+            refused += bool(world.tried())
+        world.mend()
+    assert refused > 10
+    assert world.tried(may_be_new=False) == []
+
+
+def test_values_that_unpack_to_very_much_take_little_memory(world: World) -> None:
+    row = next(row for row in world.rows(world.durable) if row["sk"].endswith("#HEAD"))
+    world.forget_hot()
+    place = f"{row['session_id']}/{row['sk']}"
+    bomb = hostile.bomb(place)
+    assert len(bomb) < 600_000
+    world.durable.put({**row, "data": bomb})
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecordError, match="unpacks to over"):
+            world.agent(world.memory())
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_UNPACKED
+    finally:
+        tracemalloc.stop()
+
+
+def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> None:
+    row = next(row for row in world.rows(world.durable) if row["sk"].endswith("#HEAD"))
+    place = f"{row['session_id']}/{row['sk']}"
+    parts = unpack(CODEC.unseal(row["data"], place), record=place)
+    world.forget_hot()
+    for part, field in (("clear", "window"), ("head", "pending"), ("head", "open"), ("clear", "log"), ("head", "segments")):
+        text = "1-99999999999"
+        value = {**load_stored(parts[part], place), field: {"w": text} if field == "open" else text}
+        world.durable.put({**row, "data": CODEC.seal(pack({**parts, part: dump(value)}), place)})
+        tracemalloc.start()
+        try:
+            with nullcontext() if field == "log" else pytest.raises(CorruptRecordError):
+                world.agent(world.memory())
+            assert tracemalloc.get_traced_memory()[1] < 64_000_000
+        finally:
+            tracemalloc.stop()
+        world.mend()
+        world.forget_hot()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
+    """An export comes from a file: whatever is in it, the import says what is wrong, or stores what makes sense."""
+    rng = random.Random(seed)
+    exported = world.memory().export_user("u1", tenant="acme")
+    table = SQLiteTable(tmp_path / "i.sqlite3")
+    users = SQLiteTable(tmp_path / "i.sqlite3", USER_MEMORY)
+    memory = MangaMemory.open("memory://", table, memories=users)
+    refused: list[str] = []
+    for number in range(60):
+        damaged = hostile.mutated(exported, rng)
+        if isinstance(damaged, dict):
+            damaged["user_id"] = damaged.get("user_id") if rng.random() < 0.1 else f"u{number}"
+        try:
+            import_user(damaged, memory)
+        except (ValueError, MangaMemoryError) as error:
+            refused.append(str(error))
+    assert len(refused) > 5
+    assert all(refused)
+    memory.close()
+    assert shared_writer(None, table).drain(20)
+
+
+def test_whatever_reading_raises_names_the_record() -> None:
+    for error in (KeyError("x"), TypeError("x"), ValueError("x"), AttributeError("x"), OverflowError("x"), RecursionError("x")):
+        with pytest.raises(CorruptRecordError, match="record='r' is damaged") as caught, trusted("r"):
+            raise error
+        assert caught.value.record == "r"
+    with pytest.raises(OSError, match="no record's fault"), trusted("r"):
+        raise OSError("no record's fault")

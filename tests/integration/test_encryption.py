@@ -1,0 +1,626 @@
+"""Encryption on the client, on real servers: nothing readable is stored, and it is read in its place, by its key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from strands import Agent, tool
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    Codec,
+    ConversationScope,
+    CorruptRecordError,
+    DynamoDBTable,
+    KeyMissingError,
+    KmsKeys,
+    MangaMemory,
+    MemoryType,
+    RedisHotStore,
+    SQLiteTable,
+    StoreError,
+    StoreUnavailableError,
+    Table,
+    TenantCipher,
+    TenantKeys,
+    forget_user,
+)
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.session.split import MOST_BYTES
+from strands_manga_memory.stores.keys import KeyProvider
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests import servers
+
+CANARY = "カナリアZq7Kx"
+IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
+ACME, OTHER = os.urandom(32), os.urandom(32)
+
+Make = Callable[..., MangaMemory]
+
+
+@pytest.fixture
+def make(tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str) -> Iterator[Make]:
+    """Open the same stores, with a codec of its own each time: each is a process that knows nothing yet."""
+    opened: list[MangaMemory] = []
+    with valkey_server.client() as client:
+
+        def open_(codec: Codec | None = None, **settings: Any) -> MangaMemory:
+            kept = {} if codec is None else {"codec": codec}
+            hot = RedisHotStore(client, prefix=unique, deadline=5)
+            opened.append(
+                MangaMemory.open(
+                    hot, _elsewhere(tables[0]), memories=_elsewhere(tables[1]), hot_deadline=10.0, **kept, **settings
+                )
+            )
+            return opened[-1]
+
+        yield open_
+        for memory in opened:
+            settle(memory)
+
+
+def _elsewhere(table: Table) -> Table:
+    if isinstance(table, SQLiteTable):
+        return SQLiteTable(table.path, table.schema)
+    assert isinstance(table, DynamoDBTable)
+    return DynamoDBTable(table.client, table.schema, name=table.name, deadline=10)
+
+
+def settle(memory: MangaMemory) -> None:
+    for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
+        assert shared_writer(*pair).drain(20)
+
+
+def codec(keys: KeyProvider | None = None, **settings: Any) -> Codec:
+    keys = keys or TenantKeys({"acme": {"k1": ACME}, "other": {"k1": OTHER}, None: {"k0": os.urandom(32)}})
+    return Codec(cipher=TenantCipher(keys), **settings)
+
+
+@tool
+def look_up(title: str) -> str:
+    """Look a title up.
+
+    Args:
+        title: The title.
+    """
+    return f"{title} {CANARY} is in stock"
+
+
+SAID = [
+    [{"toolUse": {"toolUseId": "t1", "name": "look_up", "input": {"title": CANARY}}}],
+    f"here is {CANARY}",
+    *[f"more of {CANARY} and of chapter 12"] * 60,
+]
+
+
+def talk(memory: MangaMemory, tenant: str | None = "acme", session: str = "s1", **kwargs: Any) -> Agent:
+    """Bring the canary into everything that is stored of a user but ids and keys of preferences."""
+    arguments = memory.agent_kwargs(user_id="u1", tenant=tenant, session_id=session, state=True, **kwargs)
+    agent = Agent(model=ScriptedModel(SAID), tools=[look_up], callback_handler=None, **arguments)
+    agent.state.set("note", CANARY)
+    image = {"image": {"format": "png", "source": {"bytes": IMAGE}}}
+    agent([image, {"text": f"find {CANARY}, order {CANARY}-112. My favorite genre is {CANARY}."}])  # type: ignore[arg-type]
+    for number in range(24 if kwargs.get("history") == "summarize" else 2):
+        agent(f"and volume {number} of {CANARY}? " + "it is about titans and walls. " * 20)
+    agent._session_manager.set_metadata(None, cart=[CANARY])  # type: ignore[union-attr]
+    memory.changes(user_id="u1", session_id=session, tenant=tenant).publish(cart=[CANARY])
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    user = memory.user("u1", tenant=tenant)
+    user.remember(f"likes {CANARY}", metadata={"title": CANARY})
+    user.prefer("genre", CANARY)
+    user.record_feedback(f"{CANARY} was late", rating=2)
+    settle(memory)
+    return agent
+
+
+def dumped(memory: MangaMemory, prefix: str) -> bytes:
+    """Return every byte that the stores have: keys and values of Valkey, the files of SQLite, the items of DynamoDB."""
+    found: list[bytes] = []
+    hot: Any = memory.hot
+    for key in hot._client.scan_iter(f"{prefix}:*"):
+        kind = hot._client.type(key).decode()
+        read = {"hash": hot._client.hgetall, "string": hot._client.get, "zset": lambda key: hot._client.zrange(key, 0, -1)}
+        found += [key, repr(read[kind](key)).encode(), *_flat(read[kind](key))]
+    for table in (memory.durable, memory.memories):
+        if isinstance(table, SQLiteTable):
+            found += [path.read_bytes() for path in table.path.parent.glob(f"{table.path.name}*")]
+        else:
+            assert isinstance(table, DynamoDBTable)
+            for page in table.client.get_paginator("scan").paginate(TableName=table.name):
+                found += _flat(page["Items"])
+    return b"\n".join(found)
+
+
+def _flat(value: Any) -> list[bytes]:
+    if isinstance(value, dict):
+        return [each for pair in value.items() for half in pair for each in _flat(half)]
+    if isinstance(value, list | tuple | set):
+        return [each for item in value for each in _flat(item)]
+    return [value if isinstance(value, bytes) else str(value).encode()]
+
+
+def traces(data: bytes) -> list[str]:
+    """Return in which forms the canary is in ``data``."""
+    plain = CANARY.encode()
+    forms = {"utf-8": plain, "utf-16": CANARY.encode("utf-16-le"), "ascii": b"Zq7Kx", "json": json.dumps(CANARY)[1:-1].encode()}
+    for shift in range(3):  # base64 of the canary behind 0, 1 or 2 other bytes, without the characters that depend on them
+        forms[f"base64+{shift}"] = base64.b64encode(b"x" * shift + plain)[4 if shift else 0 : -4]
+    return [name for name, form in forms.items() if form in data]
+
+
+def messages(memory: MangaMemory, session: str = "s1", tenant: str | None = "acme") -> Any:
+    scope = ConversationScope("u1", session, tenant=tenant)
+    return [record["message"] for record in memory.session(scope).records()]
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize"])
+def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, history: str) -> None:
+    memory = make(codec(TenantKeys({"acme": {"k1": ACME}})))
+    talk(memory, history=history)
+    data = dumped(memory, unique)
+    memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
+    memory._spool.store(Owner("u1", "acme"), "format", CANARY, at=1.0)  # type: ignore[union-attr]
+    settle(memory)
+    data += dumped(memory, unique)
+    assert len(data) > 10_000
+    assert traces(data) == []
+    ids = [str(row["memory_id"]) for row in memory.memories.query("acme:u1")]  # type: ignore[union-attr]
+    assert {id_.partition("#")[0] for id_ in ids} >= {"preference", "fact", "feedback", MemoryType.SUMMARY, "episode", "~spool"}
+    anew = make(codec(TenantKeys({"acme": {"k1": ACME}})))
+    assert CANARY in repr(messages(anew))
+    assert any(CANARY in record.content for record in anew.user("u1", tenant="acme").recall())
+
+
+def test_the_search_for_traces_finds_them_where_nothing_is_encrypted(make: Make, unique: str) -> None:
+    memory = make(Codec(compress_from=1 << 40))
+    talk(memory)
+    assert {"utf-8", "ascii"} <= set(traces(dumped(memory, unique)))
+
+
+def fields_of(client: redis.Redis, unique: str) -> dict[tuple[bytes, bytes], bytes]:
+    """Return the sealed fields of every hash, and of every value."""
+    found = {}
+    for key in client.scan_iter(f"{unique}:*:c:*"):
+        fields: Any = client.hgetall(key)
+        found.update({(key, field): value for field, value in fields.items() if value[:1] == b"\xb7"})
+    return found
+
+
+def test_a_record_is_refused_in_any_place_but_its_own(make: Make, unique: str, valkey_server: servers.Valkey) -> None:
+    """Copied over another record: of another field, session, user, tenant, kind or table; all tenants even share a key."""
+    one = {"k": ACME}
+    memory = make(codec(TenantKeys({"acme": one, "other": one, None: one})))
+    for tenant, session in (("acme", "s1"), ("acme", "s2"), ("other", "s1"), (None, "s1")):
+        talk(memory, tenant, session)
+    settle(memory)
+    cold: list[tuple[Table, Any, str]] = []
+    for table, attribute, partitions in (
+        (memory.durable, "data", ["acme:u1:s1", "acme:u1:s2", "other:u1:s1", ":u1:s1"]),
+        (memory.memories, "sealed", ["acme:u1", "other:u1", "u1"]),
+    ):
+        assert table is not None
+        cold += [(table, row, attribute) for each in partitions for row in table.query(each) if attribute in row]
+    assert len(cold) > 12
+    used = codec(TenantKeys({"acme": one, "other": one, None: one}))
+    places = ["/".join((row[table.schema.partition], row[table.schema.sort])) for table, row, _ in cold]
+    for (_, row, attribute), own in zip(cold, places, strict=True):
+        used.unseal(row[attribute], own)
+        for place in {*places, *(f"{own}#head", own.upper())} - {own}:
+            with pytest.raises(CorruptRecordError):
+                used.unseal(row[attribute], place)
+    # The same through the package itself: the victim's record is replaced by the thief's.
+    heads = {row["session_id"]: row for table, row, _ in cold if table is memory.durable and row["sk"].endswith("#HEAD")}
+    for thief, victim in (("acme:u1:s2", "acme:u1:s1"), ("other:u1:s1", "acme:u1:s1"), (":u1:s1", "other:u1:s1")):
+        memory.durable.put({**heads[victim], "data": heads[thief]["data"]})
+        with valkey_server.client() as client:
+            for key in client.scan_iter(f"{unique}:*:c:*"):
+                client.delete(key)
+        tenant, _, session = victim.split(":")
+        with pytest.raises(CorruptRecordError):
+            messages(make(used), session, tenant)
+        memory.durable.put(heads[victim])
+        assert CANARY in repr(messages(make(used), session, tenant))
+    known = [row for table, row, _ in cold if table is memory.memories and row["memory_id"].startswith("preference#genre")]
+    assert len(known) == 3
+    memory.memories.put({**known[0], "sealed": known[1]["sealed"]})  # type: ignore[union-attr]
+    with pytest.raises(CorruptRecordError, match="preference#genre"):
+        make(used).user("u1", tenant="acme").recall()
+
+
+def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
+    make: Make, unique: str, valkey_server: servers.Valkey
+) -> None:
+    one = {"k": ACME}
+    used = codec(TenantKeys({"acme": one, "other": one}))
+    memory = make(used)
+    for tenant, session in (("acme", "s1"), ("acme", "s2"), ("other", "s1")):
+        talk(memory, tenant, session)
+    with valkey_server.client() as client:
+        fields = fields_of(client, unique)
+        own = {place: value for place, value in fields.items() if b"acme:u1:s1/" in place[0]}
+        assert len({field for _, field in own}) >= 5
+        refused = 0
+        for (key, field), value in own.items():
+            number = field[3:]
+            if field.startswith(b"f:m") and number.isdigit() and int(number) > 4:
+                continue
+            strangers = [other for place, other in fields.items() if place[1] == field and place[0] != key]
+            strangers += [other for place, other in own.items() if place[1] != field][:1]
+            for stranger in strangers:
+                client.hset(key, field, stranger)
+                with pytest.raises(CorruptRecordError):
+                    restored(make(used))
+                refused += 1
+            client.hset(key, field, value)
+        assert refused >= 12
+        assert CANARY in repr(restored(make(used)))
+
+
+def restored(memory: MangaMemory) -> Any:
+    arguments = memory.agent_kwargs(user_id="u1", tenant="acme", session_id="s1")
+    agent = Agent(model=ScriptedModel(), callback_handler=None, **arguments)
+    return agent.messages
+
+
+def damages(value: bytes) -> Iterator[bytes]:
+    """Yield the value with a bit flipped in it, here and there, and cut."""
+    for at in [*range(0, min(60, len(value)), 3), *range(60, len(value), max(1, len(value) // 8))]:
+        yield value[:at] + bytes([value[at] ^ (1 << at % 8)]) + value[at + 1 :]
+    for length in (0, 6, 7, 8, 12, 20, len(value) // 2, len(value) - 1):
+        yield value[:length]
+
+
+def test_damaged_and_cut_values_are_refused_even_with_a_checksum_that_fits() -> None:
+    """The checksum is no secret: whoever changes a value can change that too."""
+    used, place = codec(), "acme:u1:s1/A:default#head"
+    value = used.encode({"said": CANARY}, place)
+    assert used.decode(value, place) == {"said": CANARY}
+    for damaged in damages(value):
+        with pytest.raises(CorruptRecordError) as caught:
+            used.decode(damaged, place)
+        assert caught.value.record == place
+    for payload in damages(value[7:]):
+        forged = Codec(cipher=_Given(payload)).seal(b"", place)
+        with pytest.raises(CorruptRecordError):
+            used.decode(forged, place)
+    with pytest.raises(CorruptRecordError, match="not encrypted"):
+        used.decode(Codec().encode({"said": "I was put here"}, place), place)
+    assert codec(allow_plain=True).decode(Codec().encode("from before", place), place) == "from before"
+
+
+class _Given:
+    """A cipher whose result is what was given: with it anybody makes values whose checksum fits."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+
+    def encrypt(self, data: bytes, place: str) -> bytes:
+        return self._payload
+
+    def decrypt(self, data: bytes, place: str) -> bytes:
+        return data
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        TenantKeys({"other": {"k1": OTHER}}),
+        TenantKeys({"acme": {"k2": ACME}}),
+        TenantKeys({"acme": {"k1": OTHER}}),
+    ],
+    ids=["no codec", "no key of the tenant", "no key of that name", "another key of that name"],
+)
+def test_a_wrong_or_missing_key_is_an_error_and_overwrites_nothing(
+    make: Make, unique: str, wrong: TenantKeys | None, capsys: Any, tables: tuple[Table, Table]
+) -> None:
+    good = codec(TenantKeys({"acme": {"k1": ACME}}))
+    memory = make(good)
+    talk(memory)
+    before = {row["sk"]: row for row in memory.durable.query("acme:u1:s1")}
+    known = list(memory.memories.query("acme:u1"))  # type: ignore[union-attr]
+    other = make(None if wrong is None else codec(wrong))
+    kind = CorruptRecordError if wrong is not None and "k1" in wrong._keys.get("acme", {}) else KeyMissingError
+    for attempt in (
+        lambda: restored(other),
+        lambda: messages(other),
+        lambda: other.user("u1", tenant="acme").recall(),
+        lambda: other.export_user("u1", tenant="acme"),
+        lambda: other.session(ConversationScope("u1", "s1", tenant="acme")).exists(),
+    ):
+        with pytest.raises(kind) as caught:
+            attempt()
+        assert caught.value.record
+        assert ACME.hex() not in str(caught.value)
+    settle(other)
+    assert {row["sk"]: row for row in memory.durable.query("acme:u1:s1")} == before
+    assert list(memory.memories.query("acme:u1")) == known  # type: ignore[union-attr]
+    assert CANARY in repr(restored(make(good)))
+
+
+def test_new_values_have_the_new_key_and_old_ones_are_read_until_all_is_encrypted_anew(
+    make: Make, unique: str, valkey_server: servers.Valkey
+) -> None:
+    keys = TenantKeys({"acme": {"2025": ACME}})
+    memory = make(codec(keys))
+    live = talk(memory)
+    live("a large one: " + CANARY + base64.b64encode(os.urandom(MOST_BYTES)).decode())  # does not fit into one item
+    keys.rotate("acme", "2026", OTHER)
+    live("and after the rotation?")
+    memory.user("u1", tenant="acme").remember("after the rotation")
+    live._session_manager.flush()  # type: ignore[union-attr]
+    settle(memory)
+    new = TenantKeys({"acme": {"2026": OTHER}})
+    with valkey_server.client() as client:  # what the hot tier has lives for hours, and has the old key as long as it does
+        for hot in client.scan_iter(f"{unique}:*:c:*"):
+            client.delete(hot)
+    with pytest.raises(KeyMissingError, match="2025"):
+        messages(make(codec(new)))
+    wanted = messages(make(codec(keys)))
+    counts = memory.reencrypt_user("u1", tenant="acme")
+    assert counts["sessions"] == 1
+    assert counts["records"] >= 3
+    assert counts["memories"] >= 4
+    for row in memory.durable.query("acme:u1:s1"):
+        assert "data" not in row or "~" in row["sk"] or b"2026" in row["data"][:20]
+    again = make(codec(new))
+    assert messages(again) == wanted
+    assert len(again.user("u1", tenant="acme").recall()) >= 4
+    live("the live agent goes on")
+    live._session_manager.flush()  # type: ignore[union-attr]
+    settle(memory)
+    assert len(messages(make(codec(new)))) == len(wanted) + 2
+
+
+def test_after_its_keys_are_destroyed_a_tenant_is_unreadable_and_can_be_forgotten(make: Make, unique: str) -> None:
+    keys = TenantKeys({"acme": {"k1": ACME}, "other": {"k1": OTHER}})
+    memory = make(codec(keys))
+    talk(memory)
+    talk(memory, "other")
+    memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
+    settle(memory)
+    keys.destroy("acme")
+    after = make(codec(keys))
+    summary = next(str(row["memory_id"]) for row in after.memories.query("acme:u1", first=f"{MemoryType.SUMMARY}#"))  # type: ignore[union-attr]
+    for attempt in (
+        lambda: restored(after),
+        lambda: messages(after),
+        lambda: after.user("u1", tenant="acme").recall(),
+        lambda: after.user("u1", tenant="acme").remember("nothing new either"),
+    ):
+        with pytest.raises(KeyMissingError, match="destroyed"):
+            attempt()
+    assert CANARY in repr(messages(after, tenant="other"))
+    assert after.user("u1", tenant="acme").forget(summary)
+    assert list(after.memories.query("acme:u1", first="episode#", last="episode$")) == []  # type: ignore[union-attr]
+    report = after.forget_user("u1", tenant="acme")
+    assert report.complete, report.left
+    assert report.counts["sessions"] == 1
+    with pytest.raises(KeyError):
+        keys.current("acme")
+    assert CANARY in repr(messages(after, tenant="other"))
+    assert forget_user("u1", tenant="acme", hot=after.hot, durable=after.durable, memories=after.memories).complete
+    keys.rotate("acme", "k2", os.urandom(32))  # the tenant comes back, with another key
+    assert restored(make(codec(keys))) == []
+
+
+GIVEN: dict[str, Codec] = {}
+
+
+def test_the_doctor_says_when_the_codec_is_missing_or_has_another_key(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/m.sqlite3"
+    memory = MangaMemory.open("memory://", url, memories=url, codec=codec())
+    talk(memory)
+    memory.close()
+    settle(memory)
+
+    def found(given: Codec | None) -> dict[str, Any]:
+        arguments = ["doctor", "--json", "--durable", url, "--users", url]
+        if given is not None:
+            GIVEN["codec"] = given
+            monkeypatch.setattr(f"{__name__}.given", given, raising=False)
+            arguments += ["--codec", f"{__name__}:given"]
+        run(arguments)
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        return {each["check"]: each for each in findings if each["check"].endswith(".records")}
+
+    for check in ("durable.records", "users.records"):
+        missing = found(None)[check]
+        assert missing["level"] == "problem"
+        assert "no cipher was given" in missing["detail"]
+        assert "--codec" in missing["remedy"]
+        wrong = found(codec(TenantKeys({"acme": {"k1": OTHER}})))[check]
+        assert wrong["level"] == "problem"
+        assert "another key" in wrong["detail"]
+        gone = found(codec(TenantKeys({"other": {"k1": OTHER}})))[check]
+        assert "was not given, or is destroyed" in gone["detail"]
+        assert found(codec(TenantKeys({"acme": {"k1": ACME}})))[check]["level"] == "ok"
+
+
+# --- KMS --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kms_server() -> Iterator[servers.KMS]:
+    with servers.kms() as server:
+        yield server
+
+
+class Counting:
+    """A KMS client that counts what it is asked."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._client, name)
+
+
+@pytest.fixture
+def kms(kms_server: servers.KMS) -> Counting:
+    return Counting(kms_server.client())
+
+
+@pytest.fixture
+def key(kms_server: servers.KMS) -> str:
+    arn: str = kms_server.client().create_key()["KeyMetadata"]["Arn"]
+    return arn
+
+
+def test_data_keys_of_kms_are_shared_by_processes_and_asked_for_once(
+    make: Make, unique: str, kms: Counting, key: str, tables: tuple[Table, Table]
+) -> None:
+    memory = make(codec(KmsKeys(kms, key_id=key, table=tables[0])))
+    talk(memory)
+    assert kms.asked == ["generate_data_key"]
+    assert traces(dumped(memory, unique)) == []
+    for _ in range(2):
+        keys = KmsKeys(kms, key_id=key, table=tables[0])
+        kms.asked.clear()
+        assert CANARY in repr(messages(make(codec(keys))))
+        assert make(codec(keys)).user("u1", tenant="acme").recall()
+        assert set(kms.asked) == {"decrypt"}
+        assert len(kms.asked) <= 2  # both tiers are read at once
+        assert keys.get("acme", "000001").hex() not in repr([keys, keys.current("acme"), keys._kept])
+
+
+def test_kms_keys_rotate_by_age_and_on_request_and_old_ones_are_read(
+    kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
+) -> None:
+    clock = FakeClock()
+
+    def keys(**settings: Any) -> KmsKeys:
+        return KmsKeys(kms, key_id=key, table=tables[0], clock=clock, **settings)
+
+    first, second = keys(rotate_after=1000), keys(rotate_after=1000)
+    old = first.current("acme")
+    assert second.current("acme") == old
+    assert first.current("") != old
+    clock.advance(1001)
+    new = first.current("acme")
+    assert (old.id, new.id) == ("000001", "000002")
+    assert new.key != old.key
+    assert second.current("acme") == new
+    assert keys().get("acme", old.id) == old.key
+    assert first.rotate("acme") == "000003"
+    assert second.current("acme") == new  # which it knows
+    clock.advance(301)
+    assert second.current("acme").id == "000003"
+    another = kms_server.client().create_key()["KeyMetadata"]["Arn"]
+    moved = KmsKeys(kms, key_id=another, table=tables[0], clock=clock)
+    assert moved.rotate("acme") == "000004"
+    assert keys().get("acme", "000001") == old.key
+    assert keys().current("acme") == moved.current("acme")
+
+
+def test_kms_keys_are_bound_to_their_tenant_and_few_are_kept(kms: Counting, key: str, tables: tuple[Table, Table]) -> None:
+    clock = FakeClock()
+    keys = KmsKeys(kms, key_id=key, table=tables[0], most=3, seconds=10, clock=clock)
+    every = {tenant: keys.current(tenant) for tenant in ("a", "b", "c", "d")}
+    assert len(keys._kept) <= 3
+    assert len({one.key for one in every.values()}) == 4
+    assert {tenant: keys.get(tenant, "000001") for tenant in every} == {tenant: one.key for tenant, one in every.items()}
+    kms.asked.clear()
+    keys.get("d", "000001")
+    assert kms.asked == []
+    clock.advance(11)
+    keys.get("d", "000001")
+    assert kms.asked == ["decrypt"]
+    row: Any = tables[0].get("keys/a", "key#000001")
+    tables[0].put({**row, "session_id": "keys/b"})
+    with pytest.raises(KeyError):
+        KmsKeys(kms, key_id=key, table=tables[0]).get("b", "000001")
+    tables[0].put({**row, "wrapped": "?"})
+    with pytest.raises(KeyError, match="damaged"):
+        KmsKeys(kms, key_id=key, table=tables[0]).get("a", "000001")
+
+
+def test_destroyed_kms_keys_stay_destroyed(make: Make, kms: Counting, key: str, tables: tuple[Table, Table]) -> None:
+    keys = KmsKeys(kms, key_id=key, table=tables[0])
+    memory = make(codec(keys))
+    talk(memory)
+    assert keys.destroy("acme") == 1
+    for used in (keys, KmsKeys(kms, key_id=key, table=tables[0])):
+        after = make(codec(used))
+        with pytest.raises(KeyMissingError, match="destroyed"):
+            messages(after)
+        with pytest.raises(KeyMissingError, match="no key, or it is destroyed"):
+            after.user("u1", tenant="acme").remember("anything")
+        with pytest.raises(KeyError):
+            used.rotate("acme")
+    assert after.forget_user("u1", tenant="acme").complete
+
+
+def test_what_kms_refuses_and_what_it_cannot_do_now(
+    make: Make, kms_server: servers.KMS, key: str, tables: tuple[Table, Table]
+) -> None:
+    clock = FakeClock()
+    with servers.FaultyProxy(kms_server.host, kms_server.port) as proxy:
+        client = kms_server.client(f"http://{proxy.host}:{proxy.port}", read_timeout=1, connect_timeout=1)
+
+        def keys() -> KmsKeys:
+            return KmsKeys(client, key_id=key, table=tables[0], clock=clock, sleep=clock.advance)
+
+        memory = make(codec(keys()))
+        talk(memory)
+        for code, status, kind in (
+            ("ThrottlingException", 400, StoreUnavailableError),
+            ("KMSInternalException", 500, StoreUnavailableError),
+            ("AccessDeniedException", 400, StoreError),
+        ):
+            proxy.refuse(code, status=status)
+            with pytest.raises(kind, match=code):
+                messages(make(codec(keys())))
+            proxy.passing()
+        assert CANARY in repr(messages(make(codec(keys()))))
+        proxy.reset()
+        with pytest.raises(StoreUnavailableError, match="KMS does not answer"):
+            messages(make(codec(keys())))
+        proxy.passing()
+        kms_server.client().disable_key(KeyId=key)
+        with pytest.raises(KeyMissingError, match="destroyed"):
+            messages(make(codec(keys())))
+        kms_server.client().enable_key(KeyId=key)
+        assert CANARY in repr(messages(make(codec(keys()))))
+        kms_server.client().schedule_key_deletion(KeyId=key, PendingWindowInDays=7)
+        with pytest.raises(KeyMissingError):
+            messages(make(codec(keys())))
+
+
+def test_two_processes_make_a_tenants_first_key_together(kms: Counting, key: str, tables: tuple[Table, Table]) -> None:
+    one, two = (KmsKeys(kms, key_id=key, table=tables[0]) for _ in range(2))
+    made: list[Any] = []
+
+    class Late:
+        """Lets someone else make the key while KMS is at it."""
+
+        def generate_data_key(self, **request: Any) -> Any:
+            answer = kms.generate_data_key(**request)
+            made.append(two.current("acme"))
+            return answer
+
+        def decrypt(self, **request: Any) -> Any:
+            return kms.decrypt(**request)
+
+    one._client = Late()
+    assert one.current("acme") == made[0]
+    assert one.get("acme", "000001") == two.get("acme", "000001")
+
+
+@pytest.mark.parametrize(("settings", "says"), [({"key_id": ""}, "key_id"), ({"seconds": 0}, "seconds"), ({"most": 0}, "most")])
+def test_bad_settings_of_kms_keys(settings: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=says):
+        KmsKeys(object(), **{"key_id": "k", "table": SQLiteTable(tmp_path / "k", USER_MEMORY), **settings})

@@ -1,0 +1,284 @@
+"""Least privilege: the whole package runs with what it says it needs, and with nothing less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from redis.exceptions import NoPermissionError
+from strands import Agent
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    Codec,
+    ConversationScope,
+    DynamoDBTable,
+    HotStore,
+    KinesisPreferenceSink,
+    KmsKeys,
+    MangaMemory,
+    RedisHotStore,
+    SQLiteTable,
+    StoreError,
+    Table,
+    TenantCipher,
+    open_hot_store,
+)
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.stores.hot import HotWrite
+from strands_manga_memory.stores.permissions import REDIS_COMMANDS, iam_policy, redis_acl
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+TABLES = "arn:aws:dynamodb:us-east-1:000000000000:table"
+KEY = "arn:aws:kms:us-east-1:000000000000:key/k"
+STREAM = "arn:aws:kinesis:us-east-1:000000000000:stream/s"
+
+
+def live(memory: MangaMemory) -> None:
+    """Do everything that workers and sweepers do."""
+    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", history="summarize", state=True, recall=True)
+    agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
+    for number in range(6):
+        agent(f"I look for volume {number} of Titan. My favorite genre is horror {number}. " + "words " * 300)
+    session: Any = agent._session_manager
+    session.set_metadata(None, locale="ja")
+    with session.lease():
+        session.flush()
+    agent("a large message: " + "x" * 400_000)
+    session.flush()
+    memory.changes(user_id="u1", session_id="s1", tenant="acme").publish(cart=["a"])
+    assert memory.changes(user_id="u1", session_id="s1", tenant="acme").news()
+    user = memory.user("u1", tenant="acme")
+    known = user.remember("likes titans")
+    user.prefer("format", "paperback")
+    assert user.recall(query="titans")
+    memory._spool.store(Owner("u1", "acme"), "language", "ja", at=1.0)  # type: ignore[union-attr]
+    memory._spool.drain_all()  # type: ignore[union-attr]
+    settle(memory)
+    again = MangaMemory.open(
+        memory.hot, memory.durable, memories=memory.memories, create_tables=False, codec=memory.codec, hot_deadline=10.0
+    )
+    kwargs = again.agent_kwargs(user_id="u1", session_id="s1", tenant="acme")
+    restored = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
+    assert restored.messages
+    restored("and another")
+    restored._session_manager.close()  # type: ignore[union-attr]
+    again.sweeper().run_once()
+    assert again.finalize(ConversationScope("u1", "s1", tenant="acme"))
+    assert again.export_user("u1", tenant="acme")["sessions"]
+    assert user.forget(known.memory_id)
+    settle(again)
+    assert again.forget_user("u1", tenant="acme").complete
+    again.close()
+    settle(again)
+
+
+def settle(memory: MangaMemory) -> None:
+    for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
+        assert shared_writer(*pair).drain(20)
+
+
+# --- Redis ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[servers.Valkey]:
+    with servers.valkey() as server:
+        yield server
+
+
+def allow(server: servers.Valkey, rules: str) -> str:
+    """Make a user with these rights; return the URL with which he logs in."""
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", *rules.replace("PASSWORD", "secret").split())
+        client.execute_command("ACL", "LOG", "RESET")
+        client.script_flush()
+        client.flushall()
+    return f"redis://{rules.split()[0]}:secret@{server.host}:{server.port}/0?deadline=5"
+
+
+def denied(server: servers.Valkey) -> list[str]:
+    with server.client() as client:
+        found: Any = client.acl_log()
+    return [f"{entry['reason']} {entry['object']}" for entry in found if "setinfo" not in str(entry["object"])]
+
+
+def test_all_that_touches_redis_runs_with_the_acl_and_nothing_is_refused(guarded: servers.Valkey, tmp_path: Path) -> None:
+    url = allow(guarded, redis_acl("worker"))
+    durable, users = SQLiteTable(tmp_path / "m"), SQLiteTable(tmp_path / "m", USER_MEMORY)
+    live(MangaMemory.open(open_hot_store(url), durable, memories=users, hot_deadline=10.0))
+    calls(open_hot_store(url))
+    assert denied(guarded) == []
+    with guarded.client(username="worker", password="secret") as client:
+        for forbidden in (
+            "KEYS *",
+            "SCAN 0",
+            "FLUSHALL",
+            "GET other",
+            "CONFIG GET *",
+            "PUBLISH c m",
+            "SUBSCRIBE c",
+            "DUMP smm:x",
+        ):
+            with pytest.raises(NoPermissionError):
+                client.execute_command(*forbidden.split())
+
+
+def test_each_command_of_the_acl_is_needed(guarded: servers.Valkey) -> None:
+    """Without any one of them something is refused: no right is granted that is never used."""
+    for left_out in REDIS_COMMANDS:
+        calls(open_hot_store(allow(guarded, f"{redis_acl('less')} -{left_out}")))
+        assert any(left_out in what for what in denied(guarded)), left_out
+
+
+def calls(store: HotStore) -> None:
+    """Make every call of a hot store; go on when one is refused."""
+
+    def write(name: str, **changes: Any) -> HotWrite:
+        one = {"expect": None, "epoch": 1, "version": 1, "writers": "d=1", "writer": "d", "number": 1, "ttl": 5.0}
+        return HotWrite(**{**one, "fields": {"window": b"", "a": b"b"}, **changes})
+
+    name, other = "u:s/A:a", "u:s/A:b"
+    steps: list[Callable[[], object]] = [
+        lambda: store.load("none/A:a", ["window"]),
+        lambda: store.write(name, write(name)),
+        lambda: store.write(name, write(name, expect=(1, 1), version=2, number=2, writers="d=2", removed=["a"])),
+        lambda: store.write(name, write(name, expect=(1, 2), epoch=2, version=3, number=3, writers="d=3", replace=True)),
+        lambda: store.load(name, ["window"], touch=True),
+        lambda: store.read(name, ["window"]),
+        lambda: store.claim(name, expired_only=False),
+        lambda: store.drop(name, expect=(2, 3)),
+        lambda: store.write(other, write(other, ttl=0.001)),
+        lambda: list(store.expired(limit=10)),
+        lambda: store.bury(other, epoch=2, ttl=5.0),
+        lambda: store.acquire_lease(name, owner="d", ttl=1.0),
+        lambda: store.release_lease(name, owner="d"),
+        lambda: store.put_value(name, b"x", ttl=1.0),
+        lambda: store.get_value(name),
+    ]
+    for step in steps:
+        with suppress(StoreError):
+            step()
+
+
+# --- IAM --------------------------------------------------------------------------------------------------------------------
+
+
+class Authorizer:
+    """Refuses whatever a policy does not grant, as IAM does, and remembers what was used."""
+
+    def __init__(self, policy: dict[str, Any]) -> None:
+        self.granted = {
+            (action, resource)
+            for statement in policy["Statement"]
+            for action in statement["Action"]
+            for resource in statement["Resource"]
+        }
+        self.used: set[tuple[str, str]] = set()
+
+    def guard(self, client: Any) -> Any:
+        client.meta.events.register("before-parameter-build.*.*", self._check)
+        return client
+
+    def _check(self, params: dict[str, Any], model: Any, **_: Any) -> None:
+        service = model.service_model.endpoint_prefix
+        for action, resource in _needed(service, model.name, params):
+            hits = {(a, r) for a, r in self.granted if fnmatchcase(action, a) and fnmatchcase(resource, r)}
+            if not hits:
+                answer: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"not authorized: {action} on {resource}"}}
+                raise ClientError(answer, model.name)
+            self.used |= hits
+
+
+def _needed(service: str, operation: str, params: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the actions and resources that AWS checks for a request."""
+    if service == "kms":
+        yield f"kms:{operation}", params["KeyId"]
+    elif service == "kinesis":
+        yield f"kinesis:{operation}", STREAM if params["StreamName"] == "s" else params["StreamName"]
+    elif operation == "TransactWriteItems":
+        actions = {"Put": "PutItem", "Delete": "DeleteItem", "Update": "UpdateItem", "ConditionCheck": "ConditionCheckItem"}
+        for item in params["TransactItems"]:
+            [(kind, what)] = item.items()
+            yield f"dynamodb:{actions[kind]}", f"{TABLES}/{what['TableName']}"
+    elif operation.startswith("Batch"):
+        for name in params["RequestItems"]:
+            yield f"dynamodb:{operation}", f"{TABLES}/{name}"
+    else:
+        index = f"/index/{params['IndexName']}" if "IndexName" in params else ""
+        yield f"dynamodb:{operation}", f"{TABLES}/{params['TableName']}{index}"
+
+
+class _Stream:
+    """Takes records, as a Kinesis client does."""
+
+    def __init__(self, check: Callable[..., None], client: Any) -> None:
+        self._check, self._model = check, client.meta.service_model.operation_model("PutRecord")
+
+    def put_record(self, **params: Any) -> None:
+        self._check(params, self._model)
+
+
+def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
+    dynamodb_server: servers.DynamoDB, valkey_server: servers.Valkey, unique: str
+) -> None:
+    with servers.kms() as kms_server, valkey_server.client() as redis_client:
+        key = kms_server.client().create_key()["KeyMetadata"]["Arn"]
+        names = [f"{unique}s", f"{unique}u"]
+        arns = [f"{TABLES}/{name}" for name in names]
+        policy = iam_policy(arns[0], memories=arns[1], setup=True, kms_key=key, stream=STREAM)
+        iam = Authorizer(json.loads(json.dumps(policy)))
+
+        def table(name: str, **kwargs: Any) -> Table:
+            return DynamoDBTable(iam.guard(dynamodb_server.client()), name=name, deadline=10, **kwargs)
+
+        durable, users = table(names[0]), table(names[1], schema=USER_MEMORY)
+        stream = _Stream(iam._check, boto3.client("kinesis", region_name="us-east-1"))
+
+        def opened() -> MangaMemory:
+            keys = KmsKeys(iam.guard(kms_server.client()), key_id=key, table=durable)
+            return MangaMemory.open(
+                RedisHotStore(redis_client, prefix=unique, deadline=5),
+                durable,
+                memories=users,
+                sink=KinesisPreferenceSink(stream, stream_name="s"),
+                codec=Codec(cipher=TenantCipher(keys)),
+                hot_deadline=10.0,
+            )
+
+        live(opened())
+        assert KmsKeys(iam.guard(kms_server.client()), key_id=key, table=durable).current("acme").id == "000001"
+        unused = iam.granted - iam.used
+        assert unused == set()
+        other = DynamoDBTable(iam.guard(dynamodb_server.client()), name=f"{unique}other", deadline=1)
+        with pytest.raises(StoreError, match="not authorized"):
+            other.get("a", "b")
+
+
+def test_the_command_prints_both(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis+cluster://h:1?prefix=shop")
+    arguments = ["--durable", "dynamodb://sessions?region=x", "--users", "true", "--region", "us-east-1", "--account", "1"]
+    assert run(["permissions", *arguments, "--kms-key", KEY, "--stream", STREAM, "--setup"]) == 0
+    policy = json.loads(capsys.readouterr().out)
+    arns = [f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")]
+    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, kms_key=KEY, stream=STREAM)
+    assert run(["permissions", "--print", "acl", "--user", "app"]) == 0
+    assert capsys.readouterr().out.strip() == redis_acl("app", prefix="shop", cluster=True)
+
+
+@pytest.mark.parametrize("bad", [{"prefix": "a*"}, {"prefix": ""}, {"user": "a b"}])
+def test_bad_names_are_refused(bad: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="without spaces"):
+        redis_acl(**bad)
+    with pytest.raises(ValueError, match="ARN of a table"):
+        iam_policy("")
