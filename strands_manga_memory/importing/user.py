@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strands import Agent
+from strands.types.session import decode_bytes_values
 
 from strands_manga_memory.facade import MangaMemory
+from strands_manga_memory.importing.message_log import checked_message, distinct
 from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.retention import MemoryType
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.session.transfer import TransferredConversation, TransferredOrchestrator
+
+_COUNTERS = ("turn_count", "created", "last_activity")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class ImportReport:
         messages: Their messages.
         memories: Memories that were stored.
         skipped: Conversations that are there already, and were left as they are.
-        media: Blocks of media that the export had left out.
+        media: Blocks of media that the export, one of an earlier release, had left out.
     """
 
     conversations: int
@@ -43,10 +45,10 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Store what ``export_user`` handed out of a user: logs as conversations that can be gone on with, metadata, memories.
+    """Store what ``export_user`` handed out of a user: conversations that go on where they were, and memories.
 
-    Bytes of media are not in an export; such a block becomes a text that says so. When a message was said is not kept. What is
-    there already is left as it is; memories that have expired are left out.
+    What is there already is left as it is, and so is what was deleted or has ended here not long ago; memories that have
+    expired are left out.
 
     Args:
         exported: What ``export_user`` returned.
@@ -56,6 +58,7 @@ def import_user(
 
     Raises:
         ValueError: It is no export.
+        CorruptRecordError: A message of it is none.
         StoreUnavailableError: A store does not answer; it can be called again.
     """
     try:
@@ -67,22 +70,16 @@ def import_user(
     for session in sessions:
         scope = ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant)
         progress(scope.session_id)
-        log = [_without_media(record["message"]) for record in session["records"]]
-        arguments = memory.agent_kwargs(
-            user_id=user, session_id=scope.session_id, agent_id=scope.agent_id, tenant=tenant, max_tokens=10**9
-        )
-        manager: TieredSessionManager = arguments["session_manager"]
-        if manager.exists(scope.agent_id):
+        conversation, left_out = _conversation(session)
+        if memory.session(scope).transfer(conversation, scope.agent_id) != "new":
             skipped.append(f"{scope.session_id}/{scope.agent_id}")
             continue
-        Agent(model=ScriptedModel([]), messages=[message for message, _ in log], callback_handler=None, **_bare(arguments))
-        kept = {
-            name: value for name, value in session["metadata"].items() if name not in ("turn_count", "created", "last_activity")
-        }
-        if kept:
-            manager.set_metadata(scope.agent_id, **kept)
-        manager.close()
-        stored, messages, media = stored + 1, messages + len(log), media + sum(count for _, count in log)
+        stored, messages, media = stored + 1, messages + len(conversation.log), media + left_out
+    for state in exported.get("orchestrators", ()):
+        scope = ConversationScope(user, state["session_id"], tenant=tenant)
+        transferred = TransferredOrchestrator(decode_bytes_values(state["state"]))
+        if memory.session(scope).transfer(transferred, state["id"]) != "new":
+            skipped.append(f"{scope.session_id}/{state['id']}")
     if known and memory.memories is not None:
         partition = memory.user(user, tenant=tenant).partition
         for entry in known:
@@ -93,9 +90,26 @@ def import_user(
     return ImportReport(stored, messages, memories, skipped, media)
 
 
-def _bare(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return what an agent needs to store its messages: nothing that reads or learns."""
-    return {name: arguments[name] for name in ("agent_id", "session_manager", "conversation_manager")}
+def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, int]:
+    """Return an exported conversation, and how many blocks of media an earlier release had left out of it."""
+    name = f"{session['session_id']}/{session['agent_id']}"
+    log, left_out = [], 0
+    for record in session["records"]:
+        message, count = _without_media(checked_message(decode_bytes_values(record["message"]), record=name))
+        log.append((message, float(record["at"])))
+        left_out += count
+    window = [
+        log[entry][0] if isinstance(entry, int) else checked_message(decode_bytes_values(entry), record=name)
+        for entry in session.get("window", range(len(log)))
+    ]
+    metadata = session["metadata"]
+    return TransferredConversation(
+        log=distinct(log),
+        window=window,
+        states=decode_bytes_values(session.get("states", {})),
+        metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
+        created=metadata.get("created"),
+    ), left_out
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
