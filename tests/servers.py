@@ -175,7 +175,7 @@ class DynamoDB(Server):
         self._env = {
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(self.port),
-            "SERVICES": "dynamodb",
+            "SERVICES": "dynamodb,s3",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "LOG_LEVEL": "ERROR",

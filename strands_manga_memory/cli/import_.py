@@ -14,7 +14,7 @@ import typer
 
 from strands_manga_memory.cli import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of
-from strands_manga_memory.cli.output import advance, confirmed, messages, print_json, print_table, progress
+from strands_manga_memory.cli.output import advance, confirmed, console, messages, print_json, progress
 from strands_manga_memory.facade import MangaMemory
 from strands_manga_memory.importing import KINDS, SessionsReport, import_sessions, import_user, open_source
 from strands_manga_memory.scope import ConversationScope
@@ -125,8 +125,8 @@ def _show(report: SessionsReport, source: str) -> None:
     if not report.conversations:
         messages.print(f"there are no sessions in {source}; name the folder, namespace or table itself", markup=False)
         return
-    rows = [
-        (one.session_id, one.id, one.outcome, one.messages, one.window, "\n".join(one.notes)) for one in report.conversations
-    ]
-    print_table("conversations", ("session", "agent", "outcome", "messages", "history", "notes"), rows, right=(3, 4))
-    messages.print(", ".join(f"{count} {name}" for name, count in sorted(report.counts.items())))
+    for one in report.conversations:
+        size = f": {one.messages} messages, {one.window} in the history" if one.messages else ""
+        lines = [f"{one.outcome:<8} {one.session_id}/{one.id}{size}", *(f"         {note}" for note in one.notes)]
+        console().print("\n".join(lines), markup=False, soft_wrap=True)
+    messages.print(", ".join(f"{count} {name}" for name, count in report.counts.items()))

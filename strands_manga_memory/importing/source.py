@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def json_object(data: bytes | str, *, record: str) -> dict[str, Any]:
     """Return the JSON object that a record of a source holds.
 
     Raises:
-        CorruptRecordError: It holds something else. Names ``record``.
+        CorruptRecordError: It holds something else, or bytes that are not whole. Names ``record``.
     """
     try:
         value = json.loads(data)
@@ -79,6 +80,7 @@ def json_object(data: bytes | str, *, record: str) -> dict[str, Any]:
         raise damaged(record, f"it is no JSON ({type(error).__name__})") from error
     if not isinstance(value, dict):
         raise damaged(record, f"it is a JSON {type(value).__name__}, not an object")
+    _check_bytes(value, record=record)
     return value
 
 
@@ -88,6 +90,25 @@ def field_of(value: Mapping[str, Any], name: str, type_: type, *, record: str) -
     if not isinstance(found, type_) or isinstance(found, bool):
         raise damaged(record, f"{name} is missing" if name not in value else f"{name} is a {type(found).__name__}")
     return found
+
+
+def _check_bytes(value: object, *, record: str) -> None:
+    """Look whether bytes that Strands wrote as base64 are whole; its own reader leaves out what is not.
+
+    Raises:
+        CorruptRecordError: They are not. Names ``record``.
+    """
+    if isinstance(value, dict):
+        if value.get("__bytes_encoded__") is True and "data" in value:
+            try:
+                base64.b64decode(value["data"], validate=True)
+            except (TypeError, ValueError) as error:
+                raise damaged(record, "bytes in it are no base64") from error
+        for item in value.values():
+            _check_bytes(item, record=record)
+    elif isinstance(value, list):
+        for item in value:
+            _check_bytes(item, record=record)
 
 
 @contextmanager

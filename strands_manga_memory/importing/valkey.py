@@ -22,7 +22,8 @@ _NAMES = re.compile(
 class ValkeySource:
     """Sessions of ``strands-valkey-session-manager``'s ``ValkeySessionManager``.
 
-    All keys that begin with ``session:`` are scanned. Its records are documents of the JSON module; a copy of one as a plain string is read, too.
+    All keys that begin with ``session:`` are scanned. Its records are documents of the JSON module; a copy of one as a plain
+    string is read, too.
 
     Args:
         client: A redis-py client, of a cluster too.
