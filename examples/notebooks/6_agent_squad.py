@@ -32,6 +32,7 @@ import matplotlib.pyplot as plt
 from agent_squad.agents import AgentOptions
 from agent_squad.orchestrator import AgentSquad
 from strands import Agent
+from strands.hooks import BeforeModelCallEvent
 
 sys.path.insert(0, "..")  # the other examples
 from squad import FIRST_VISIT, SECOND_VISIT, SESSION, KeywordClassifier, Shop
@@ -98,23 +99,29 @@ assert [message.role for message in seen] == ["user", "assistant"] * 5
 # %% [markdown]
 # ## One at a time, and side by side
 #
-# Two users write twice each, all at once. Requests of one conversation wait for one another, first come, first
-# served; those of different ones run side by side. Each model takes 0.3 s for its answer.
+# Two users write twice each, all at once. Requests of one conversation wait for one another; those of different ones run
+# side by side. To be sure that they do, each user's first turn waits here until the other one's has begun.
 
 # %%
-DELAY = 0.3
-spans = []
+spans, begun, both = [], {}, asyncio.Event()
 
 
 def slow(scope):
     """Build an agent that takes its time, and takes down when it worked."""
 
+    async def begin_turn(event):
+        begun[scope.user_id] = time.perf_counter()
+        if len(begun) == 2:
+            both.set()
+        await asyncio.wait_for(both.wait(), 20)
+
     def reply(messages):
-        now = time.perf_counter()
-        spans.append((scope.user_id, messages[-1]["content"][0]["text"], now - DELAY, now))
+        spans.append((scope.user_id, messages[-1]["content"][0]["text"], begun[scope.user_id], time.perf_counter()))
         return "Noted."
 
-    return Agent(model=ScriptedModel(reply, delay=DELAY), callback_handler=None, **memory.agent_kwargs(**vars(scope)))
+    agent = Agent(model=ScriptedModel(reply, delay=0.3), callback_handler=None, **memory.agent_kwargs(**vars(scope)))
+    agent.add_hook(begin_turn, BeforeModelCallEvent)
+    return agent
 
 
 squad = AgentSquad(storage=SessionChatStorage(memory), classifier=KeywordClassifier())
@@ -135,9 +142,10 @@ plt.show()
 for user in ("hanako", "taro"):
     first, second = (span for span in spans if span[0] == user)
     assert first[3] <= second[2], "never two turns of one conversation at a time"
-    assert [first[1], second[1]] == ["message 1", "message 2"], "first come, first served"
+    assert {first[1], second[1]} == {"message 1", "message 2"}
     log = list(memory.session(ConversationScope(user, "all-at-once", "products")).history())
-    assert [message["role"] for message in log] == ["user", "assistant"] * 2
+    assert [message["role"] for message in log] == ["user", "assistant"] * 2, "their messages do not mix"
+    assert [message["content"][0]["text"] for message in log[::2]] == [first[1], second[1]]
 (_, _, begun_a, ended_a), (_, _, begun_b, ended_b) = spans[:2]
 assert max(begun_a, begun_b) < min(ended_a, ended_b), "different conversations run side by side"
 memory.close()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.importing.message_log import Record, read_conversation
 from strands_manga_memory.importing.source import Content, Found, damaged, json_object, reading, unreadable
 from strands_manga_memory.session.transfer import TransferredOrchestrator
@@ -157,8 +158,18 @@ class MessageFilesSource:
     def _read(self, session_id: str, agent_id: str, head: str, messages: list[str], root: str | None) -> Content:
         records = [self._record(key) for key in messages]
         content = read_conversation(session_id, agent_id, self._record(head), records)
-        note = () if root is not None else ("session.json is missing in the source",)
-        return Content(content.transferred, content.notes + note)
+        return Content(content.transferred, (*content.notes, *self._root_notes(root, session_id)))
+
+    def _root_notes(self, root: str | None, session_id: str) -> Iterator[str]:
+        """Yield what is wrong with the session's own record; nothing of it is needed."""
+        if root is None:
+            yield "session.json is missing in the source"
+            return
+        try:
+            if json_object(self._blobs.read(root), record=root).get("session_id") != session_id:
+                yield "session.json in the source is that of another session"
+        except CorruptRecordError as error:
+            yield f"nothing of it is needed, but {error}"
 
     def _read_orchestrator(self, key: str) -> Content:
         return Content(TransferredOrchestrator(json_object(self._blobs.read(key), record=key)))

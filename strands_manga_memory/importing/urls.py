@@ -8,13 +8,14 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 import boto3
 import redis
+from botocore.exceptions import BotoCoreError
 from redis.cluster import RedisCluster
 
 from strands_manga_memory.importing.dynamodb import KeyValueTableSource, StorageTable
 from strands_manga_memory.importing.files import Blobs, Bucket, Folder, MessageFilesSource
 from strands_manga_memory.importing.redis import NAMESPACE, RedisSource
 from strands_manga_memory.importing.snapshots import SnapshotSource
-from strands_manga_memory.importing.source import SessionSource
+from strands_manga_memory.importing.source import SessionSource, reading
 from strands_manga_memory.importing.valkey import ValkeySource
 from strands_manga_memory.stores.urls import without_password
 
@@ -39,6 +40,7 @@ def open_source(kind: str, url: str) -> SessionSource:
 
     Raises:
         ValueError: There is no such kind, the URL does not suit it, or the folder does not exist.
+        StoreUnavailableError: A cluster, whose shape is read here, does not answer.
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
@@ -71,7 +73,11 @@ def _only(url: str, query: dict[str, str], *names: str) -> dict[str, str]:
 
 
 def _client(service: str, query: dict[str, str]) -> Any:
-    return boto3.client(service, region_name=query.get("region"), endpoint_url=query.get("endpoint"))  # type: ignore[call-overload]
+    region, endpoint = query.get("region"), query.get("endpoint")
+    try:
+        return boto3.client(service, region_name=region, endpoint_url=endpoint)  # type: ignore[call-overload]
+    except BotoCoreError as error:
+        raise ValueError(f"{service} cannot be used with region={region!r}, endpoint={endpoint!r}: {error}") from error
 
 
 def _storage(table: str, query: dict[str, str]) -> StorageTable:
@@ -84,5 +90,6 @@ def _redis(kind: str, url: str, parts: SplitResult, query: dict[str, str]) -> Se
     allowed = _only(url, query, *(["namespace"] if kind == "redis" else []))
     scheme, _, cluster = parts.scheme.partition("+")
     address = urlunsplit((scheme, parts.netloc, parts.path, "", ""))
-    client: Any = RedisCluster.from_url(address) if cluster else redis.Redis.from_url(address)
+    with reading(without_password(address), redis.RedisError):
+        client: Any = RedisCluster.from_url(address) if cluster else redis.Redis.from_url(address)
     return RedisSource(client, allowed.get("namespace", NAMESPACE)) if kind == "redis" else ValkeySource(client)

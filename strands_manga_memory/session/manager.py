@@ -41,6 +41,7 @@ from strands_manga_memory.session.transfer import (
     Standing,
     TransferredConversation,
     TransferredOrchestrator,
+    for_looking,
     for_storing,
     orchestrator_taken_out,
     standing_of,
@@ -426,7 +427,7 @@ class TieredSessionManager(SessionManager[Agent]):
         is_agent = isinstance(transferred, TransferredConversation)
         place = Place.of(self._storage_id, "A" if is_agent else "M", checked_id("agent_id" if is_agent else "id", id_))
         base = {**self._ids, "member": id_}
-        standing = standing_of(Conversation(place, self._tiers, base=base, keeps_window=is_agent))
+        standing = standing_of(Conversation(place, for_looking(self._tiers), base=base, keeps_window=is_agent))
         if standing != "new" or dry_run:
             return standing
         return store(Conversation(place, for_storing(self._tiers), base=base, keeps_window=is_agent), transferred)

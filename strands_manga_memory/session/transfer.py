@@ -95,6 +95,11 @@ def store(conversation: Conversation, transferred: TransferredConversation | Tra
     return "new"
 
 
+def for_looking(tiers: Tiers) -> Tiers:
+    """Return the tiers to look with: what only one of them knows of must not be taken for new while that one is down."""
+    return dataclasses.replace(tiers, on_store_error="raise")
+
+
 def for_storing(tiers: Tiers) -> Tiers:
     """Return the tiers to store a transferred conversation with: it waits in the durable one until it is used."""
     return dataclasses.replace(tiers, hot=None if tiers.durable is not None else tiers.hot, on_conflict="raise")

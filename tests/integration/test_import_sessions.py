@@ -370,6 +370,29 @@ def test_a_damaged_conversation_is_reported_and_the_others_come(folder: Path, me
     assert outcomes(import_sessions(from_files(folder), memory))["s0", "a"] == "imported"
 
 
+def test_a_session_record_that_nobody_needs_keeps_nothing_out(folder: Path, memory: MangaMemory) -> None:
+    for session, text in (("s0", "{"), ("s1", '{"session_id": "s2"}'), ("s2", None)):
+        talk(build(FileSessionManager(session, storage_dir=str(folder))), turns=1)
+        root = folder / f"session_{session}/session.json"
+        root.unlink() if text is None else root.write_text(text)
+    notes = {one.session_id: one.notes for one in imports(from_files(folder), memory).conversations}
+    for session, what in (("s0", "session.json' is damaged"), ("s1", "of another session"), ("s2", "missing in the source")):
+        assert what in notes[session][-1]
+        assert build(memory.session(session)).messages
+
+
+def test_a_state_without_messages_is_taken_over(folder: Path, memory: MangaMemory) -> None:
+    there = FileSessionManager("s1", storage_dir=str(folder))
+    silent = build(there)
+    silent.state.set("cart", [1])
+    there.sync_agent(silent)
+    assert outcomes(imports(from_files(folder), memory)) == {("s1", "a"): "imported"}
+    here = build(memory.session("s1"))
+    assert here.state.get("cart") == [1]
+    here("hello")
+    assert outcomes(imports(from_files(folder), memory)) == {("s1", "a"): "exists"}
+
+
 def test_a_damaged_snapshot_is_reported(folder: Path, memory: MangaMemory) -> None:
     for number in range(4):
         talk(build(SnapshotSessionManager(f"s{number}", storage=LocalFileStorage(str(folder)))), turns=2)
@@ -451,6 +474,16 @@ def test_a_hot_conversation_is_not_overwritten(
     live("I was here first")
     assert outcomes(imports(from_files(folder), memory)) == {(unique, "a"): "exists"}
     assert build(memory.session(unique)).messages == live.messages
+    memory.close()
+
+
+def test_nothing_is_imported_while_a_tier_that_may_know_the_conversation_is_down(folder: Path, tmp_path: Path) -> None:
+    talk(build(FileSessionManager("s1", storage_dir=str(folder))), turns=1)
+    down = f"redis://127.0.0.1:{servers.free_port()}/0"
+    memory = MangaMemory.open(hot=down, durable=f"sqlite:///{tmp_path}/down.sqlite3")
+    with pytest.raises(StoreUnavailableError):
+        import_sessions(from_files(folder), memory)
+    assert not TieredSessionManager("s1", durable=memory.durable).exists("a")
     memory.close()
 
 
@@ -688,6 +721,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: Any) -> None:
         [str(folder), "--from", "file", "--ids", "("],
         [str(folder), "--from", "file", "--tenant", "t"],
         ["redis://h?colour=1", "--from", "redis"],
+        ["dynamodb://t?endpoint=nowhere", "--from", "dynamodb"],
     ):
         assert run(["import", *wrong, "--durable", url, "--yes"]) == 2, wrong
 
