@@ -113,9 +113,9 @@ def _scope_of(user: str | None, ids: str | None, tenant: str | None) -> Callable
 
     def scope_of(session: str) -> ConversationScope | None:
         match = pattern.fullmatch(session)
-        if match is None:
+        named = {} if match is None else {name: value for name, value in match.groupdict().items() if value}
+        if "user" not in named:
             return None
-        named = {name: value for name, value in match.groupdict().items() if value}
         return ConversationScope(named["user"], named.get("session", session), tenant=named.get("tenant", tenant))
 
     return scope_of

@@ -36,6 +36,7 @@ class KeyValueTableSource:
 
     def conversations(self) -> Iterator[Found]:
         """Yield what there is, sorted by session and agent."""
+        _key_names(self._client, self._table, ("PK", "SK"))
         roots: set[str] = set()
         heads: set[tuple[str, str]] = set()
         messages: Counter[str] = Counter()
@@ -70,7 +71,7 @@ class KeyValueTableSource:
         if head is None:
             raise damaged(name, "it is gone")
         records = list(self._messages(_messages_of(session_id, agent_id)))
-        last = _number(records[-1].name) if records else -1
+        last = max((int(record.number or 0) for record in records), default=-1)
         content = read_conversation(session_id, agent_id, _record(head, name), records, listed=range(last + 1))
         note = () if has_root else ("its session's record is gone in the source",)
         return Content(content.transferred, content.notes + note)
@@ -85,7 +86,11 @@ class KeyValueTableSource:
         with reading(self._table, BotoCoreError, ClientError):
             for page in self._client.get_paginator("query").paginate(**request):
                 for item in page["Items"]:
-                    yield _record(item, f"{partition}/{item['SK']['S']}")
+                    sort = item["SK"]["S"]
+                    number = sort.removeprefix(_MESSAGE)
+                    if not number.isdecimal():
+                        raise damaged(f"{partition}/{sort}", "its key is no message number")
+                    yield _record(item, f"{partition}/{sort}", str(int(number)))
 
 
 class StorageTable:
@@ -120,7 +125,7 @@ class StorageTable:
 
     def names(self) -> Iterator[str]:
         """Yield the keys below the prefix."""
-        partition, sort = self._key_names()
+        partition, sort = _key_names(self._client, self._table, ("pk", "sk"), ("PK", "SK"))
         for item in _scan(self._client, self._table, partition, sort, "k", "expireAt"):
             if partition == "PK":
                 key = item["SK"]["S"]
@@ -155,32 +160,27 @@ class StorageTable:
         except (KeyError, ValueError):
             return False
 
-    def _key_names(self) -> tuple[str, str]:
-        with reading(self._table, BotoCoreError, ClientError):
-            schema = self._client.describe_table(TableName=self._table)["Table"]["KeySchema"]
-        names = {entry["KeyType"]: entry["AttributeName"] for entry in schema}
-        found = names["HASH"], names.get("RANGE", "")
-        if found not in (("pk", "sk"), ("PK", "SK")):
-            raise ValueError(f"table {self._table!r} has keys {found}, those of a storage are ('pk', 'sk') or ('PK', 'SK')")
-        return found
-
 
 def _messages_of(session_id: str, agent_id: str) -> str:
     return f"{_SESSION}{session_id}#{_AGENT}{agent_id}"
 
 
-def _number(name: str) -> int:
-    """Return the number of a message's record, which stands in its sort key."""
-    number = name.rpartition(f"/{_MESSAGE}")[2]
-    if not number.isdecimal():
-        raise damaged(name, "its key is no message number")
-    return int(number)
+def _key_names(client: Any, table: str, *allowed: tuple[str, str]) -> tuple[str, str]:
+    """Return the names of a table's partition and sort key; raise ``ValueError`` if they are not ``allowed``, and strings."""
+    with reading(table, BotoCoreError, ClientError):
+        made = client.describe_table(TableName=table)["Table"]
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in made["AttributeDefinitions"]}
+    names = {entry["KeyType"]: entry["AttributeName"] for entry in made["KeySchema"]}
+    found = names["HASH"], names.get("RANGE", "")
+    if found not in allowed or {types[name] for name in found} != {"S"}:
+        raise ValueError(f"table {table!r} has the keys {found}, a table of this kind has {' or '.join(map(str, allowed))}")
+    return found
 
 
-def _record(item: dict[str, Any], name: str) -> Record:
+def _record(item: dict[str, Any], name: str, number: str | None = None) -> Record:
     if "S" not in item.get("data", {}):
         raise damaged(name, "it has no data")
-    return Record(name, item["data"]["S"])
+    return Record(name, item["data"]["S"], number)
 
 
 def _scan(client: Any, table: str, *attributes: str) -> Iterator[dict[str, Any]]:

@@ -110,7 +110,7 @@ class _Session:
 
     root: str | None = None
     heads: dict[str, str] = field(default_factory=dict)
-    messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    messages: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # numbers by key
     orchestrators: dict[str, str] = field(default_factory=dict)
 
 
@@ -134,7 +134,7 @@ class MessageFilesSource:
                     yield Found(session_id, agent_id, "agent", read)
                 else:
                     what = f"agent.json is missing; {len(messages)} messages are left"
-                    yield unreadable(session_id, agent_id, what, record=messages[0])
+                    yield unreadable(session_id, agent_id, what, record=next(iter(messages)))
             for id_, key in sorted(session.orchestrators.items()):
                 yield Found(session_id, id_, "orchestrator", partial(self._read_orchestrator, key))
 
@@ -150,14 +150,14 @@ class MessageFilesSource:
             elif match["head"]:
                 session.heads[match["agent"]] = key
             elif match["agent"]:
-                session.messages[match["agent"]].append(key)
+                session.messages[match["agent"]][key] = match["number"]
             else:
                 session.orchestrators[match["orchestrator"]] = key
         return sessions
 
-    def _read(self, session_id: str, agent_id: str, head: str, messages: list[str], root: str | None) -> Content:
-        records = [self._record(key) for key in messages]
-        content = read_conversation(session_id, agent_id, self._record(head), records)
+    def _read(self, session_id: str, agent_id: str, head: str, messages: dict[str, str], root: str | None) -> Content:
+        records = [Record(key, self._blobs.read(key), number) for key, number in messages.items()]
+        content = read_conversation(session_id, agent_id, Record(head, self._blobs.read(head)), records)
         return Content(content.transferred, (*content.notes, *self._root_notes(root, session_id)))
 
     def _root_notes(self, root: str | None, session_id: str) -> Iterator[str]:
@@ -173,6 +173,3 @@ class MessageFilesSource:
 
     def _read_orchestrator(self, key: str) -> Content:
         return Content(TransferredOrchestrator(json_object(self._blobs.read(key), record=key)))
-
-    def _record(self, key: str) -> Record:
-        return Record(key, self._blobs.read(key))

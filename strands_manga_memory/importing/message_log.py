@@ -49,10 +49,11 @@ _MANAGERS: dict[str, Callable[[], ConversationManager]] = {
 
 @dataclass(frozen=True)
 class Record:
-    """A JSON record of a source: its name, and what it holds."""
+    """A JSON record of a source: its name, what it holds, and the number of the message it is by its name."""
 
     name: str
     data: bytes | str
+    number: str | None = None
 
 
 def read_conversation(
@@ -146,8 +147,8 @@ def _session_agent(known: dict[str, Any], record: str) -> SessionAgent:
 def _session_message(record: Record) -> SessionMessage:
     known = json_object(record.data, record=record.name)
     number = field_of(known, "message_id", int, record=record.name)
-    if number < 0:
-        raise damaged(record.name, f"message_id is {number}")
+    if number < 0 or record.number not in (None, str(number)):
+        raise damaged(record.name, f"its message_id is {number}")
     try:
         message = SessionMessage.from_dict(known)
         seconds_of(message.created_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -110,7 +110,12 @@ class RedisSource:
         [head] = self._values([name])
         if head is None:
             raise damaged(name, "it is gone")
-        records = [Record(key, data) for key, data in self._found(messages.values())]
+        values = self._values([*messages.values()])
+        records = [
+            Record(key, data, str(number))
+            for (number, key), data in zip(messages.items(), values, strict=True)
+            if data is not None
+        ]
         notes = [] if has_root else ["its session's record is gone in the source"]
         lost = len({*listed} - messages.keys())
         if lost:
@@ -127,12 +132,6 @@ class RedisSource:
         if data is None:
             raise damaged(name, "it is gone")
         return Content(TransferredOrchestrator(json_object(data, record=name)))
-
-    def _found(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        keys = list(names)
-        for name, data in zip(keys, self._values(keys), strict=True):
-            if data is not None:
-                yield name, data
 
     def _scan(self) -> Iterator[str]:
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + "*"

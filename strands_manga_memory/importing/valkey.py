@@ -36,7 +36,7 @@ class ValkeySource:
         """Yield what there is, sorted by session and agent."""
         sessions: set[str] = set()
         heads: set[tuple[str, str]] = set()
-        messages: dict[tuple[str, str], list[str]] = defaultdict(list)
+        messages: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # numbers by key
         with reading("valkey", RedisError):
             names = sorted({text_of(key) for key in self._client.scan_iter(match="session:*", count=1000)})
         for name in names:
@@ -48,7 +48,7 @@ class ValkeySource:
             elif match["number"] is None:
                 heads.add((match["session"], match["agent"]))
             else:
-                messages[match["session"], match["agent"]].append(name)
+                messages[match["session"], match["agent"]][name] = match["number"]
         for session_id, agent_id in sorted({*heads, *messages}):
             keys = messages[session_id, agent_id]
             if (session_id, agent_id) in heads:
@@ -58,17 +58,18 @@ class ValkeySource:
                 what = f"its agent's record is gone; {len(keys)} messages are left"
                 yield unreadable(session_id, agent_id, what, record=f"session:{session_id}:agent:{agent_id}")
 
-    def _read(self, session_id: str, agent_id: str, messages: list[str], *, has_root: bool) -> Content:
+    def _read(self, session_id: str, agent_id: str, messages: dict[str, str], *, has_root: bool) -> Content:
         head = self._record(f"session:{session_id}:agent:{agent_id}")
-        content = read_conversation(session_id, agent_id, head, [self._record(name) for name in messages])
+        records = [self._record(name, number) for name, number in messages.items()]
+        content = read_conversation(session_id, agent_id, head, records)
         note = () if has_root else ("its session's record is gone in the source",)
         return Content(content.transferred, content.notes + note)
 
-    def _record(self, name: str) -> Record:
+    def _record(self, name: str, number: str | None = None) -> Record:
         key = key_of(name)
         with reading("valkey", RedisError):
             is_plain = text_of(self._client.type(key)) == "string"
             data = self._client.get(key) if is_plain else self._client.execute_command("JSON.GET", key)
         if data is None:
             raise damaged(name, "it is gone")
-        return Record(name, data)
+        return Record(name, data, number)

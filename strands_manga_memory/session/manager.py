@@ -422,9 +422,11 @@ class TieredSessionManager(SessionManager[Agent]):
         Raises:
             StoreUnavailableError: A tier does not answer; it can be called again.
             CorruptRecordError: What is stored there cannot be trusted.
-            ValueError: The id is not allowed.
+            ValueError: The id is not allowed, or a Strands agent of this manager has it.
         """
         is_agent = isinstance(transferred, TransferredConversation)
+        if is_agent and self._live(id_) is not None:
+            raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it has a conversation")
         place = Place.of(self._storage_id, "A" if is_agent else "M", checked_id("agent_id" if is_agent else "id", id_))
         base = {**self._ids, "member": id_}
         standing = standing_of(Conversation(place, for_looking(self._tiers), base=base, keeps_window=is_agent))

@@ -31,6 +31,7 @@ from strands_manga_memory import (
     SQLiteTable,
     StoreUnavailableError,
     TieredSessionManager,
+    open_hot_store,
     open_table,
 )
 from strands_manga_memory.cli.app import run
@@ -353,17 +354,20 @@ def test_a_damaged_conversation_is_reported_and_the_others_come(folder: Path, me
     secret.write_text(whole)
     file(5, "messages/message_1.json").unlink()
     file(5, "messages/message_1.json").symlink_to(secret)
+    copied = file(7, "messages/message_1.json")
+    copied.with_name("message_9.json").write_text(copied.read_text())
     agent = json.loads(file(6, "agent.json").read_text())
     file(6, "agent.json").write_text(json.dumps({**agent, "agent_id": "b"}))
     report = import_sessions(from_files(folder), memory)
     assert not report.complete
-    failed = {("s0", "a"), *((f"s{number}", "a") for number in range(1, 7))}
+    failed = {(f"s{number}", "a") for number in range(8)}
     assert {key for key, outcome in outcomes(report).items() if outcome == "failed"} == failed
-    assert {key for key, outcome in outcomes(report).items() if outcome == "imported"} == {("s0", "whole"), ("s7", "a")}
+    assert {key for key, outcome in outcomes(report).items() if outcome == "imported"} == {("s0", "whole")}
     notes = {one.session_id: one.notes[-1] for one in report.conversations if one.outcome == "failed"}
     assert "messages/message_1.json" in notes["s0"]
     assert "agent.json is missing; 4 messages are left" in notes["s1"]
     assert "it is a link" in notes["s5"]
+    assert "message_9.json' is damaged: its message_id is 1" in notes["s7"]
     assert not any("XYZZY" in note or "question" in note for note in notes.values())
     assert all(not memory.session(session).exists(agent) for session, agent in failed)
     file(0, "messages/message_1.json").write_text(whole)
@@ -475,6 +479,21 @@ def test_a_hot_conversation_is_not_overwritten(
     assert outcomes(imports(from_files(folder), memory)) == {(unique, "a"): "exists"}
     assert build(memory.session(unique)).messages == live.messages
     memory.close()
+
+
+def test_a_session_manager_without_a_durable_tier_takes_it_too(
+    folder: Path, valkey_server: servers.Valkey, unique: str
+) -> None:
+    live = talk(build(FileSessionManager("s1", storage_dir=str(folder))))
+    [found] = from_files(folder).conversations()
+    transferred = found.read().transferred
+    assert transferred is not None
+    manager = TieredSessionManager(unique, hot=open_hot_store(valkey_server.url))
+    assert [manager.transfer(transferred, "a", dry_run=dry) for dry in (True, False, False)] == ["new", "new", "exists"]
+    here = build(TieredSessionManager(unique, hot=open_hot_store(valkey_server.url)))
+    assert here.messages == live.messages
+    with pytest.raises(ValueError, match="agent of this session manager"):
+        here._session_manager.transfer(transferred, "a")
 
 
 def test_nothing_is_imported_while_a_tier_that_may_know_the_conversation_is_down(folder: Path, tmp_path: Path) -> None:
@@ -597,6 +616,14 @@ def test_sessions_of_the_dynamodb_packages(
     check(open_source("dynamodb", dynamodb_server.table_url(unique)), memory, expected)
 
 
+def test_another_table_is_no_source(dynamodb_server: servers.DynamoDB, memory: MangaMemory, unique: str) -> None:
+    url = dynamodb_server.table_url(unique)
+    open_table(url).create_if_missing()
+    for kind in ("dynamodb", "snapshot"):
+        with pytest.raises(ValueError, match="has the keys"):
+            import_sessions(open_source(kind, url), memory)
+
+
 def test_dynamodb_sessions_that_are_mixed_or_gone_in_part(
     dynamodb_server: servers.DynamoDB, folder: Path, memory: MangaMemory, unique: str
 ) -> None:
@@ -689,14 +716,14 @@ def command(capsys: Any, *arguments: str, status: int = 0) -> Any:
 
 
 def test_the_command(folder: Path, tmp_path: Path, capsys: Any) -> None:
-    for session in ("hanako-s1", "taro-s1", "nobody"):
+    for session in ("hanako-s1", "taro-s1", "-nobody"):
         talk(build(FileSessionManager(session, storage_dir=str(folder))), turns=2)
     url = f"sqlite:///{tmp_path}/cli.sqlite3"
     open_table(url).create_if_missing()
     there = [str(folder), "--from", "file", "--durable", url, "--yes"]
     dry = command(capsys, *there, "--dry-run")
     assert (dry["counts"], dry["dry_run"]) == ({"new": 3, "messages": 12}, True)
-    ids = ["--ids", "(?P<user>[^-]+)-(?P<session>.+)", "--tenant", "shop"]
+    ids = ["--ids", "(?P<user>[^-]*)-(?P<session>.+)", "--tenant", "shop"]
     done = command(capsys, *there, *ids)
     assert done["counts"] == {"imported": 2, "skipped": 1, "messages": 8}
     scope = ConversationScope("hanako", "s1", "a", tenant="shop")
@@ -704,7 +731,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: Any) -> None:
     assert command(capsys, *there, "--user", "u1")["counts"]["imported"] == 3
     assert command(capsys, *there)["counts"]["imported"] == 3
     assert command(capsys, *there)["counts"] == {"exists": 3, "messages": 0}
-    (folder / "session_nobody/agents/agent_a/agent.json").write_text("{")
+    (folder / "session_-nobody/agents/agent_a/agent.json").write_text("{")
     assert run(["import", *there]) == 1
     printed = capsys.readouterr()
     assert "exists   taro-s1/a: 4 messages, 4 in the history" in printed.out.splitlines()
