@@ -110,12 +110,8 @@ class RedisSource:
         [head] = self._values([name])
         if head is None:
             raise damaged(name, "it is gone")
-        values = self._values([*messages.values()])
-        records = [
-            Record(key, data, str(number))
-            for (number, key), data in zip(messages.items(), values, strict=True)
-            if data is not None
-        ]
+        values = zip(messages.items(), self._values([*messages.values()]), strict=True)
+        records = [Record(key, data, str(number)) for (number, key), data in values if data is not None]
         notes = [] if has_root else ["its session's record is gone in the source"]
         lost = len({*listed} - messages.keys())
         if lost:

@@ -481,9 +481,7 @@ def test_a_hot_conversation_is_not_overwritten(
     memory.close()
 
 
-def test_a_session_manager_without_a_durable_tier_takes_it_too(
-    folder: Path, valkey_server: servers.Valkey, unique: str
-) -> None:
+def test_a_manager_without_a_durable_tier_takes_it_too(folder: Path, valkey_server: servers.Valkey, unique: str) -> None:
     live = talk(build(FileSessionManager("s1", storage_dir=str(folder))))
     [found] = from_files(folder).conversations()
     transferred = found.read().transferred
@@ -736,7 +734,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: Any) -> None:
     printed = capsys.readouterr()
     assert "exists   taro-s1/a: 4 messages, 4 in the history" in printed.out.splitlines()
     assert "it is no JSON" in printed.out
-    assert "2 exists, 1 failed" in printed.err.replace("\n", " ")
+    assert "1 failed, 2 exists" in printed.err.replace("\n", " ")
     assert run(["import", str(tmp_path), "--from", "snapshot", "--durable", url, "--yes"]) == 1
     assert "there are no sessions in" in capsys.readouterr().err
     for wrong in (
