@@ -103,6 +103,8 @@ class RedisSource:
                 found.agents[name] = (name.removeprefix(self._prefix).removesuffix(agent), record["agent_id"])
             elif "type" in record and name.endswith(id_):
                 found.orchestrators[name] = (name.removeprefix(self._prefix).removesuffix(id_), record["id"])
+            elif not _MESSAGE.match(name):
+                found.unreadable[name] = damaged(name, "it is none of the records that belong here")
 
     def _read(self, session_id: str, agent_id: str, name: str, messages: dict[int, str], *, has_root: bool) -> Content:
         with reading("redis", RedisError):
@@ -113,7 +115,7 @@ class RedisSource:
         values = zip(messages.items(), self._values([*messages.values()]), strict=True)
         records = [Record(key, data, str(number)) for (number, key), data in values if data is not None]
         notes = [] if has_root else ["its session's record is gone in the source"]
-        lost = len({*listed} - messages.keys())
+        lost = len({*listed} - {int(record.number or 0) for record in records})
         if lost:
             notes.append(f"{lost} messages that the source lists are gone there")
         if messages and not listed:

@@ -544,6 +544,7 @@ def test_redis_sessions_whose_keys_have_expired_in_part(
         client.delete(f"{unique}:root:session", f"{unique}:index:agent:a:msgs", f"{unique}:head:agent:a")
         client.delete(*client.keys(f"{unique}:all:agent:a:msg:*"))
         client.set(f"{unique}:text:agent:a", "no JSON")
+        client.set(f"{unique}:moved:agent:b", client.get(f"{unique}:gone:agent:a"))
         report = import_sessions(RedisSource(client, unique), memory)
     found = {one.session_id: one for one in report.conversations}
     assert found["gone"].outcome == found["root"].outcome == found["index"].outcome == "imported"
@@ -552,7 +553,9 @@ def test_redis_sessions_whose_keys_have_expired_in_part(
     assert found["index"].messages == len(list(folder.glob("session_index/agents/agent_a/messages/*")))
     assert (found["head"].outcome, found["all"].outcome) == ("failed", "failed")
     assert "its agent's record is gone" in found["head"].notes[-1]
-    assert sum(one.outcome == "failed" for one in report.conversations) == 4  # and the text, and what is left of its agent
+    failed = {one.session_id: one.notes[-1] for one in report.conversations if one.outcome == "failed"}
+    assert failed.keys() == {"head", "all", "text", "text:agent:a", "moved:agent:b"}
+    assert "none of the records that belong here" in failed["moved:agent:b"]
 
 
 @pytest.mark.xdist_group("cluster")
