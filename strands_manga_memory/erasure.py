@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
@@ -9,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.cache import ProfileCache, cache_name
@@ -21,7 +24,7 @@ from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.records import Place, directory_key
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, dump
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import shared_writer
@@ -129,28 +132,24 @@ def export_user(
 ) -> dict[str, Any]:
     """Return everything there is of a user as JSON values: sessions with their logs, memories, signals, cached overrides.
 
-    Reading touches no time to live. Bytes of media become ``{"bytes": length}``. Arguments and errors are those of
-    ``forget_user``; ``memory_codec`` opens sealed memories.
+    Reading touches no time to live. Bytes are written as Strands' own session managers write them. Arguments and errors are
+    those of ``forget_user``; ``memory_codec`` opens sealed memories.
     """
     owner = Owner(user_id, tenant)
-    sessions = []
+    sessions: list[dict[str, Any]] = []
+    orchestrators: list[dict[str, Any]] = []
     for scope in sessions_of(durable, owner):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
-        agents = [agent for kind, agent in member_ids(durable, scope.storage_session_id) if kind == "A"]
-        for agent_id in agents:
-            records = [_plain(record) for record in manager.records(agent_id)]
-            sessions.append(
-                {
-                    "session_id": scope.session_id,
-                    "agent_id": agent_id,
-                    "metadata": _plain(manager.metadata(agent_id)),
-                    "records": records,
-                }
-            )
+        for kind, id_ in member_ids(durable, scope.storage_session_id):
+            if kind == "A":
+                sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
+            elif (run := manager.transferred_orchestrator(id_)) is not None:
+                orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
     exported: dict[str, Any] = {
         "user_id": user_id,
         "tenant": tenant,
         "sessions": sessions,
+        "orchestrators": orchestrators,
         "memories": [],
         "waiting_signals": [],
     }
@@ -272,11 +271,21 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
             yield f"hot {cache_name(owner)}"
 
 
+def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
+    """Return a conversation as JSON values; its window by places in the log, but for messages that are its own."""
+    records = list(manager.records(agent_id))
+    found = manager.transferred(agent_id)
+    places = {dump(record["message"]): place for place, record in enumerate(records)}
+    window = [] if found is None else [places.get(dump(message), message) for message in found.window or ()]
+    exported = {
+        "metadata": manager.metadata(agent_id),
+        "records": records,
+        "window": window,
+        "states": {} if found is None else found.states,
+    }
+    return {name: _plain(value) for name, value in exported.items()}
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"bytes": len(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value) if hasattr(value, "value") and isinstance(value, str) else value
+    """Return a value as JSON: bytes as Strands writes them, everything else that is not JSON as text."""
+    return json.loads(json.dumps(encode_bytes_values(value), default=str))

@@ -333,8 +333,12 @@ class MangaMemory:
         except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
             return None
 
-    def session(self, scope: ConversationScope, **settings: Any) -> TieredSessionManager:
+    def session(self, scope: str | ConversationScope, **settings: Any) -> TieredSessionManager:
         """Return a session manager of a conversation: for its log, its metadata, or an agent built by hand.
+
+        Args:
+            scope: Whose it is, or a plain session id: one that belongs to no user.
+            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
 
         Raises:
             ValueError: A setting is not allowed.
@@ -484,7 +488,7 @@ class MangaMemory:
         self._guards_asked[guarded] = asked
         return guarded
 
-    def _manager(self, scope: ConversationScope, settings: Mapping[str, Any], tier: _Tier) -> TieredSessionManager:
+    def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: _Tier) -> TieredSessionManager:
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             settings = {**settings, "codec": ObservedCodec(settings["codec"])}
         asked = {**self._settings, **settings}

@@ -203,7 +203,7 @@ class DynamoDB(Server):
         self._env = {
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(self.port),
-            "SERVICES": self.service,
+            "SERVICES": f"{self.service},s3",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "LOG_LEVEL": "ERROR",

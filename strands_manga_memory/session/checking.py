@@ -26,7 +26,7 @@ def checked_message(record: bytes, name: str) -> tuple[dict[str, Any], Message]:
     """
     data = load_stored(record, name)
     message: Any = data.get("message") if isinstance(data, dict) else None
-    if message is None or not _is_message(message):
+    if message is None or not is_message(message):
         raise CorruptRecordError(f"record={name!r} is damaged: it holds no message", record=name)
     return data, message
 
@@ -64,7 +64,8 @@ def checked_fields(fields: Mapping[str, bytes], name: str) -> dict[str, bytes]:
     return dict(fields)
 
 
-def _is_message(message: Any) -> bool:
+def is_message(message: Any) -> bool:
+    """Tell whether a value is a message that a model could be sent, as far as this package relies on its shape."""
     return (
         isinstance(message, dict)
         and message.get("role") in ("user", "assistant")

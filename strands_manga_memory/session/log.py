@@ -15,6 +15,9 @@ from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
 
 _LAST_SEQ = 10**12 - 1
 
+_MOST_MESSAGES = 100
+"""Messages of a segment that is written anew. A restore reads whole segments, so one must not hold a whole old log."""
+
 
 class SegmentLog:
     """The log of one conversation. A segment never changes, except that a redaction replaces a message in it.
@@ -46,10 +49,12 @@ class SegmentLog:
             run = [slot for at, slot in enumerate(slots) if slot.seq == slots[0].seq + at]
             key = self._place.log_key(run[0].seq)
             name = "/".join(key)
-            data = self._codec.seal(pack({str(slot.seq): slot.record for slot in run}), name)
-            attributes = {"last": run[-1].seq, "revision": 0}
+            part = run[:_MOST_MESSAGES]
+            data = self._codec.seal(pack({str(slot.seq): slot.record for slot in part}), name)
+            attributes = {"last": part[-1].seq, "revision": 0}
             if put_split(self._table, key, data, attributes=attributes, when=ABSENT):
                 self._revisions[run[0].seq] = 0
+                run = part
             else:
                 item = self._table.get(*key)
                 if item is None:  # discarded meanwhile

@@ -37,6 +37,17 @@ from strands_manga_memory.session.live_agent import LiveAgent, check_supported
 from strands_manga_memory.session.records import Kind, Place, directory_key
 from strands_manga_memory.session.stats import SessionStats, stats_of
 from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
+from strands_manga_memory.session.transfer import (
+    Standing,
+    TransferredConversation,
+    TransferredOrchestrator,
+    for_looking,
+    for_storing,
+    orchestrator_taken_out,
+    standing_of,
+    store,
+    taken_out,
+)
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.session.waiting import saved, wait_for
 from strands_manga_memory.session.window import Logged
@@ -380,6 +391,48 @@ class TieredSessionManager(SessionManager[Agent]):
                 model.slots = model.slots[max(0, len(model.slots) - keep) :]
         self._conversations["A", id_] = conversation
         wait_for(conversation.request(), self._tiers, must=True)
+
+    def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
+        """Return what is stored of an agent's conversation, to be stored elsewhere; None if there is nothing.
+
+        Raises:
+            StoreUnavailableError: What is stored cannot be read.
+            CorruptRecordError: What is stored cannot be trusted.
+        """
+        conversation = self._new_conversation("A", self._agent_id(agent_id))
+        return taken_out(conversation) if standing_of(conversation) == "exists" else None
+
+    def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
+        """Return the state of a Graph or Swarm, to be stored elsewhere; None if there is none. Errors as ``transferred``."""
+        conversation = self._new_conversation("M", id_, keeps_window=False)
+        return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
+
+    def transfer(
+        self, transferred: TransferredConversation | TransferredOrchestrator, id_: str, *, dry_run: bool = False
+    ) -> Standing:
+        """Store what another session manager kept, unless there is something already; return what there was.
+
+        It goes into the durable tier, in one commit, and waits there until it is used; its session's time begins now.
+
+        Args:
+            transferred: The conversation of an agent, or the state of a Graph or Swarm.
+            id_: The id of that agent, or of that Graph or Swarm.
+            dry_run: Only look.
+
+        Raises:
+            StoreUnavailableError: A tier does not answer; it can be called again.
+            CorruptRecordError: What is stored there cannot be trusted.
+            ValueError: The id is not allowed, or a Strands agent of this manager has it.
+        """
+        is_agent = isinstance(transferred, TransferredConversation)
+        if is_agent and self._live(id_) is not None:
+            raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it has a conversation")
+        place = Place.of(self._storage_id, "A" if is_agent else "M", checked_id("agent_id" if is_agent else "id", id_))
+        base = {**self._ids, "member": id_}
+        standing = standing_of(Conversation(place, for_looking(self._tiers), base=base, keeps_window=is_agent))
+        if standing != "new" or dry_run:
+            return standing
+        return store(Conversation(place, for_storing(self._tiers), base=base, keeps_window=is_agent), transferred)
 
     def _log(self, agent_id: str | None, after: int, last: int | None = None) -> Iterator[Logged]:
         """Yield what is stored, whoever stored it, then what only this process has."""

@@ -32,6 +32,11 @@ def fields_of(snapshot: Snapshot) -> dict[str, bytes]:
     return {_FIELDS[name]: dump(value) for name, value in snapshot.data.items() if name in _FIELDS}
 
 
+def states_of(fields: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return what fields of a conversation hold of an agent, by what Strands calls it."""
+    return {name: load(fields[field]) for name, field in _FIELDS.items() if field in fields}
+
+
 def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, over: Mapping[str, Any], record: str) -> None:
     """Give an agent its messages and states.
 
@@ -45,7 +50,7 @@ def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, 
     Raises:
         CorruptRecordError: A state is not of the shape that Strands or a conversation manager wrote.
     """
-    data = {**over, **{name: load(fields[field]) for name, field in _FIELDS.items() if field in fields}}
+    data = {**over, **states_of(fields)}
     state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__
     if state is not None and state.get("__name__") != used:
         logger.warning(

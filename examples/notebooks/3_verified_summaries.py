@@ -1,0 +1,164 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Summaries that are checked
+#
+# A summary makes a long history short, and it is written by a model, which may forget, invent, or refuse. Once the
+# turns are gone, nobody notices. `VerifiedSummarizingConversationManager` compares each summary with what was said
+# before it uses it. What is missing is asked for again, and what is still missing is written below the summary as
+# plain facts.
+#
+# Here the summarizer is as bad as we like, because it is a function.
+
+# %%
+import itertools
+import logging
+import sys
+
+import matplotlib.pyplot as plt
+from strands import Agent
+from strands.agent.conversation_manager import SummarizingConversationManager
+
+sys.path.insert(0, "..")  # the other examples
+from summaries import ANSWER, FACTS, NO_LONGER, STILL_TRUE, prompt
+
+from strands_manga_memory import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation import default_counter
+from strands_manga_memory.testing import ScriptedModel
+
+logging.disable(logging.CRITICAL)
+TURNS = 200
+count = default_counter().count
+
+# %% [markdown]
+# ## Four bad summarizers
+#
+# One forgets every fact, one invents an order, one refuses, and one breaks down.
+
+# %%
+SUMMARIZERS = {
+    "forgets": lambda _: "The user asked about many series, and the assistant described them.",
+    "invents": lambda _: "The user collects ghost stories. Order ORD-99999 was refunded with 250 dollars.",
+    "refuses": lambda _: "I'm sorry, but I can't help with that.",
+    "fails": lambda _: ConnectionError("the model is down"),
+}
+TRUE_FROM = {value: next(turn for turn, text in FACTS.items() if value in text) for value in STILL_TRUE}
+print("said in turn:", TRUE_FROM)
+
+
+# %%
+def shown(agent):
+    """Return everything the model is shown of the history."""
+    return "\n".join(block["text"] for message in agent.messages for block in message["content"] if "text" in block)
+
+
+def hold(manager, summarizer, turns=TURNS):
+    """Hold the conversation; return the agent, and after each turn the tokens of history and the share of facts in it."""
+    agent = Agent(
+        model=ScriptedModel(lambda _: ANSWER),
+        aux_model=ScriptedModel(summarizer),
+        conversation_manager=manager,
+        callback_handler=None,
+    )
+    agent.model.update_config(context_window_limit=11_500)  # Strands' manager begins at 70 % of it, ours at 8,000 tokens
+    sizes, shares = [], []
+    for turn in range(1, turns + 1):
+        agent(prompt(turn))
+        if isinstance(manager, VerifiedSummarizingConversationManager):
+            manager.finish(agent)  # it works beside the conversation; a user would take longer to type
+        known = [value for value, since in TRUE_FROM.items() if since <= turn]
+        text = shown(agent)
+        sizes.append(sum(map(count, agent.messages)))
+        shares.append(sum(value in text for value in known) / len(known))
+    return agent, sizes, shares
+
+
+# %% [markdown]
+# ## A summarizer that forgets everything
+#
+# Beside ours stands Strands' own `SummarizingConversationManager`, with the same summarizer.
+
+# %%
+verified = hold(VerifiedSummarizingConversationManager(), SUMMARIZERS["forgets"])
+plain = hold(SummarizingConversationManager(proactive_compression=True), SUMMARIZERS["forgets"])
+
+figure, (above, below) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
+for name, (_, sizes, shares) in (("verified", verified), ("as the model wrote it", plain)):
+    above.plot(range(1, TURNS + 1), sizes, label=name)
+    below.plot(range(1, TURNS + 1), shares, label=name)
+above.set(ylabel="tokens of history", title="Each fall is a summary")
+below.set(xlabel="turn", ylabel="facts that are still shown", ylim=(-0.05, 1.05))
+below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+below.legend(loc="lower left")
+plt.show()
+
+assert min(verified[2]) == 1.0, "no fact is ever missing"
+assert min(plain[2]) < 0.7
+
+# %% [markdown]
+# The prose is the model's, the facts below it are ours. What was corrected is told in its new form only. (Lines such
+# as "number 12 list" are left out here: the rules take a figure for a fact.)
+
+# %%
+agent = verified[0]
+summary = "\n".join(message["content"][0]["text"] for message in agent.messages[:3])
+print("\n".join(line for line in summary.splitlines() if not line.endswith(" list")))
+assert not [value for value in NO_LONGER if value in shown(verified[0])]
+
+# %% [markdown]
+# ## All four
+#
+# An invented order number is noticed, because nobody said it, and the summary is not used. A summarizer that refuses
+# or fails is replaced by rules; after three times in a row it is left alone for a while.
+
+# %%
+header = ("summarizer", "facts shown", "invention shown", "most tokens", "summaries", "without prose", "asked")
+print("".join(f"{name:>17}" for name in header))
+for name, summarizer in SUMMARIZERS.items():
+    agent, sizes, shares = hold(VerifiedSummarizingConversationManager(), summarizer, turns=100)
+    stats = agent.conversation_manager.stats()
+    invented = "ORD-99999" in shown(agent)
+    row = (name, f"{min(shares):.0%}", str(invented), f"{max(sizes):,}", stats.swapped, stats.failed, stats.attempts)
+    print("".join(f"{value:>17}" for value in row))
+    assert min(shares) == 1.0
+    assert not invented
+    assert stats.swapped
+
+# %% [markdown]
+# ## Where the tokens go
+#
+# What the model has read until a turn, summed up over the conversation. Without summaries it grows with the square of
+# the length. The summarizer's own reading and writing is the red bar.
+
+# %%
+per_turn = count({"role": "user", "content": [{"text": prompt(2)}]}) + count(
+    {"role": "assistant", "content": [{"text": ANSWER}]}
+)
+without = list(itertools.accumulate(per_turn * turn for turn in range(1, TURNS + 1)))
+summarized = list(itertools.accumulate(verified[1]))
+spent = verified[0].conversation_manager.stats().tokens_spent
+figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
+axes.plot(without, label="no summaries")
+axes.plot(summarized, label="verified summaries")
+axes.bar(TURNS, spent, width=4, color="tab:red", label=f"the summarizer: {spent:,} tokens")
+axes.set(xlabel="turn", ylabel="tokens read so far", title="What a conversation costs")
+axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e6:.1f} M")
+axes.legend()
+plt.show()
+
+assert summarized[-1] + spent < without[-1] / 1.5
+
+# %% [markdown]
+# In an application: `memory.agent_kwargs(user_id=..., session_id=..., history="summarize")`. The rules that find the
+# facts look at forms: a wish said without any of the usual words is the first to go. The README says how often that
+# happens on recorded dialogues.

@@ -1,0 +1,127 @@
+"""Transfer: a conversation outside the tiers, on its way from another session manager or to another deployment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from strands import Snapshot
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session import snapshot
+from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.model import Model
+from strands_manga_memory.session.states import ORCHESTRATOR
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.codec import dump, load
+
+Standing = Literal["new", "exists", "ended"]
+"""What the tiers have of a conversation: nothing, a living one, or one that ended or was deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferredConversation:
+    """A conversation of an agent outside the tiers.
+
+    Args:
+        log: Every message and when it was said, in seconds since 1970, in order. Each has a ``tracking_id``.
+        window: The agent's history. A message that the log has as it is must be equal to it; others are the window's own.
+            None: the log.
+        states: What else there is of the agent, by the names of a Strands snapshot: ``state``, ``conversation_manager_state``,
+            ``interrupt_state``, ``model_state``. What is missing stays as the agent was built.
+        metadata: What ``set_metadata`` stored.
+        created: When the conversation began, in seconds since 1970; None: now.
+    """
+
+    log: Sequence[tuple[Message, float]]
+    window: Sequence[Message] | None = None
+    states: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created: float | None = None
+
+    def give(self, model: Model) -> None:
+        """Make a new conversation of it."""
+        for message, at in self.log:
+            model.append(message, at=at)
+        window = [message for message, _ in self.log] if self.window is None else self.window
+        model.capture(window, snapshot.fields_of(_as_snapshot(self.states)), in_turn=False)
+        if self.metadata:
+            model.set_meta(self.metadata)
+        if self.created is not None:
+            model.head.created = self.created
+
+
+@dataclass(frozen=True)
+class TransferredOrchestrator:
+    """The state of a Graph or Swarm outside the tiers, as its ``serialize_state`` returned it."""
+
+    state: Mapping[str, Any]
+
+    def give(self, model: Model) -> None:
+        """Make a new record of it."""
+        model.capture([], {ORCHESTRATOR: dump(self.state)}, in_turn=False)
+
+
+def standing_of(conversation: Conversation) -> Standing:
+    """Look what the tiers have of a conversation.
+
+    Raises:
+        StoreUnavailableError: What is stored cannot be read.
+        CorruptRecordError: What is stored cannot be trusted.
+    """
+    if conversation.open(inspect=True) is not None:
+        return "exists"
+    return "new" if conversation.model.epoch == 1 else "ended"
+
+
+def store(conversation: Conversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
+    """Store what was transferred, if there is nothing yet; return what there was before.
+
+    It is one commit: after a crash there is all of it or nothing.
+
+    Raises:
+        StoreUnavailableError: The tier did not take it, or its answer was lost.
+    """
+    with conversation.lock:
+        transferred.give(conversation.model)
+        conversation.model.touched = conversation.model.closing = True
+    try:
+        conversation.request_flush().result()
+    except ConflictError:
+        return "exists"  # someone else was first, just now
+    return "new"
+
+
+def for_looking(tiers: Tiers) -> Tiers:
+    """Return the tiers to look with: what only one of them knows of must not be taken for new while that one is down."""
+    return dataclasses.replace(tiers, on_store_error="raise")
+
+
+def for_storing(tiers: Tiers) -> Tiers:
+    """Return the tiers to store a transferred conversation with: it waits in the durable one until it is used."""
+    return dataclasses.replace(tiers, hot=None if tiers.durable is not None else tiers.hot, on_conflict="raise")
+
+
+def taken_out(conversation: Conversation) -> TransferredConversation:
+    """Return what an opened conversation holds, to be stored elsewhere."""
+    with conversation.lock:
+        model = conversation.model
+        window, fields, created, meta = list(model.slots), dict(model.fields), model.head.created, dict(model.meta)
+    log = [(slot.message, slot.at) for slot in conversation.history()]
+    return TransferredConversation(
+        log=log, window=[slot.message for slot in window], states=snapshot.states_of(fields), metadata=meta, created=created
+    )
+
+
+def orchestrator_taken_out(conversation: Conversation) -> TransferredOrchestrator | None:
+    """Return what an opened record of a Graph or Swarm holds; None if it never ran."""
+    with conversation.lock:
+        state = conversation.model.fields.get(ORCHESTRATOR)
+    return None if state is None else TransferredOrchestrator(load(state))
+
+
+def _as_snapshot(states: Mapping[str, Any]) -> Snapshot:
+    return Snapshot(scope="agent", schema_version="1.0", data=dict(states), app_data={})
