@@ -11,7 +11,7 @@ PRODUCTS, ORDERS, ESCALATION = "products", "orders", "escalation"
 
 _WORDS = (
     (ORDERS, r"\bmy orders?\b|\bORD-\d|deliver|parcel|complain|unacceptable|refund|human|注文(?!したい)|届|配送|荷物|苦情|返金|ひどい|担当者"),
-    (PRODUCTS, r"stock|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品"),
+    (PRODUCTS, r"stock|about me|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み"),
 )
 
 

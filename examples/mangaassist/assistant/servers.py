@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcp import StdioServerParameters, stdio_client
 from strands.tools.mcp import MCPClient
+from strands.types.exceptions import MCPClientInitializationError
 
 from mangaassist.assistant.customer import CustomerTool
 from strands_manga_memory import BreakerPolicy, MangaMemory
@@ -70,11 +71,17 @@ class Servers:
             known.update(guarded.status())
         return {name: {field: status[field] for field in SHOWN} for name, status in known.items()}
 
-    def set_fault(self, kind: str) -> None:
-        """Make the stock server sound (``none``), fail (``error``), ``hang``, or end with its next look-up (``exit``)."""
-        result = self._stock.call_tool_sync(f"fault-{uuid.uuid4().hex}", "set_fault", {"kind": kind})
-        if result["status"] != "success":
-            raise ValueError(f"kind must be a fault that the stock server knows, got {kind!r}")
+    def set_fault(self, kind: str) -> bool:
+        """Make the stock server sound (``none``), fail (``error``), ``hang``, or end with its next look-up (``exit``).
+
+        Returns:
+            False if it is down already: the supervisor brings it back, sound, with the next look-up.
+        """
+        try:
+            result = self._stock.call_tool_sync(f"fault-{uuid.uuid4().hex}", "set_fault", {"kind": kind})
+        except MCPClientInitializationError:
+            return False
+        return result["status"] == "success"
 
     @property
     def _clients(self) -> list[MCPClient]:

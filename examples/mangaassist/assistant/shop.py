@@ -78,6 +78,7 @@ class Shop:
         self._budget = budget
         self._pace = pace
         self.on_change = on_change
+        self._watches: dict[ConversationScope, Watch] = {}
         handoffs = Handoffs(memory)
         self._tools: dict[str, list[Any]] = {
             PRODUCTS: [servers.catalogue, servers.stock, calculator],
@@ -95,7 +96,8 @@ class Shop:
             )
 
     def _build(self, scope: ConversationScope) -> Agent:
-        return self._watched(scope)[0]
+        agent, self._watches[scope] = self._watched(scope)
+        return agent
 
     def _watched(self, scope: ConversationScope) -> tuple[Agent, Watch]:
         """Return a new agent of a conversation, restored, and who looks at it."""
@@ -123,8 +125,12 @@ class Shop:
         if isinstance(response.output, ConversationMessage):  # no agent was reached
             yield Piece("", answer=response.output.content[0]["text"])
             return
+        scope = ConversationScope(user, session, agent)
         async for chunk in response.output:
             if chunk.final_message:
+                watch = self._watches.pop(scope, None)
+                if watch is not None:
+                    self.on_change(scope, watch.view())  # saved by now
                 yield Piece(agent, answer=chunk.final_message.content[0]["text"])
             elif chunk.text:
                 yield Piece(agent, chunk.text)
