@@ -65,6 +65,7 @@ def main() -> int:
     extras.check(services=arguments.backend == "services", model=arguments.model, application=True)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("strands_tools").setLevel(logging.ERROR)  # the calculator announces its end with every call
+    logging.getLogger("strands.tools.mcp").setLevel(logging.CRITICAL)  # calls that fail are what breakers are for
     interrupts.install()
     try:
         return run(arguments)

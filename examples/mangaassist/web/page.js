@@ -11,7 +11,6 @@ const SUGGESTIONS = [
   "全巻の一覧を見せてください。",
   "I want to complain!",
 ];
-const FATE_NAMES = { none: "none (this process)" };
 
 const byId = (id) => document.getElementById(id);
 let turns = new Map(); // id -> elements of the turn
@@ -98,9 +97,11 @@ function stateRows(state) {
   if (!state) return [];
   const rows = [["phase", [state.phase]]];
   if (state.intent) rows.push(["intent", [state.intent]]);
-  for (const slot of state.slots) rows.push([slot.name, slot.value ? [slot.value, badge(slot.status)] : ["—"]]);
+  for (const slot of state.slots) rows.push([`slot ${slot.name}`, slot.value ? [slot.value, badge(slot.status)] : ["—"]]);
   if (state.next_question) rows.push(["ask next", [state.next_question]]);
-  for (const entity of state.entities) rows.push([entity.type, [entity.value, badge(entity.confidence)]]);
+  for (const [type, group] of Map.groupBy(state.entities, (entity) => entity.type)) {
+    rows.push([`it: ${type}`, [...group.map((entity) => entity.value), badge(group[0].confidence)]]);
+  }
   return rows.flatMap(([name, values]) => {
     const value = element("dd");
     value.append(...values.flatMap((part) => [part, " "]));
@@ -116,7 +117,7 @@ function tierChips(tiers) {
     return item;
   };
   return [
-    chip("hot", badge(tiers.hot, FATE_NAMES[tiers.hot] ?? tiers.hot)),
+    chip("hot", tiers.hot === "none" ? "in this process" : badge(tiers.hot)),
     chip("durable", badge(tiers.durable)),
     chip("turns", String(tiers.turns)),
     chip("in the log", String(tiers.messages)),

@@ -210,4 +210,5 @@ def serve(shop: Shop, visitors: Visitors, listening: socket.socket, *, ready: Ca
         ready(f"http://{HOST}:{port}/")
         await serving
 
-    asyncio.run(run(uvicorn.Server(config)))
+    with suppress(KeyboardInterrupt):  # raised anew when all connections are closed
+        asyncio.run(run(uvicorn.Server(config)))
