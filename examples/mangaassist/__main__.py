@@ -4,6 +4,8 @@
     uv run examples/mangaassist --web           # chat in the browser, with a side panel that shows the memory at work
     uv run examples/mangaassist --demo --json   # two users, a failing server, a restart; checks what they got
     uv run examples/mangaassist --model local   # a small model in this process; or --model bedrock[:ID]
+
+Everything is kept in SQLite files of one folder, so a restart goes on where the last run ended.
 """
 
 from __future__ import annotations
@@ -17,9 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-EXAMPLES = str(Path(__file__).resolve().parents[1])
-# Run as a folder, Python puts this folder itself on the path, and its modules would hide others of their names.
-sys.path[:] = [EXAMPLES, *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mangaassist import extras, interrupts
 
@@ -31,7 +31,9 @@ PORT = 8765
 
 def parse_arguments() -> argparse.Namespace:
     """Return the checked command line."""
-    parser = argparse.ArgumentParser(prog="mangaassist", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="mangaassist", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--web", action="store_true", help="serve the web chat on 127.0.0.1")
     how.add_argument("--demo", action="store_true", help="hold two users' conversations, and check them")
@@ -118,9 +120,7 @@ def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: 
         return 0
     from mangaassist import terminal
 
-    shop = stack.enter_context(
-        open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace)
-    )
+    shop = stack.enter_context(open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace))
     return terminal.chat(shop, arguments.user)
 
 

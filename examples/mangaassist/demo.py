@@ -32,7 +32,7 @@ class Visit:
         shop.on_change = self._see
 
     def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
-        self.within_budget &= view["tokens"] <= view["budget"]
+        self.within_budget &= view["asked_with"] <= view["budget"]
         self.fates |= {message["fate"] for message in view["messages"]}
 
     async def ask(self, user: str, text: str, *, session: str = SESSION, aloud: bool = True) -> str:
@@ -57,7 +57,9 @@ async def first(visit: Visit) -> dict[str, bool]:
     checks["a favourite that was said is used"] = "Detective of Glass Town" in found
     in_japanese = await visit.ask(TARO, "『猫と踏切番』3巻は在庫ありますか？")
     checks["a Japanese question gets a Japanese answer"] = in_japanese == "『猫と踏切番』第3巻の在庫は12冊です。"
-    orders = {user: await visit.ask(user, text) for user, text in ((HANAKO, "Where is my order?"), (TARO, "注文はいつ届きますか？"))}
+    orders = {
+        user: await visit.ask(user, text) for user, text in ((HANAKO, "Where is my order?"), (TARO, "注文はいつ届きますか？"))
+    }
     checks["everybody sees his own orders"] = all(_ORDER.findall(said) == _numbers(user) for user, said in orders.items())
     foreign = await visit.ask(TARO, f"Where is order {_numbers(HANAKO)[0]}?")
     checks["nobody sees those of others"] = foreign == "You have no order of this number."
@@ -97,7 +99,10 @@ async def second(visit: Visit, folder: Path) -> dict[str, bool]:
     text = (folder / "cases" / f"{number[0]}.md").read_text(encoding="utf-8") if number else ""
     checks["a complaint is handed over, and on to a human"] = "My parcel is late again" in text
     said = await visit.shop.history(HANAKO, SESSION)
-    checks["the whole conversation is there"] = (said[0].question, said[-1].answer) == ("Hello! My favorite genre is mystery.", case)
+    checks["the whole conversation is there"] = (said[0].question, said[-1].answer) == (
+        "Hello! My favorite genre is mystery.",
+        case,
+    )
     await asyncio.to_thread(visit.shop.finish, HANAKO, SESSION)
     print("-- hanako comes back for a new session")
     known = await visit.ask(HANAKO, "What manga do you know I like? What do you know about me?", session="storefront#2")
@@ -111,7 +116,11 @@ async def _chat(visit: Visit, number: int) -> bool:
     """Hold one of many conversations; tell whether everything in it belongs there."""
     user = f"reader-{number}"
     japanese = number % 2 == 1
-    texts = ("注文はいつ届きますか？", f"配送先は{number}番です") if japanese else ("Where is my order?", f"Deliver to door {number}")
+    texts = (
+        ("注文はいつ届きますか？", f"配送先は{number}番です")
+        if japanese
+        else ("Where is my order?", f"Deliver to door {number}")
+    )
     answers = [await visit.ask(user, text, session="s", aloud=False) for text in texts]
     said = await visit.shop.history(user, "s")
     return (
@@ -148,7 +157,7 @@ def run(backend: Backend, folder: Path, *, budget: int, as_json: bool) -> int:
             fates |= visit.fates
         if not number:
             print("-- the shop closes, and opens again")
-    checks["the history was within its budget whenever it was looked at"] = within_budget
+    checks["the history was within its budget at every model call"] = within_budget
     checks["messages were shortened or dropped for it"] = bool(fates & {"dropped", "shortened"})
     for check, passed in checks.items():
         print(f"{'ok    ' if passed else 'FAILED'} {check}")

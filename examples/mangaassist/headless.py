@@ -29,7 +29,9 @@ def chromium() -> str:
     """
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if not found:
-        raise NoBrowserError("no Chromium on this machine: apt-get install chromium fonts-noto-cjk, or set CHROMIUM to its path")
+        raise NoBrowserError(
+            "no Chromium on this machine: apt-get install chromium fonts-noto-cjk, or set CHROMIUM to its path"
+        )
     return found
 
 

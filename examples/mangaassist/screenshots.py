@@ -1,6 +1,8 @@
 """Takes the screenshots of the README: a chat in both languages, and one whose stock server fails.
 
     uv run --group browser examples/mangaassist/screenshots.py
+
+It needs Chromium and a Japanese font: apt-get install chromium fonts-noto-cjk
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from pathlib import Path
 from PIL import Image
 from playwright.async_api import Page
 
-HERE = Path(__file__).resolve().parent
-sys.path[0] = str(HERE.parent)  # not this folder, whose modules would hide others of their names
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mangaassist.headless import application, browser, opened, say
 
-FOLDER = HERE / "screenshots"
+FOLDER = Path(__file__).resolve().parent / "screenshots"
 TALK = (
     "My favorite genre is mystery.",
     "Recommend me something to read.",

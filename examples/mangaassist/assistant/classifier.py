@@ -10,8 +10,16 @@ from agent_squad.types import ConversationMessage
 PRODUCTS, ORDERS, ESCALATION = "products", "orders", "escalation"
 
 _WORDS = (
-    (ORDERS, r"\bmy orders?\b|\bORD-\d|deliver|parcel|complain|unacceptable|refund|human|注文(?!したい)|届|配送|荷物|苦情|返金|ひどい|担当者"),
-    (PRODUCTS, r"stock|about me|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み"),
+    (
+        ORDERS,
+        r"\bmy orders?\b|\bORD-\d|deliver|parcel|complain|unacceptable|refund|human"
+        r"|注文(?!したい)|届|配送|荷物|苦情|返金|ひどい|担当者",
+    ),
+    (
+        PRODUCTS,
+        r"stock|about me|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue"
+        r"|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み",
+    ),
 )
 
 

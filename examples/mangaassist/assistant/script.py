@@ -140,7 +140,9 @@ def _titles(heard: Heard, result: Result) -> str:
     if result.failed or not found:
         return _away(heard)
     if heard.japanese:
-        lines = [f"・『{each.title_ja}』（{each.author}、全{each.volumes}巻、{each.price_yen}円）{each.about_ja}" for each in found]
+        lines = [
+            f"・『{each.title_ja}』（{each.author}、全{each.volumes}巻、{each.price_yen}円）{each.about_ja}" for each in found
+        ]
         return "\n".join(["こちらはいかがでしょうか。", *lines])
     lines = [f"- {each.title_en} ({each.volumes} volumes, {each.price_yen} yen): {each.about_en}" for each in found]
     return "\n".join(["How about one of these?", *lines])
@@ -193,7 +195,9 @@ def _purchase(heard: Heard, filled: str) -> str:
 
 
 def _known(heard: Heard) -> str:
-    told = re.findall(r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$", heard.told, re.MULTILINE)
+    told = re.findall(
+        r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$", heard.told, re.MULTILINE
+    )
     if not told:
         return _say(heard, "Nothing yet. What do you like to read?", "まだ何も存じません。どんな作品がお好きですか？")
     known = "; ".join(dict.fromkeys(f"{key}: {value}" for key, value in told))

@@ -57,9 +57,7 @@ class Servers:
         self.order_tools = [CustomerTool(tool) for tool in self.orders.tools]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         """Stop them."""
         for client in self._clients:
             client.stop(None, None, None)

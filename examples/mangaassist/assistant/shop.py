@@ -91,9 +91,7 @@ class Shop:
         self._squad = AgentSquad(config, storage=self._storage, classifier=WordClassifier())
         for role in ROLES.values():
             options = AgentOptions(name=role.name, description=role.purpose)
-            self._squad.add_agent(
-                SessionStrandsAgent(options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs)
-            )
+            self._squad.add_agent(SessionStrandsAgent(options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs))
 
     def _build(self, scope: ConversationScope) -> Agent:
         agent, self._watches[scope] = self._watched(scope)

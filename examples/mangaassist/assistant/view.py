@@ -40,7 +40,7 @@ class Watch:
         self._log = list(log)
         self._on_change = on_change
         self._told: list[str] = []
-        self._sent = 0
+        self._asked_with = 0
         agent.add_hook(self._added, MessageAddedEvent)
         for event in (AfterModelCallEvent, AfterToolCallEvent, AfterInvocationEvent):
             agent.add_hook(self._changed, event)
@@ -60,7 +60,7 @@ class Watch:
         content = context.messages[-1]["content"]
         beside = content[len(content) - context.dynamic_trailing_blocks :]
         self._told = [block["text"] for block in (*system, *beside) if "text" in block]
-        self._sent = len(context.messages)
+        self._asked_with = self._manager.usage(self._agent)["tokens"]
         self._on_change(self)
         async for event in next_fn(context):
             yield event
@@ -72,7 +72,7 @@ class Watch:
         seen = {
             "tokens": usage["tokens"],
             "budget": usage["budget"],
-            "messages_sent": self._sent,
+            "asked_with": self._asked_with,
             "messages": self._messages(),
             "told": [text[:2_000] for text in self._told],
             "tiers": self._tiers(),

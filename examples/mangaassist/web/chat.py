@@ -1,4 +1,4 @@
-"""Chat: one conversation as its pages see it. Turns go on without them; a page that comes gets all there is, then each change."""
+"""Chat: one conversation as its pages see it. Turns go on without them; a page gets all there is, then each change."""
 
 from __future__ import annotations
 
