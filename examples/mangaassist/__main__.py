@@ -102,7 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: ExitStack) -> int:
     """Open the shop, for the terminal or the browser."""
     from mangaassist.assistant.opening import open_shop
+    from mangaassist.model import LOCAL_NOTE
 
+    if arguments.model == "local":
+        print(LOCAL_NOTE)
     if arguments.web:
         from mangaassist.web import server
         from mangaassist.web.visitors import Visitors

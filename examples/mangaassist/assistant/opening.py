@@ -13,6 +13,8 @@ from mangaassist.model import open_model
 from mangaassist.services import Backend
 from strands_manga_memory import MangaMemory
 
+_LOCAL_TOKENS = 600
+
 
 @contextmanager
 def open_shop(backend: Backend, folder: Path, *, model: str = "scripted", **settings: Any) -> Iterator[Shop]:
@@ -26,7 +28,8 @@ def open_shop(backend: Backend, folder: Path, *, model: str = "scripted", **sett
     """
     memory = MangaMemory.open(backend.hot, backend.durable, memories=True)
     try:
+        played_by = None if model == "scripted" else open_model(model, local_tokens=_LOCAL_TOKENS)
         with Servers(memory) as servers:
-            yield Shop(memory, servers, folder=folder, model=None if model == "scripted" else open_model(model), **settings)
+            yield Shop(memory, servers, folder=folder, model=played_by, **settings)
     finally:
         memory.close()
