@@ -31,7 +31,7 @@ server = Server("manga-stock", log_level="CRITICAL")
 fault = "none"
 
 
-@server.tool(structured_output=False, annotations=ToolAnnotations(readOnlyHint=True))
+@server.tool(structured_output=False, annotations=ToolAnnotations(readOnlyHint=True))  # type: ignore[call-arg]
 async def get_stock(asin: str, volume: int) -> str:
     """Copies of one volume in the warehouse, and when one can leave."""
     if fault == "error":

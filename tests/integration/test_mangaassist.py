@@ -15,6 +15,7 @@ from agent_squad.agents import AgentOptions
 from agent_squad.types import ConversationMessage
 from strands import Agent, tool
 
+from strands_manga_memory import StoreUnavailableError
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import ScriptedModel
 
@@ -147,7 +148,7 @@ class FakeShop:
         self.go = asyncio.Event()
         self.fails: Exception | None = None
         self.on_change: Any = None
-        self.servers = SimpleNamespace(status=dict, set_fault=lambda kind: kind != "exit")
+        self.servers = SimpleNamespace(status=dict, fault="none", set_fault=lambda kind: kind != "exit")
         self.ended: list[tuple[str, str]] = []
 
     async def history(self, user: str, session: str) -> list[Said]:
@@ -235,7 +236,7 @@ async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages
     with pytest.raises(BusyError):
         await anext(chat.events())
     for _ in range(2_000):
-        chat.tools({})
+        chat.tell_tools()
     count = 0
     async for _ in pages[0]:
         count += 1
@@ -334,12 +335,17 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     async def say(body: bytes) -> int:
         return (await site.send("POST", "/messages", body))[0]
 
+    site.shop.fails = StoreUnavailableError("redis://:hunter2@cache does not answer")
+    status, _, said = await site.send("POST", "/messages", b'{"text": "hello"}')
+    assert (status, "hunter2" in said, "Nothing of it is lost" in said) == (503, False, True)
+    site.shop.fails = None
     assert await say(b"{") == 400
     assert await say(b"\xff\xfe") == 400
     for body in ("[]", "{}", '{"text": 5}', '{"text": " "}', json.dumps({"text": "x" * (MOST_CHARACTERS + 1)})):
         assert await say(body.encode()) == 422
     assert await say(b'{"text": "' + b"x" * 20_000 + b'"}') == 413
     assert [await say(b'{"text": "\xe6\xbc\xab\xe7\x94\xbb"}') for _ in range(MOST_TURNS + 1)] == [202] * MOST_TURNS + [429]
+    assert (await site.send("GET", "/page.js", host="evil.example"))[0] == 403
     site.shop.go.set()
     assert (await site.send("POST", "/stock", b'{"fault": "fire"}'))[0] == 422
     assert (await site.send("POST", "/stock", b'{"fault": "error"}'))[0] == 200

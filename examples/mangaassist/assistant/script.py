@@ -45,7 +45,8 @@ class ScriptedAssistant(ScriptedModel):
                 yield event
                 continue
             for piece in re.findall(r"\s*[^\s、。！？]+[、。！？]?|\s+|.", text):
-                yield {"contentBlockDelta": {**delta, "delta": {"text": piece}}}
+                said: Any = {"contentBlockDelta": {**delta, "delta": {"text": piece}}}
+                yield said
                 await asyncio.sleep(self._pace)
 
 

@@ -43,6 +43,7 @@ class Servers:
         self.orders = memory.guard(self._orders, _LOOK_UP)
         self.stock = memory.guard(self._stock, _STOCK, stale_ttl=_STALE_TTL)
         self.order_tools: list[AgentTool] = []
+        self.fault = "none"
 
     def __enter__(self) -> Servers:
         """Start all three at once; raise ``MCPClientInitializationError`` if one does not."""
@@ -72,6 +73,8 @@ class Servers:
     def set_fault(self, kind: str) -> bool:
         """Make the stock server sound (``none``), fail (``error``), ``hang``, or end with its next look-up (``exit``).
 
+        ``fault`` says which it is; after an end there is none.
+
         Returns:
             False if it is down already: the supervisor brings it back, sound, with the next look-up.
         """
@@ -79,7 +82,10 @@ class Servers:
             result = self._stock.call_tool_sync(f"fault-{uuid.uuid4().hex}", "set_fault", {"kind": kind})
         except MCPClientInitializationError:
             return False
-        return result["status"] == "success"
+        if result["status"] != "success":
+            return False
+        self.fault = "none" if kind == "exit" else kind
+        return True
 
     @property
     def _clients(self) -> list[MCPClient]:

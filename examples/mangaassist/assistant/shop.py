@@ -1,4 +1,4 @@
-"""Shop: the squad of a process. Everything that an application has to write to get the memory layer is in ``_build``."""
+"""Shop: the squad of a process. What an application has to write to get the memory layer is in ``Shop._watched``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agent_squad.agents import AgentOptions
 from agent_squad.orchestrator import AgentSquad
@@ -88,7 +88,8 @@ class Shop:
         self._storage = SessionChatStorage(memory)
         # What else Agent Squad catches, it would show to users in the words of the exception.
         config = AgentSquadConfig(GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again.")
-        self._squad = AgentSquad(config, storage=self._storage, classifier=WordClassifier())
+        classifier = WordClassifier()  # type: ignore[no-untyped-call]
+        self._squad = AgentSquad(config, storage=self._storage, classifier=classifier)
         for role in ROLES.values():
             options = AgentOptions(name=role.name, description=role.purpose)
             self._squad.add_agent(SessionStrandsAgent(options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs))
@@ -119,12 +120,12 @@ class Shop:
     async def ask(self, user: str, session: str, text: str) -> AsyncGenerator[Piece, None]:
         """Route a message, and yield the answer as it comes; the last piece has all of it."""
         response = await self._squad.route_request(text, user, session, stream_response=True)
-        agent = response.metadata.agent_id
-        if isinstance(response.output, ConversationMessage):  # no agent was reached
-            yield Piece("", answer=response.output.content[0]["text"])
+        agent, output = response.metadata.agent_id, cast("Any", response.output)
+        if isinstance(output, ConversationMessage):  # no agent was reached
+            yield Piece("", answer=cast("Any", output.content)[0]["text"])
             return
         scope = ConversationScope(user, session, agent)
-        async for chunk in response.output:
+        async for chunk in output:
             if chunk.final_message:
                 watch = self._watches.pop(scope, None)
                 if watch is not None:

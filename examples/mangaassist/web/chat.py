@@ -116,7 +116,7 @@ class Chat:
             "views": self._views,
             "agent": self._agent,
             "known": self._known,
-            "tools": self._shop.servers.status(),
+            **self._tools(),
         }
 
     def see(self, agent: str, view: dict[str, Any]) -> None:
@@ -124,9 +124,9 @@ class Chat:
         self._views[agent], self._agent = view, agent
         self._publish({"type": "view", "agent": agent, "view": view})
 
-    def tools(self, status: dict[str, Any]) -> None:
+    def tell_tools(self) -> None:
         """Tell how the tools are."""
-        self._publish({"type": "tools", "tools": status})
+        self._publish({"type": "tools", **self._tools()})
 
     def end(self) -> None:
         """Send all pages away; they come back to the conversation that the visitor is in then."""
@@ -154,7 +154,10 @@ class Chat:
             turn["answer"] = turn["answer"] or "Sorry, something went wrong. Please try again."
         turn["done"] = True
         self._publish({"type": "done", "turn": turn, "known": self._known})
-        self._publish({"type": "tools", "tools": self._shop.servers.status()})
+        self.tell_tools()
+
+    def _tools(self) -> Event:
+        return {"tools": self._shop.servers.status(), "fault": self._shop.servers.fault}
 
     def _publish(self, event: Event) -> None:
         data = _json(event)  # as it is now

@@ -127,7 +127,8 @@ function tierChips(tiers) {
   ];
 }
 
-function showTools(tools) {
+function showTools({ tools, fault }) {
+  byId("fault").value = fault;
   byId("tools").tBodies[0].replaceChildren(
     ...Object.entries(tools).map(([name, tool]) => {
       const row = element("tr");
@@ -151,6 +152,7 @@ function showTools(tools) {
 
 const EVENTS = {
   all(event) {
+    problem("");
     byId("who").textContent = `you are ${event.user}`;
     byId("turns").replaceChildren();
     turns = new Map();
@@ -158,7 +160,7 @@ const EVENTS = {
     views = event.views;
     shown = event.agent;
     byId("known").textContent = event.known;
-    showTools(event.tools);
+    showTools(event);
     showAgents();
     byId("turns").scrollTop = byId("turns").scrollHeight;
   },
@@ -173,7 +175,7 @@ const EVENTS = {
     shown = event.agent;
     showAgents();
   },
-  tools: (event) => showTools(event.tools),
+  tools: showTools,
   problem: (event) => problem(event.text),
 };
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -24,7 +25,9 @@ from mangaassist.stock_server import FAULTS
 from mangaassist.web.chat import BusyError, Chat
 from mangaassist.web.guard import Guard
 from mangaassist.web.visitors import Visitor, Visitors
-from strands_manga_memory import ConversationScope
+from strands_manga_memory import ConversationScope, MangaMemoryError
+
+logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 COOKIE = "mangaassist"
@@ -35,6 +38,7 @@ _LOOK_EVERY, _KEPT = 0.5, 60.0
 """Seconds between two looks at the tools, and that a conversation stays at hand without anybody who looks at it."""
 
 _RECONNECT_MS = 500
+_UNREADABLE = "Your conversation cannot be read just now. Nothing of it is lost; please try again in a moment."
 _PAGES = {"/page.js": "text/javascript", "/page.css": "text/css"}
 _FOLDER = Path(__file__).parent
 
@@ -80,14 +84,14 @@ class Web:
 
     async def _look_at_tools(self) -> None:
         """Tell pages of changes that no turn of theirs brings: a breaker half-opens, a server is connected anew."""
-        before: dict[str, Any] = {}
+        before: object = None
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             self._chats = {visitor: chat for visitor, chat in self._chats.items() if not chat.is_idle(_KEPT)}
-            now = self._shop.servers.status()
+            now = (self._shop.servers.status(), self._shop.servers.fault)
             if now != before:
                 for chat in self._chats.values():
-                    chat.tools(now)
+                    chat.tell_tools()
             before = now
 
     def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
@@ -116,7 +120,10 @@ class Web:
                 async for data in chat.events():
                     yield ServerSentEvent(data, retry=_RECONNECT_MS)
             except BusyError as error:
-                yield ServerSentEvent(json.dumps({"type": "problem", "text": str(error)}), retry=30_000)
+                yield _problem(str(error), wait_ms=30_000)
+            except MangaMemoryError as error:
+                logger.error("error=<%s> | a conversation could not be read", type(error).__name__)
+                yield _problem(_UNREADABLE, wait_ms=5_000)
 
         return EventSourceResponse(events(), ping=15)
 
@@ -126,11 +133,13 @@ class Web:
         if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
             raise HTTPException(422, f"text must have 1 to {MOST_CHARACTERS:,} characters.")
         chat = self._chat(visitor)
-        await chat.opened()
         try:
+            await chat.opened()
             chat.say(text.strip())
         except BusyError as error:
             raise HTTPException(429, str(error)) from error
+        except MangaMemoryError as error:
+            raise HTTPException(503, _UNREADABLE) from error
         return JSONResponse({}, status_code=202)
 
     async def _begin_session(self, request: Request) -> Response:
@@ -174,6 +183,10 @@ class Web:
             chat = self._chats[visitor] = Chat(self._shop, visitor)
         chat.used()
         return chat
+
+
+def _problem(text: str, *, wait_ms: int) -> ServerSentEvent:
+    return ServerSentEvent(json.dumps({"type": "problem", "text": text}), retry=wait_ms)
 
 
 async def _json(request: Request) -> dict[str, Any]:
