@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 from collections.abc import AsyncGenerator
@@ -13,20 +14,23 @@ from typing import Any
 import pytest
 from agent_squad.agents import AgentOptions
 from agent_squad.types import ConversationMessage
+from rich.console import Console
 from strands import Agent, tool
 
-from strands_manga_memory import StoreUnavailableError
+from strands_manga_memory import MangaMemory, StoreUnavailableError
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import ScriptedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from mangaassist import orders
+from mangaassist import catalogue, orders
 from mangaassist.assistant.classifier import WordClassifier
 from mangaassist.assistant.customer import CustomerTool
 from mangaassist.assistant.heard import Heard
 from mangaassist.assistant.roles import ROLES
-from mangaassist.assistant.shop import Piece, Said
+from mangaassist.assistant.servers import SHOWN
+from mangaassist.assistant.shop import Piece, Said, Shop
+from mangaassist.terminal import Terminal
 from mangaassist.web.chat import MOST_PAGES, MOST_TURNS, BusyError, Chat
 from mangaassist.web.server import COOKIE, MOST_CHARACTERS, Web
 from mangaassist.web.visitors import Visitor, Visitors
@@ -121,6 +125,114 @@ def test_a_scripted_model_tells_the_users_words_from_what_stands_beside_them() -
     assert (found.values("order_id"), found.values("volumes")) == (["ORD-1"], ["3"])  # what was cut is not there
     with pytest.raises(ValueError, match="no message of the user"):
         Heard.of(messages[1:], None)
+
+
+def _shop(folder: Path, **settings: Any) -> Shop:
+    """A shop whose tools are functions of this process instead of servers."""
+
+    @tool
+    def search_manga(genre: str = "", limit: int = 5) -> str:
+        """Find manga.
+
+        Args:
+            genre: The genre.
+            limit: How many.
+        """
+        return json.dumps(catalogue.search(genre=genre or None, limit=limit), ensure_ascii=False, default=vars)
+
+    @tool
+    def my_orders() -> str:
+        """List orders."""
+        return json.dumps(orders.orders_of("u"))
+
+    servers: Any = SimpleNamespace(catalogue=search_manga, stock=tool(_get_stock, name="get_stock"), order_tools=[my_orders])
+    memory = MangaMemory.open(durable=f"sqlite:///{folder}/shop.sqlite3", memories=True)
+    return Shop(memory, servers, folder=folder, **settings)
+
+
+def _get_stock(asin: str, volume: int) -> str:
+    """Tell the stock of a volume."""
+    return json.dumps(catalogue.stock(asin, volume))
+
+
+async def _answer(shop: Shop, text: str) -> tuple[str, str]:
+    pieces = [piece async for piece in shop.ask("u", "s", text)]
+    assert "".join(piece.text for piece in pieces) == pieces[-1].answer
+    return pieces[-1].agent, pieces[-1].answer or ""
+
+
+async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_every_message(tmp_path: Path) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+    shop = _shop(tmp_path, budget=800, on_change=lambda scope, view: seen.append((scope.agent_id, view)))
+    said = [
+        await _answer(shop, text)
+        for text in ("My favorite genre is fantasy.", "Find me some manga.", "料理の漫画を探しています。", "Where is my order?")
+    ]
+    assert [agent for agent, _ in said] == ["products", "products", "products", "orders"]
+    assert "Lighthouse Star Post" in said[1][1]
+    assert "潮待ち食堂" in said[2][1]
+    assert all(view["asked_with"] <= view["budget"] == 600 for _, view in seen)
+    assert seen[-1][1]["tiers"]["unsaved_messages"] == 0
+    shop.memory.close()
+
+    again = _shop(tmp_path, budget=800)
+    assert [(one.agent, one.answer) for one in await again.history("u", "s")] == said
+    views = again.views("u", "s")
+    assert list(views) == ["products", "orders"]
+    rows = views["products"]["messages"]
+    assert [row["role"] for row in rows[:4]] == ["user", "assistant", "user", "assistant"]
+    assert len(rows) == 10
+    assert {"kept", "dropped"} <= {row["fate"] for row in rows} <= {"kept", "shortened", "dropped"}
+    left = next(row for row in rows if row["fate"] == "dropped")
+    assert left["why"]
+    assert 0 <= left["score"] <= 1
+    assert views["products"]["tokens"] == sum(row["tokens"] for row in rows if row["fate"] != "dropped")
+    assert again.views("stranger", "s") == {}
+    assert "fantasy" in again.known("u")
+    assert again.forget("u")
+    assert await again.history("u", "s") == []
+    again.memory.close()
+
+
+async def test_a_complaint_goes_to_a_human_with_what_was_said(tmp_path: Path) -> None:
+    shop = _shop(tmp_path)
+    assert (await _answer(shop, "配送がひどい。苦情です！"))[0] == "orders"
+    agent, answer = await _answer(shop, "それで？")
+    assert agent == "escalation"
+    case = tmp_path / "cases" / f"{answer.split('番')[0].rpartition('、')[2]}.md"
+    assert "配送がひどい。苦情です！" in case.read_text(encoding="utf-8")
+    state = shop.views("u", "s")["escalation"]["state"]
+    assert state["phase"] == "handoff"
+    shop.memory.close()
+
+
+def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shop = _shop(tmp_path)
+    shop.servers.status = lambda: {"get_stock": dict.fromkeys(SHOWN, 0) | {"state": "open", "server_state": "up"}}
+    shop.servers.set_fault = lambda kind: kind == "error"
+    lines = [
+        "Find me some manga about [red]fantasy[/red].",
+        "",
+        "/memory",
+        "/tools",
+        "/fault error",
+        "/fault exit",
+        "/what",
+        "/new",
+    ]
+    monkeypatch.setattr(Console, "input", lambda self, prompt: lines.pop(0) if lines else "/quit")
+    screen = io.StringIO()
+    Terminal(shop, "u", Console(file=screen, width=120)).chat()
+    shown = screen.getvalue()
+    for text in ("How about one of these?", "[calls search_manga]", "open", "done", "is down", "/forget", "breaker not closed"):
+        assert text in shown
+    lines[:] = ["/forget"]
+    screen.truncate(0)
+    Terminal(shop, "u", Console(file=screen, width=120)).chat()
+    assert "going on after 1 turns" in screen.getvalue()
+    assert "[red]fantasy[/red]" in screen.getvalue()  # what was said is text
+    assert "everything is gone" in screen.getvalue()
+    shop.memory.close()
 
 
 # --- visitors and chats -----------------------------------------------------------------------------------------------
