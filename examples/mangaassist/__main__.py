@@ -54,6 +54,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--port {arguments.port}: 0 to 65535")
     if arguments.pace < 0:
         parser.error(f"--pace {arguments.pace}: 0 seconds or more")
+    if not arguments.user.strip():
+        parser.error("--user: give a name")
     if arguments.json and not arguments.demo:
         parser.error("--json goes with --demo")
     if arguments.demo and arguments.model != "scripted":
