@@ -105,6 +105,12 @@ async def opened(page: Page, url: str) -> None:
     await page.get_by_text("you are reader-").wait_for()
 
 
+async def break_stock(page: Page, fault: str) -> None:
+    """Choose what is wrong with the stock server, and wait until it is."""
+    async with page.expect_response("**/stock"):
+        await page.select_option("#fault", fault)
+
+
 async def say(page: Page, text: str) -> str:
     """Send a message, and return its answer when it is complete."""
     answers = page.locator(".answer.done")

@@ -18,7 +18,7 @@ from playwright.async_api import Page
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mangaassist.headless import application, browser, opened, say
+from mangaassist.headless import application, break_stock, browser, opened, say
 
 FOLDER = Path(__file__).resolve().parent / "screenshots"
 TALK = (
@@ -43,7 +43,7 @@ async def take() -> None:
             for text in TALK:
                 await say(page, text)
             await picture(page, "chat.png")
-            await page.select_option("#fault", "error")
+            await break_stock(page, "error")
             for text in FAILING:
                 await say(page, text)
             await page.locator('[data-tool="get_stock"] .open').wait_for()

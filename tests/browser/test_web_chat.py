@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 from mangaassist import headless
-from mangaassist.headless import say
+from mangaassist.headless import break_stock, say
 from mangaassist.orders import orders_of
 from playwright.async_api import Page, expect
 
@@ -98,7 +98,7 @@ async def test_a_failing_server_opens_its_breaker_on_the_page_and_recovers(visit
     answer = await say(page, "Is The Cat and the Crossing Keeper volume 3 in stock?")
     assert "12 copies" in answer
     await expect(stock.locator(".badge").first).to_have_text("closed")
-    await page.select_option("#fault", "error")
+    await break_stock(page, "error")
     for volume in (1, 2, 4):
         assert "cannot look that up" in await say(page, f"Is The Cat and the Crossing Keeper volume {volume} in stock?")
     await expect(stock.locator(".badge").first).to_have_text("open")
@@ -108,7 +108,7 @@ async def test_a_failing_server_opens_its_breaker_on_the_page_and_recovers(visit
     assert "does not answer just now" in stale
     await expect(stock).to_contain_text("1 stale")
     assert "hunter2" not in await page.content()
-    await page.select_option("#fault", "none")
+    await break_stock(page, "none")
     await expect(stock.locator(".badge").first).to_have_text("half open", timeout=20_000)  # without any turn
     assert "copies of" in await say(page, "Is The Cat and the Crossing Keeper volume 4 in stock?")
     await expect(stock.locator(".badge").first).to_have_text("closed")
@@ -232,16 +232,19 @@ async def test_a_page_cannot_choose_who_it_is(visit: NewPage, app: headless.Appl
         refused.value.close()
 
 
-async def test_a_second_message_while_the_first_is_answered(visit: NewPage) -> None:
+async def test_more_messages_while_a_tool_runs_are_answered_each(visit: NewPage) -> None:
     page = await visit()
-    for text in ("Recommend me a mystery to read.", "Where is my order?"):
+    await break_stock(page, "hang")  # until the deadline of the tool
+    for text in ("Is The Tide-Waiting Diner volume 5 in stock?", "Recommend me a mystery to read.", "Where is my order?"):
         await page.fill("#text", text)
         await page.click("#send")
         await expect(page.locator("#text")).to_have_value("")
-    await expect(page.locator(".answer.done")).to_have_count(2)
-    first, second = await page.locator(".answer").all_inner_texts()
-    assert "Detective of Glass Town" in first
-    assert "ORD-" in second
+    await expect(page.locator(".answer.done")).to_have_count(3)
+    stock, mystery, order = await page.locator(".answer").all_inner_texts()
+    assert "cannot look that up" in stock
+    assert "Detective of Glass Town" in mystery
+    assert "ORD-" in order
+    await break_stock(page, "none")
 
 
 async def test_twenty_parallel_chats_get_their_own_answers(visit: NewPage) -> None:
