@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import uvicorn
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
@@ -114,8 +115,11 @@ class Web:
 
     async def _events(self, request: Request) -> Response:
         chat = self._chat(await self._visitor(request))
+        stopping = anyio.Event()  # set when the server stops: the page is sent away, and its response completed
 
         async def events() -> AsyncGenerator[ServerSentEvent, None]:
+            leaving = asyncio.create_task(stopping.wait())
+            leaving.add_done_callback(lambda task: None if task.cancelled() else chat.end())
             try:
                 async for data in chat.events():
                     yield ServerSentEvent(data, retry=_RECONNECT_MS)
@@ -124,8 +128,10 @@ class Web:
             except MangaMemoryError as error:
                 logger.error("error=<%s> | a conversation could not be read", type(error).__name__)
                 yield _problem(_UNREADABLE, wait_ms=5_000)
+            finally:
+                leaving.cancel()
 
-        return EventSourceResponse(events(), ping=15)
+        return EventSourceResponse(events(), ping=15, shutdown_event=stopping, shutdown_grace_period=2)
 
     async def _say(self, request: Request) -> Response:
         visitor = await self._visitor(request)
