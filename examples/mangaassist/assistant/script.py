@@ -1,0 +1,263 @@
+"""How the scripted models play the three agents: rules over one request, in English and Japanese. No key, no network."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncIterable, Callable
+from typing import Any
+
+from strands.types.streaming import StreamEvent
+
+from mangaassist import catalogue
+from mangaassist.assistant.heard import Heard, Result
+from strands_manga_memory.testing import ScriptedModel
+
+Answer = str | list[dict[str, Any]]
+Rules = Callable[[Heard], Answer]
+
+_GENRES = {
+    "mystery": r"myster|ミステリー|推理",
+    "fantasy": r"fantas|ファンタジー",
+    "food": r"food|cook|料理|グルメ|食堂",
+    "romance": r"roman|恋愛",
+    "science fiction": r"science fiction|sci-fi|\bSF\b|ＳＦ",
+    "slice of life": r"slice of life|日常",
+    "comedy": r"comed|funny|コメディ|笑える",
+}
+_QUESTIONS_JA = {"Which volume would you like?": "何巻にしますか？", "Paper or digital?": "紙の本と電子版、どちらにしますか？"}
+
+
+class ScriptedAssistant(ScriptedModel):
+    """Plays an agent by rules, and speaks word by word, ``pace`` seconds apart."""
+
+    def __init__(self, rules: Rules, *, pace: float = 0.0) -> None:
+        super().__init__(lambda messages: rules(Heard.of(messages, self.requests[-1].system_prompt_content)))
+        self._pace = pace
+
+    async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[StreamEvent]:
+        """Stream the answer in pieces."""
+        async for event in super().stream(*args, **kwargs):
+            delta: Any = event.get("contentBlockDelta", {})
+            text = delta.get("delta", {}).get("text")
+            if text is None:
+                yield event
+                continue
+            for piece in re.findall(r"\s*[^\s、。！？]+[、。！？]?|\s+|.", text):
+                said: Any = {"contentBlockDelta": {**delta, "delta": {"text": piece}}}
+                yield said
+                await asyncio.sleep(self._pace)
+
+
+def products(heard: Heard) -> Answer:
+    """Find titles, tell stock and prices, fill what a purchase needs."""
+    for tool, told in (("get_stock", _stock), ("search_manga", _titles), ("list_volumes", _volumes), ("calculator", _price)):
+        result = heard.result(tool)
+        if result is not None:
+            return told(heard, result)
+    manga = _manga(heard)
+    volume = _volume(heard)
+    filled = heard.result("update_slots")
+    if filled is not None:
+        return _purchase(heard, filled.text)
+    if heard.says(r"know about me|what do i like|my taste|私の好み|覚えて"):
+        return _known(heard)
+    if heard.says(r"favou?rite|好きな|苦手|prefer") and not heard.says(r"recommend|find|search|おすすめ|探"):
+        return _say(heard, "Noted, I will remember that.", "承知しました。覚えておきます。")
+    if heard.says(r"\bbuy\b|purchase|買い|買う|欲しい|注文したい"):
+        return _use("update_slots", intent="purchase")
+    wanted = _format(heard)
+    if wanted and heard.is_told(r"(intent: purchase)"):
+        return _use("update_slots", values={"format": wanted}, confirmed=True)
+    if heard.says(r"stock|在庫") and manga:
+        return _use("get_stock", asin=manga.asin, volume=volume or 1)
+    if heard.says(r"how much|price|いくら|値段") and manga:
+        return _use("calculator", expression=f"{manga.price_yen} * 1.1")
+    if heard.says(r"all (the )?volumes|every volume|list|一覧|全巻") and manga:
+        return _use("list_volumes", asin=manga.asin)
+    question = heard.is_told(r"Ask the user next: (.+)")
+    if question and heard.is_told(r"(intent: purchase)"):
+        return _QUESTIONS_JA.get(question, question) if heard.japanese else question
+    genre = next((genre for genre, words in _GENRES.items() if heard.says(words)), None) or _favorite(heard)
+    if genre and heard.says(r"find|recommend|read|manga|series|show|おすすめ|探|読み|漫画|作品|教えて|" + _GENRES[genre]):
+        return _use("search_manga", genre=genre, limit=3)
+    if heard.says(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
+        return _use("search_manga", limit=3)
+    return _say(
+        heard,
+        f"I have no rule for “{heard.text[:300]}”. Ask me about manga, stock, prices or your orders.",
+        f"「{heard.text[:300]}」には決まった答えがありません。作品、在庫、値段、ご注文についてお尋ねください。",
+    )
+
+
+def orders(heard: Heard) -> Answer:
+    """Tell where orders are, and hand over who complains."""
+    if heard.result("hand_over"):
+        return _say(
+            heard,
+            "I am sorry about that. My colleague from escalation takes over with your next message.",
+            "申し訳ございません。次のメッセージから、苦情担当（escalation）の者が対応いたします。",
+        )
+    for tool in ("order_status", "my_orders"):
+        result = heard.result(tool)
+        if result is not None:
+            return _orders(heard, result)
+    clock = heard.result("current_time")
+    if clock is not None:
+        return _say(heard, f"It is {clock.text.strip()}.", f"現在の日時は{clock.text.strip()}です。")
+    if heard.says(r"complain|unacceptable|refund|human|苦情|ひどい|返金|担当者"):
+        return _use("hand_over", agent_id="escalation", summary=f"The customer says: {heard.text[:300]}")
+    number = re.search(r"ORD-\d{4,12}", heard.text, re.IGNORECASE)
+    if number:
+        return _use("order_status", order_id=number[0].upper())
+    if heard.says(r"what time|what day|today|何時|今日"):
+        return _use("current_time", timezone="Asia/Tokyo")
+    return _use("my_orders")
+
+
+def escalation(heard: Heard) -> Answer:
+    """Open a case for a human, once, and tell its number."""
+    opened = heard.result("open_case")
+    if opened is not None:
+        number = re.search(r"C-\w+", opened.text)
+        case = number[0] if number else "?"
+        return _say(
+            heard,
+            f"I have read what happened and opened case {case}. A colleague of ours writes to you today.",
+            f"経緯を確認し、{case}番で受け付けました。本日中に担当者からご連絡いたします。",
+        )
+    handed_over = heard.is_told(r"<handoff from=\S+>(.+?)</handoff>")
+    if handed_over or heard.says(r"complain|refund|human|苦情|返金|担当者"):
+        return _use("open_case", reason=(handed_over or heard.text)[:300])
+    return _say(heard, "Your case is open; somebody writes to you today.", "受付済みです。本日中にご連絡いたします。")
+
+
+# --- What the product agent says ------------------------------------------------------------------------------------------
+
+
+def _titles(heard: Heard, result: Result) -> str:
+    found = [catalogue.find(asin) for asin in result.values("asin")]
+    if result.failed or not found:
+        return _away(heard)
+    if heard.japanese:
+        lines = [
+            f"・『{each.title_ja}』（{each.author}、全{each.volumes}巻、{each.price_yen}円）{each.about_ja}" for each in found
+        ]
+        return "\n".join(["こちらはいかがでしょうか。", *lines])
+    lines = [f"- {each.title_en} ({each.volumes} volumes, {each.price_yen} yen): {each.about_en}" for each in found]
+    return "\n".join(["How about one of these?", *lines])
+
+
+def _stock(heard: Heard, result: Result) -> str:
+    found = list(zip(*map(result.values, ("asin", "volume", "copies")), strict=False))
+    if result.failed or not found:
+        return _away(heard)
+    asin, volume, copies = found[0]
+    manga = catalogue.find(asin)
+    english = f"{copies} copies of {manga.title_en}, volume {volume}, are in stock."
+    japanese = f"『{manga.title_ja}』第{volume}巻の在庫は{copies}冊です。"
+    stale = re.search(r"last good answer to the same call, (.+?) old", result.text)
+    if stale:
+        english += f" (The warehouse does not answer just now; this is {stale[1]} old.)"
+        japanese += f"（倉庫が応答しないため、{stale[1]} 前の情報です。）"
+    return _say(heard, english, japanese)
+
+
+def _volumes(heard: Heard, result: Result) -> str:
+    numbers, released, prices = map(result.values, ("sku", "released", "price_yen"))
+    if result.failed or not (numbers and released and prices):
+        return _away(heard)
+    manga = catalogue.find(numbers[0].rpartition("-")[0])
+    return _say(
+        heard,
+        f"{manga.volumes} volumes since {released[0]}, {prices[0]} yen each.",
+        f"全{manga.volumes}巻、{released[0]}から刊行、各{prices[0]}円です。",
+    )
+
+
+def _price(heard: Heard, result: Result) -> str:
+    amount = re.search(r"\d+(?:\.\d+)?", result.text)
+    if result.failed or amount is None:
+        return _away(heard)
+    yen = round(float(amount[0]))
+    return _say(heard, f"{yen} yen a volume, tax included.", f"一巻{yen}円（税込）です。")
+
+
+def _purchase(heard: Heard, filled: str) -> str:
+    if "volume" in filled:
+        return _say(heard, "Which volume would you like?", "何巻にしますか？")
+    if "format" in filled:
+        return _say(heard, "Paper or digital?", "紙の本と電子版、どちらにしますか？")
+    volume = heard.is_told(r"volume = (\d+)") or "?"
+    kind = heard.is_told(r"format = (\w+)") or "?"
+    kind_ja = {"paper": "紙の本", "digital": "電子版"}.get(kind, kind)
+    return _say(heard, f"Volume {volume} ({kind}) is in your basket.", f"第{volume}巻（{kind_ja}）をかごに入れました。")
+
+
+def _known(heard: Heard) -> str:
+    told = re.findall(
+        r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$", heard.told, re.MULTILINE
+    )
+    if not told:
+        return _say(heard, "Nothing yet. What do you like to read?", "まだ何も存じません。どんな作品がお好きですか？")
+    known = "; ".join(dict.fromkeys(f"{key}: {value}" for key, value in told))
+    return _say(heard, f"I remember: {known}.", f"覚えていること：{known}。")
+
+
+# --- What all of them say -------------------------------------------------------------------------------------------------
+
+
+def _orders(heard: Heard, result: Result) -> str:
+    if result.failed:
+        unknown = "has no order" in result.text
+        return _say(heard, "You have no order of this number.", "その番号のご注文はありません。") if unknown else _away(heard)
+    fields = ("order_id", "title_ja", "title_en", "status", "arrives")
+    found = [dict(zip(fields, one, strict=True)) for one in zip(*map(result.values, fields), strict=False)]
+    if heard.japanese:
+        states = {"preparing": "準備中", "shipped": "発送済み", "delivered": "配達済み"}
+        return "\n".join(
+            f"・{one['order_id']}『{one['title_ja']}』：{states[one['status']]}、{one['arrives']}着" for one in found
+        )
+    return "\n".join(f"- {one['order_id']}, {one['title_en']}: {one['status']}, arrives {one['arrives']}" for one in found)
+
+
+def _away(heard: Heard) -> str:
+    return _say(
+        heard,
+        "I cannot look that up just now: the system behind it does not answer. Please ask again in a moment.",
+        "ただいま確認できません。システムが応答していません。少し後でもう一度お尋ねください。",
+    )
+
+
+def _say(heard: Heard, english: str, japanese: str) -> str:
+    return japanese if heard.japanese else english
+
+
+def _use(tool: str, **arguments: Any) -> list[dict[str, Any]]:
+    return [{"toolUse": {"toolUseId": f"use-{uuid.uuid4().hex[:12]}", "name": tool, "input": arguments}}]
+
+
+def _manga(heard: Heard) -> catalogue.Manga | None:
+    """Return the series that the user names, or else the one that is spoken of."""
+    text = heard.text.lower()
+    for manga in catalogue.CATALOGUE:
+        if manga.title_ja in text or manga.title_en.lower().removeprefix("the ") in text or manga.asin.lower() in text:
+            return manga
+    asin = heard.is_told(r"\basin (B07X\d{4})")
+    return catalogue.find(asin) if asin else None
+
+
+def _volume(heard: Heard) -> int | None:
+    found = re.search(r"volume (\d+)|(\d+) ?巻", heard.text, re.IGNORECASE)
+    known = found[1] or found[2] if found else heard.is_told(r"\bvolume =? ?(\d+)")
+    return int(known) if known else None
+
+
+def _format(heard: Heard) -> str | None:
+    return "paper" if heard.says(r"\bpaper\b|紙") else "digital" if heard.says(r"\bdigital\b|電子") else None
+
+
+def _favorite(heard: Heard) -> str | None:
+    told = "\n".join(re.findall(r"favorite (?:genre|ジャンル).*", heard.told))
+    return next((genre for genre, words in _GENRES.items() if re.search(words, told, re.IGNORECASE)), None)

@@ -1,0 +1,167 @@
+"""Shop: the squad of a process. What an application has to write to get the memory layer is in ``Shop._watched``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from agent_squad.agents import AgentOptions
+from agent_squad.orchestrator import AgentSquad
+from agent_squad.types import AgentSquadConfig, ConversationMessage
+from strands import Agent
+from strands.models import Model
+from strands_tools import calculator, current_time
+
+from mangaassist.assistant.cases import Cases
+from mangaassist.assistant.classifier import ESCALATION, ORDERS, PRODUCTS, WordClassifier
+from mangaassist.assistant.roles import INTENTS, ROLES
+from mangaassist.assistant.script import ScriptedAssistant
+from mangaassist.assistant.servers import Servers
+from mangaassist.assistant.view import MOST_MESSAGES, Watch
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.squad import Handoffs, SessionChatStorage, SessionStrandsAgent
+
+BUDGET = 1_600
+"""Tokens of history of each agent, a quarter of them for what is recalled. Small, so that there is something to see."""
+
+OnChange = Callable[[ConversationScope, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of an answer: who gives it, and more text, or at the end all of it."""
+
+    agent: str
+    text: str = ""
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """One turn of a conversation as it was: question, agent, answer."""
+
+    question: str
+    agent: str
+    answer: str
+
+
+class Shop:
+    """The squad.
+
+    Args:
+        memory: The stores.
+        servers: The MCP servers, started.
+        folder: Where cases are kept.
+        model: The model of all agents; None: scripted ones.
+        budget: Tokens of history of each agent.
+        pace: Seconds between two words of a scripted model.
+        on_change: Called with the view of an agent whenever there is something new to see.
+    """
+
+    def __init__(
+        self,
+        memory: MangaMemory,
+        servers: Servers,
+        *,
+        folder: Path,
+        model: Model | None = None,
+        budget: int = BUDGET,
+        pace: float = 0.0,
+        on_change: OnChange = lambda scope, view: None,
+    ) -> None:
+        self.memory = memory
+        self.servers = servers
+        self._model = model
+        self._budget = budget
+        self._pace = pace
+        self.on_change = on_change
+        self._watches: dict[ConversationScope, Watch] = {}
+        handoffs = Handoffs(memory)
+        self._tools: dict[str, list[Any]] = {
+            PRODUCTS: [servers.catalogue, servers.stock, calculator],
+            ORDERS: [*servers.order_tools, current_time, handoffs.tool({ESCALATION: "complaints"})],
+            ESCALATION: [Cases(folder / "cases").tool()],
+        }
+        self._storage = SessionChatStorage(memory)
+        # What else Agent Squad catches, it would show to users in the words of the exception.
+        config = AgentSquadConfig(GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again.")
+        classifier = WordClassifier()  # type: ignore[no-untyped-call]
+        self._squad = AgentSquad(config, storage=self._storage, classifier=classifier)
+        for role in ROLES.values():
+            options = AgentOptions(name=role.name, description=role.purpose)
+            self._squad.add_agent(SessionStrandsAgent(options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs))
+
+    def _build(self, scope: ConversationScope) -> Agent:
+        agent, self._watches[scope] = self._watched(scope)
+        return agent
+
+    def _watched(self, scope: ConversationScope) -> tuple[Agent, Watch]:
+        """Return a new agent of a conversation, restored, and who looks at it."""
+        role = ROLES[scope.agent_id]
+        parts = self.memory.agent_kwargs(
+            **vars(scope), max_tokens=self._budget, recall=True, state={"intents": INTENTS if role is ROLES[PRODUCTS] else {}}
+        )
+        agent = Agent(
+            model=self._model or ScriptedAssistant(role.rules, pace=self._pace),
+            tools=self._tools[scope.agent_id],
+            system_prompt=role.prompt,
+            callback_handler=None,
+            **parts,
+        )
+        session = parts["session_manager"]
+        log = [record["message"] for record in session.records(last=MOST_MESSAGES)]
+        return agent, Watch(
+            agent, parts["conversation_manager"], session, log, lambda watch: self.on_change(scope, watch.view())
+        )
+
+    async def ask(self, user: str, session: str, text: str) -> AsyncGenerator[Piece, None]:
+        """Route a message, and yield the answer as it comes; the last piece has all of it."""
+        response = await self._squad.route_request(text, user, session, stream_response=True)
+        agent, output = response.metadata.agent_id, cast("Any", response.output)
+        if isinstance(output, ConversationMessage):  # no agent was reached
+            yield Piece("", answer=cast("Any", output.content)[0]["text"])
+            return
+        scope = ConversationScope(user, session, agent)
+        async for chunk in output:
+            if chunk.final_message:
+                watch = self._watches.pop(scope, None)
+                if watch is not None:
+                    self.on_change(scope, watch.view())  # saved by now
+                yield Piece(agent, answer=chunk.final_message.content[0]["text"])
+            elif chunk.text:
+                yield Piece(agent, chunk.text)
+
+    async def history(self, user: str, session: str) -> list[Said]:
+        """Return what was said in a session, in order."""
+        timed: list[tuple[int, Said]] = []
+        for agent in ROLES:
+            chat: Any = await self._storage.fetch_chat(user, session, agent)
+            pairs = zip(chat[::2], chat[1::2], strict=True)
+            timed += [
+                (question.timestamp, Said(question.content[0]["text"], agent, answer.content[0]["text"]))
+                for question, answer in pairs
+            ]
+        return [said for _, said in sorted(timed, key=lambda each: each[0])]
+
+    def views(self, user: str, session: str) -> dict[str, dict[str, Any]]:
+        """Return the view of each agent that a session has; blocks."""
+        known = self.memory.session(ConversationScope(user, session)).agents()
+        scopes = [ConversationScope(user, session, agent) for agent in ROLES if agent in known]
+        return {scope.agent_id: self._watched(scope)[1].view() for scope in scopes}
+
+    def known(self, user: str) -> str:
+        """Return what is remembered of a user beyond the session; blocks."""
+        return self.memory.user(user).build_agent_context()
+
+    def finish(self, user: str, session: str) -> None:
+        """End a session: what is worth it becomes a memory of its user; blocks."""
+        scope = ConversationScope(user, session)
+        with suppress(ValueError):
+            self.memory.finalize(scope)
+
+    def forget(self, user: str) -> bool:
+        """Delete everything there is of a user; tell whether nothing is left; blocks."""
+        return self.memory.forget_user(user).complete

@@ -1,0 +1,132 @@
+"""View: what the side panel shows of one agent's memory, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any
+
+from strands import Agent
+from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, AfterToolCallEvent, MessageAddedEvent
+from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
+
+from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager, coordinator_of
+
+MOST_MESSAGES = 100
+_MOST_CHARACTERS = 200
+
+
+class Watch:
+    """Looks at one agent while it answers, and tells ``on_change`` that there is something new to see.
+
+    Args:
+        agent: The agent.
+        manager: Its conversation manager.
+        session: Its session manager.
+        log: What was said so far, from the session's log.
+        on_change: Called on the agent's event loop.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        manager: ImportanceWeightedConversationManager,
+        session: TieredSessionManager,
+        log: Iterable[Any],
+        on_change: Callable[[Watch], None],
+    ) -> None:
+        self._agent = agent
+        self._manager = manager
+        self._session = session
+        self._log = list(log)
+        self._on_change = on_change
+        self._told: list[str] = []
+        self._asked_with = 0
+        agent.add_hook(self._added, MessageAddedEvent)
+        for event in (AfterModelCallEvent, AfterToolCallEvent, AfterInvocationEvent):
+            agent.add_hook(self._changed, event)
+        agent.add_middleware(InvokeModelStage, self._asked)
+
+    def _added(self, event: MessageAddedEvent[Agent]) -> None:
+        self._log.append(dict(event.message))  # as it was said, whatever becomes of it
+
+    def _changed(self, event: object) -> None:
+        self._on_change(self)
+
+    async def _asked(
+        self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, TypedEvent]
+    ) -> AsyncGenerator[TypedEvent, None]:
+        """See the request as the model gets it."""
+        system = context.system_prompt[1:] if isinstance(context.system_prompt, list) else []  # behind the role's own prompt
+        content = context.messages[-1]["content"]
+        beside = content[len(content) - context.dynamic_trailing_blocks :]
+        self._told = [block["text"] for block in (*system, *beside) if "text" in block]
+        self._asked_with = self._manager.usage(self._agent)["tokens"]
+        self._on_change(self)
+        async for event in next_fn(context):
+            yield event
+
+    def view(self) -> dict[str, Any]:
+        """Return what there is to see now."""
+        usage = self._manager.usage(self._agent)
+        coordinator = coordinator_of(self._agent)
+        seen = {
+            "tokens": usage["tokens"],
+            "budget": usage["budget"],
+            "asked_with": self._asked_with,
+            "messages": self._messages(),
+            "told": [text[:2_000] for text in self._told],
+            "tiers": self._tiers(),
+        }
+        if coordinator is not None:
+            layer = coordinator.conversation
+            seen["state"] = {
+                "phase": str(layer.phase),
+                "intent": layer.intent,
+                "next_question": layer.next_question,
+                "slots": [
+                    {"name": slot.name, "value": slot.value, "status": str(slot.status)} for slot in layer.slots.values()
+                ],
+                "entities": [
+                    {"type": entity.type, "value": entity.value, "confidence": str(entity.confidence)}
+                    for entity in coordinator.entities.all_active()
+                ],
+            }
+        return seen
+
+    def _messages(self) -> list[dict[str, Any]]:
+        """Return the log with what became of each message: as ``explain`` says; what it no longer knows has left earlier."""
+        fates = {fate.tracking_id: fate for fate in self._manager.explain(self._agent)}
+        rows = []
+        for message in self._log[-MOST_MESSAGES:]:
+            fate = fates.get(message.get("tracking_id"))
+            rows.append(
+                {
+                    "role": message["role"],
+                    "text": _text(message),
+                    "act": fate.act if fate else "",
+                    "score": round(fate.score if fate else self._manager.score(message), 2),
+                    "tokens": fate.tokens if fate else self._manager.tokens([message]),
+                    "fate": fate.fate if fate else "dropped",
+                    "why": fate.why if fate else "it left the window in an earlier turn; the log has it",
+                }
+            )
+        return rows
+
+    def _tiers(self) -> dict[str, Any]:
+        stats = self._session.live_stats()[0]
+        names = ("hot", "durable", "turns", "messages", "window_messages", "unsaved_messages", "possible_loss")
+        return {name: stats[name] for name in names}  # type: ignore[literal-required]
+
+
+def _text(message: Any) -> str:
+    parts = []
+    for block in message["content"]:
+        if "text" in block:
+            parts.append(block["text"])
+        elif "toolUse" in block:
+            parts.append(f"[calls {block['toolUse']['name']}]")
+        elif "toolResult" in block:
+            said = " ".join(each["text"] for each in block["toolResult"]["content"] if "text" in each)
+            parts.append(f"[{block['toolResult']['status']}] {said}")
+    text = " ".join(parts)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"

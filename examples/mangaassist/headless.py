@@ -1,0 +1,121 @@
+"""The application as a process, and a headless Chromium to look at it: for the screenshots, and for the tests of the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, async_playwright
+
+APPLICATION = Path(__file__).parent
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+class NoBrowserError(Exception):
+    """There is no Chromium on this machine."""
+
+
+def chromium() -> str:
+    """Return the path of this machine's Chromium, which ``CHROMIUM`` may name.
+
+    Raises:
+        NoBrowserError: There is none.
+    """
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    if not found:
+        raise NoBrowserError(
+            "no Chromium on this machine: apt-get install chromium fonts-noto-cjk, or set CHROMIUM to its path"
+        )
+    return found
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """Start Chromium without a window; pages of one context share cookies, those of two do not."""
+    path = chromium()
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=path, args=["--headless=new", "--no-sandbox"])
+        try:
+            yield started
+        finally:
+            await started.close()
+
+
+class Application:
+    """The web chat in a process of its own, on embedded stores in a folder.
+
+    Args:
+        folder: Where it keeps everything.
+        pace: Seconds between two words of an answer.
+    """
+
+    def __init__(self, folder: Path, *, pace: float = 0.0) -> None:
+        self._command = [sys.executable, str(APPLICATION), "--web", f"--folder={folder}", f"--pace={pace}"]
+        self._port = 0
+        self.url = ""
+        self.start()
+
+    def start(self) -> None:
+        """Start it; once it has had an address, it gets that again."""
+        self._process = subprocess.Popen([*self._command, f"--port={self._port}"], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", self._process.stdout.readline())
+        if found is None:
+            self._process.kill()
+            raise RuntimeError(f"the application did not start; it ended with status {self._gone()}")
+        self.url, self._port = found[0], int(found[1])
+
+    def kill(self) -> None:
+        """End it with SIGKILL: nothing in it gets a chance to save anything."""
+        self._process.kill()
+        self._gone()
+
+    def stop(self) -> int:
+        """Ask it to end, if it runs; return its exit status."""
+        self._process.terminate()
+        return self._gone()
+
+    def _gone(self) -> int:
+        assert self._process.stdout is not None
+        status = self._process.wait(30)
+        self._process.stdout.close()
+        return status
+
+
+@contextmanager
+def application(folder: Path, *, pace: float = 0.0) -> Iterator[Application]:
+    """Run the web chat, and end it."""
+    running = Application(folder, pace=pace)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+async def opened(page: Page, url: str) -> None:
+    """Open the chat, and wait until the page has all there is."""
+    await page.goto(url)
+    await page.locator('#connection[data-state="connected"]').wait_for()
+    await page.get_by_text("you are reader-").wait_for()
+
+
+async def break_stock(page: Page, fault: str) -> None:
+    """Choose what is wrong with the stock server, and wait until it is."""
+    async with page.expect_response("**/stock"):
+        await page.select_option("#fault", fault)
+
+
+async def say(page: Page, text: str) -> str:
+    """Send a message, and return its answer when it is complete."""
+    answers = page.locator(".answer.done")
+    before = await answers.count()
+    await page.fill("#text", text)
+    await page.click("#send")
+    await answers.nth(before).wait_for()
+    return await answers.nth(before).inner_text()

@@ -1,0 +1,61 @@
+"""Takes the screenshots of the README: a chat in both languages, and one whose stock server fails.
+
+    uv run --group browser examples/mangaassist/screenshots.py
+
+It needs Chromium and a Japanese font: apt-get install chromium fonts-noto-cjk
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.async_api import Page
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from mangaassist.headless import application, break_stock, browser, opened, say
+
+FOLDER = Path(__file__).resolve().parent / "screenshots"
+TALK = (
+    "My favorite genre is mystery.",
+    "Recommend me something to read.",
+    "『猫と踏切番』3巻は在庫ありますか？",
+    "Show me all volumes of The Night-Round Detective of Glass Town.",
+    "静かな料理の漫画を探しています。",
+    "I would like to buy it.",
+    "Volume 2, please.",
+)
+FAILING = tuple(f"『猫と踏切番』{volume}巻は在庫ありますか？" for volume in (1, 2, 4, 3))
+
+
+async def take() -> None:
+    """Hold the conversation, and take both pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, application(Path(folder)) as running:
+        async with browser() as chromium:
+            page = await chromium.new_page(viewport={"width": 1320, "height": 900}, color_scheme="light")
+            await opened(page, running.url)
+            for text in TALK:
+                await say(page, text)
+            await picture(page, "chat.png")
+            await break_stock(page, "error")
+            for text in FAILING:
+                await say(page, text)
+            await page.locator('[data-tool="get_stock"] .open').wait_for()
+            await picture(page, "breaker.png")
+
+
+async def picture(page: Page, name: str) -> None:
+    """Take a picture, with few colours, so that it stays small."""
+    taken = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
+    taken.quantize(128).save(FOLDER / name, optimize=True)
+    print(f"{name}: {(FOLDER / name).stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    asyncio.run(take())

@@ -1,0 +1,177 @@
+"""Chat: one conversation as its pages see it. Turns go on without them; a page gets all there is, then each change."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from mangaassist.assistant.shop import Shop
+from mangaassist.web.visitors import Visitor
+
+logger = logging.getLogger(__name__)
+
+Event = dict[str, Any]
+
+MOST_TURNS, MOST_PAGES = 3, 8
+_MOST_WAITING = 1_000
+"""Events that a page may be behind; one that is further behind is sent away, and comes back for all there is."""
+
+
+class BusyError(Exception):
+    """A visitor has too many turns under way, or too many pages open."""
+
+
+class Chat:
+    """One conversation. Everything here runs on the server's event loop.
+
+    Args:
+        shop: The squad.
+        visitor: Whose conversation it is.
+    """
+
+    def __init__(self, shop: Shop, visitor: Visitor) -> None:
+        self.visitor = visitor
+        self._shop = shop
+        self._numbers = itertools.count(1)
+        self._turns: list[Event] = []
+        self._views: dict[str, Any] = {}
+        self._agent = ""
+        self._known = ""
+        self._pages: set[asyncio.Queue[str | None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._opened: asyncio.Task[None] | None = None
+        self._used = time.monotonic()
+
+    def used(self) -> None:
+        """Note that somebody asks for it."""
+        self._used = time.monotonic()
+
+    def is_idle(self, seconds: float) -> bool:
+        """Tell whether nobody looks, nothing is under way, and nobody has asked for it for so many seconds."""
+        return not self._pages and not self._running and time.monotonic() - self._used > seconds
+
+    async def opened(self) -> None:
+        """Read what was said before, once; raises what a store raises, and tries again the next time."""
+        if self._opened is None or (self._opened.done() and (self._opened.cancelled() or self._opened.exception())):
+            self._opened = asyncio.create_task(self._open())
+        await asyncio.shield(self._opened)
+
+    async def _open(self) -> None:
+        user, session = self.visitor.user_id, self.visitor.session_id
+        said = await self._shop.history(user, session)
+        self._views = await asyncio.to_thread(self._shop.views, user, session)
+        self._known = await asyncio.to_thread(self._shop.known, user)
+        for one in said:
+            turn = self._new_turn(one.question)
+            turn.update(agent=one.agent, answer=one.answer, done=True)
+            self._agent = one.agent
+
+    def say(self, text: str) -> None:
+        """Begin a turn.
+
+        Raises:
+            BusyError: Too many are under way.
+        """
+        if len(self._running) >= MOST_TURNS:
+            raise BusyError("Your earlier messages are still being answered.")
+        turn = self._new_turn(text)
+        self._publish({"type": "turn", "turn": turn})
+        task = asyncio.create_task(self._answer(turn))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def finished(self) -> None:
+        """Wait until no turn is under way."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def events(self) -> AsyncGenerator[str, None]:
+        """Yield all there is, then each change, as JSON, until the page goes away or the conversation is over.
+
+        Raises:
+            BusyError: Too many pages are open.
+        """
+        await self.opened()
+        if len(self._pages) >= MOST_PAGES:
+            raise BusyError("This conversation is open in too many pages.")
+        page: asyncio.Queue[str | None] = asyncio.Queue(_MOST_WAITING)
+        self._pages.add(page)
+        try:
+            yield _json(self._all())
+            while (event := await page.get()) is not None:
+                yield event
+        finally:
+            self._pages.discard(page)
+
+    def _all(self) -> Event:
+        return {
+            "type": "all",
+            "user": self.visitor.user_id,
+            "turns": self._turns,
+            "views": self._views,
+            "agent": self._agent,
+            "known": self._known,
+            **self._tools(),
+        }
+
+    def see(self, agent: str, view: dict[str, Any]) -> None:
+        """Take over what there is to see of an agent."""
+        self._views[agent], self._agent = view, agent
+        self._publish({"type": "view", "agent": agent, "view": view})
+
+    def tell_tools(self) -> None:
+        """Tell how the tools are."""
+        self._publish({"type": "tools", **self._tools()})
+
+    def end(self) -> None:
+        """Send all pages away; they come back to the conversation that the visitor is in then."""
+        for page in list(self._pages):
+            self._send_away(page)
+
+    def _new_turn(self, question: str) -> Event:
+        turn: Event = {"id": next(self._numbers), "question": question, "agent": "", "answer": "", "done": False}
+        self._turns.append(turn)
+        return turn
+
+    async def _answer(self, turn: Event) -> None:
+        user, session = self.visitor.user_id, self.visitor.session_id
+        try:
+            async for piece in self._shop.ask(user, session, turn["question"]):
+                turn["agent"] = piece.agent
+                if piece.answer is None:
+                    turn["answer"] += piece.text
+                    self._publish({"type": "text", "id": turn["id"], "agent": piece.agent, "text": piece.text})
+                else:
+                    turn["answer"] = piece.answer
+            self._known = await asyncio.to_thread(self._shop.known, user)
+        except Exception as error:  # what it says may be private
+            logger.error("error=<%s> | a turn failed", type(error).__name__)
+            turn["answer"] = turn["answer"] or "Sorry, something went wrong. Please try again."
+        turn["done"] = True
+        self._publish({"type": "done", "turn": turn, "known": self._known})
+        self.tell_tools()
+
+    def _tools(self) -> Event:
+        return {"tools": self._shop.servers.status(), "fault": self._shop.servers.fault}
+
+    def _publish(self, event: Event) -> None:
+        data = _json(event)  # as it is now
+        for page in list(self._pages):
+            if page.qsize() < _MOST_WAITING - 1:
+                page.put_nowait(data)
+            else:
+                self._send_away(page)
+
+    def _send_away(self, page: asyncio.Queue[str | None]) -> None:
+        self._pages.discard(page)
+        if not page.full():
+            page.put_nowait(None)
+
+
+def _json(event: Event) -> str:
+    return json.dumps(event, ensure_ascii=False)

@@ -1,0 +1,233 @@
+"""The web server: routes, and the loop that tells pages how the tools are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from mangaassist.assistant.shop import Shop
+from mangaassist.stock_server import FAULTS
+from mangaassist.web.chat import BusyError, Chat
+from mangaassist.web.guard import Guard
+from mangaassist.web.visitors import Visitor, Visitors
+from strands_manga_memory import ConversationScope, MangaMemoryError
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+COOKIE = "mangaassist"
+MOST_CHARACTERS = 2_000
+_MOST_BYTES = 16_384
+_YEAR = 365 * 24 * 3600
+_LOOK_EVERY, _KEPT = 0.5, 60.0
+"""Seconds between two looks at the tools, and that a conversation stays at hand without anybody who looks at it."""
+
+_RECONNECT_MS = 500
+_UNREADABLE = "Your conversation cannot be read just now. Nothing of it is lost; please try again in a moment."
+_PAGES = {"/page.js": "text/javascript", "/page.css": "text/css"}
+_FOLDER = Path(__file__).parent
+
+
+class Web:
+    """The application.
+
+    Args:
+        shop: The squad; its ``on_change`` is taken over.
+        visitors: Who is who.
+        port: Where it is served.
+    """
+
+    def __init__(self, shop: Shop, visitors: Visitors, *, port: int) -> None:
+        self._shop = shop
+        self._visitors = visitors
+        self._chats: dict[Visitor, Chat] = {}
+        shop.on_change = self._see
+        self.app = Starlette(
+            routes=[
+                Route("/", self._page),
+                *(Route(path, self._static) for path in _PAGES),
+                Route("/events", self._events),
+                Route("/messages", self._say, methods=["POST"]),
+                Route("/sessions", self._begin_session, methods=["POST"]),
+                Route("/forget", self._forget, methods=["POST"]),
+                Route("/stock", self._break_stock, methods=["POST"]),
+            ],
+            middleware=[Middleware(Guard, port=port)],
+            lifespan=self._running,
+        )
+
+    @asynccontextmanager
+    async def _running(self, app: Starlette) -> AsyncIterator[None]:
+        looking = asyncio.create_task(self._look_at_tools())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await asyncio.gather(*(chat.finished() for chat in self._chats.values()))
+
+    async def _look_at_tools(self) -> None:
+        """Tell pages of changes that no turn of theirs brings: a breaker half-opens, a server is connected anew."""
+        before: object = None
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            self._chats = {visitor: chat for visitor, chat in self._chats.items() if not chat.is_idle(_KEPT)}
+            now = (self._shop.servers.status(), self._shop.servers.fault)
+            if now != before:
+                for chat in self._chats.values():
+                    chat.tell_tools()
+            before = now
+
+    def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
+        chat = self._chats.get(Visitor(scope.user_id, scope.session_id))
+        if chat is not None:
+            chat.see(scope.agent_id, view)
+
+    # --- routes ---------------------------------------------------------------------------------------------------------
+
+    async def _page(self, request: Request) -> Response:
+        response = FileResponse(_FOLDER / "page.html")
+        if await asyncio.to_thread(self._visitors.find, request.cookies.get(COOKIE)) is None:
+            token, _ = await asyncio.to_thread(self._visitors.welcome)
+            response.set_cookie(COOKIE, token, max_age=_YEAR, httponly=True, samesite="lax")
+        return response
+
+    async def _static(self, request: Request) -> Response:
+        path = request.url.path
+        return FileResponse(_FOLDER / path.removeprefix("/"), media_type=_PAGES[path])
+
+    async def _events(self, request: Request) -> Response:
+        chat = self._chat(await self._visitor(request))
+        stopping = anyio.Event()  # set when the server stops: the page is sent away, and its response completed
+
+        async def events() -> AsyncGenerator[ServerSentEvent, None]:
+            leaving = asyncio.create_task(stopping.wait())
+            leaving.add_done_callback(lambda task: None if task.cancelled() else chat.end())
+            try:
+                async for data in chat.events():
+                    yield ServerSentEvent(data, retry=_RECONNECT_MS)
+            except BusyError as error:
+                yield _problem(str(error), wait_ms=30_000)
+            except MangaMemoryError as error:
+                logger.error("error=<%s> | a conversation could not be read", type(error).__name__)
+                yield _problem(_UNREADABLE, wait_ms=5_000)
+            finally:
+                leaving.cancel()
+
+        return EventSourceResponse(events(), ping=15, shutdown_event=stopping, shutdown_grace_period=2)
+
+    async def _say(self, request: Request) -> Response:
+        visitor = await self._visitor(request)
+        text = (await _json(request)).get("text")
+        if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
+            raise HTTPException(422, f"text must have 1 to {MOST_CHARACTERS:,} characters.")
+        chat = self._chat(visitor)
+        try:
+            await chat.opened()
+            chat.say(text.strip())
+        except BusyError as error:
+            raise HTTPException(429, str(error)) from error
+        except MangaMemoryError as error:
+            raise HTTPException(503, _UNREADABLE) from error
+        return JSONResponse({}, status_code=202)
+
+    async def _begin_session(self, request: Request) -> Response:
+        await self._leave(await self._visitor(request), self._shop.finish)
+        return JSONResponse({})
+
+    async def _forget(self, request: Request) -> Response:
+        await self._leave(await self._visitor(request), lambda user, session: self._shop.forget(user))
+        return JSONResponse({})
+
+    async def _leave(self, visitor: Visitor, end: Callable[[str, str], object]) -> None:
+        """Put a visitor into a new session, and end the one he was in."""
+        await asyncio.to_thread(self._visitors.begin_session, visitor.user_id)
+        chat = self._chat(visitor)
+        await chat.finished()
+        try:
+            await asyncio.to_thread(end, visitor.user_id, visitor.session_id)
+        finally:
+            chat.end()
+
+    async def _break_stock(self, request: Request) -> Response:
+        await self._visitor(request)
+        fault = (await _json(request)).get("fault")
+        if fault not in FAULTS:
+            raise HTTPException(422, f"fault must be one of {', '.join(FAULTS)}.")
+        if not await asyncio.to_thread(self._shop.servers.set_fault, fault):
+            raise HTTPException(503, "The stock server is down; the next question about stock brings it back.")
+        return JSONResponse({})
+
+    # --- who asks -------------------------------------------------------------------------------------------------------
+
+    async def _visitor(self, request: Request) -> Visitor:
+        visitor = await asyncio.to_thread(self._visitors.find, request.cookies.get(COOKIE))
+        if visitor is None:
+            raise HTTPException(401, "Open the page first.")
+        return visitor
+
+    def _chat(self, visitor: Visitor) -> Chat:
+        chat = self._chats.get(visitor)
+        if chat is None:
+            chat = self._chats[visitor] = Chat(self._shop, visitor)
+        chat.used()
+        return chat
+
+
+def _problem(text: str, *, wait_ms: int) -> ServerSentEvent:
+    return ServerSentEvent(json.dumps({"type": "problem", "text": text}), retry=wait_ms)
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise HTTPException(413, "The request is too large.")
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        raise HTTPException(400, "The request is not JSON.") from error
+    return found if isinstance(found, dict) else {}
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens on this machine only; port 0 takes a free one.
+
+    Raises:
+        OSError: The port is taken.
+    """
+    return socket.create_server((HOST, port))
+
+
+def serve(shop: Shop, visitors: Visitors, listening: socket.socket, *, ready: Callable[[str], object]) -> None:
+    """Serve until SIGINT or SIGTERM; ``ready`` is told the address."""
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(
+        Web(shop, visitors, port=port).app, log_level="warning", server_header=False, timeout_graceful_shutdown=5
+    )
+
+    async def run(server: uvicorn.Server) -> None:
+        serving: Awaitable[None] = asyncio.ensure_future(server.serve(sockets=[listening]))
+        ready(f"http://{HOST}:{port}/")
+        await serving
+
+    with suppress(KeyboardInterrupt):  # raised anew when all connections are closed
+        asyncio.run(run(uvicorn.Server(config)))
