@@ -60,7 +60,7 @@ class Orders:
         durable: URL of the durable tier, or None.
         folder: Where its journal goes.
         is_last: Whether it only talks a little for every user when the others are gone, and ends.
-        plant: What it does wrong on purpose, so that the campaign has something to find.
+        plants: What it does wrong on purpose, so that the campaign has something to find; names in ``PLANTS``.
     """
 
     scenario: Scenario
@@ -70,7 +70,7 @@ class Orders:
     durable: str | None
     folder: Path
     is_last: bool = False
-    plant: str | None = None
+    plants: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -407,8 +407,8 @@ def _last_words(worker: Worker) -> None:
             raise StoreUnavailableError("everything is healthy, but a session cannot be restored")
         for kind in ("tool", "text"):
             worker.turn(user, talker, kind=kind)
-        if worker.orders.plant and user == 0:
-            PLANTS[worker.orders.plant](worker, talker)
+        for plant in worker.orders.plants if user == 0 else ():
+            PLANTS[plant](worker, talker)
 
 
 def _plant_duplicate(worker: Worker, talker: Talker) -> None:
