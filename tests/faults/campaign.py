@@ -111,10 +111,10 @@ class Run:
         self.losses.append(Loss(time.monotonic(), worker.orders.name, found))
         self.kills += 1
 
-    def tell(self, slot: int, order: str, how: Any = None) -> None:
+    def tell(self, slot: int, order: str) -> None:
         """Tell a worker something, if it is there to hear it."""
         try:
-            self.workers[slot].pipe.send((order, how))
+            self.workers[slot].pipe.send(order)
         except OSError:
             self.wrong.append(f"worker {self.workers[slot].orders.name} ended before it was told to")
 
@@ -161,10 +161,10 @@ class Run:
             stage.heal("durable")
         elif move.name == "disk_full":
             for each in self.workers if slot is None else [slot]:
-                self.tell(each, "disk", False)
+                self.tell(each, "disk full")
             yield move.seconds
             for each in self.workers:
-                self.tell(each, "disk", True)
+                self.tell(each, "disk free")
         elif move.name == "hot_pause":
             with stage.paused():
                 time.sleep(move.seconds)
@@ -221,7 +221,7 @@ class Run:
         self.stage.heal()
         for slot in range(self.scenario.workers):
             if self.scenario.durable == "sqlite":
-                self.tell(slot, "disk", True)
+                self.tell(slot, "disk free")
             self.tell(slot, "end")
         self._wait()
         self.start(self.scenario.workers, is_last=True, plants=self.plants)
@@ -303,6 +303,7 @@ def run(
             verdict = judged(scenario, events, game.losses, kept)
         except Exception:
             verdict.wrong.append(traceback.format_exc())
+            running.end()  # whatever state they are in, the next seed begins with new ones
         if game is not None:
             verdict.wrong[:0] = game.wrong
     if verdict.wrong:

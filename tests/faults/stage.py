@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from botocore.exceptions import BotoCoreError, ClientError
 from redis.crc import key_slot
 
 from strands_manga_memory.session import TieredSessionManager
@@ -37,6 +38,11 @@ class Servers:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all of them."""
+        self._started.clear()
         self._stack.close()
 
     def get(self, name: str, start: Callable[[], Any]) -> Any:
@@ -324,7 +330,8 @@ class Stage:
     def end(self) -> None:
         """Throw away what only this seed used."""
         if self.scenario.durable == "dynamodb":
-            self._dynamodb.client().delete_table(TableName=self._name)
+            with suppress(BotoCoreError, ClientError):  # the server has ended, and the table with it
+                self._dynamodb.client().delete_table(TableName=self._name)
 
 
 def tags_of(messages: Any) -> set[str]:

@@ -182,24 +182,24 @@ class Worker:
 
     def _may_go_on(self) -> bool:
         while self.pipe.poll(0):
-            order, how = self.pipe.recv()
+            order = self.pipe.recv()
             if order == "end":
                 return False
             if order == "hold":
                 self._settled()
                 self.pipe.send("held")
                 self.pipe.recv()  # it is killed here
-            if order == "disk":
-                self._disk(free=how)
+            if order in ("disk full", "disk free"):
+                self._limit_file(pages=1 if order == "disk full" else 1 << 30)
         return True
 
-    def _disk(self, *, free: bool) -> None:
-        """Let the file of the durable tier grow, or not."""
+    def _limit_file(self, *, pages: int) -> None:
+        """Let the file of the durable tier grow to so many pages, and not beyond what it has."""
         table = self.durable
         assert isinstance(table, SQLiteTable)
         with table._lock:
             if table._connection is not None:
-                table._connection.execute(f"PRAGMA max_page_count = {(1 << 30) if free else 1}")
+                table._connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _talker(self, user: int) -> Talker | None:
         """Return a user's agent, restored if it is not there yet; None while the stores cannot be read."""
