@@ -170,7 +170,7 @@ class ValkeyCluster:
             node.flush()
 
     def move(self, slot: int, *, pause: Callable[[], object]) -> None:
-        """Move a slot from the node that has it to the next one, key by key; ``pause`` is called where traffic comes between."""
+        """Move a slot from the node that has it to the next one, key by key, with a ``pause`` where traffic comes between."""
         with ExitStack() as stack:
             clients = [stack.enter_context(node.client()) for node in self.nodes]
             names = [client.execute_command("CLUSTER", "MYID").decode() for client in clients]

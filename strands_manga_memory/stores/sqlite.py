@@ -291,6 +291,7 @@ class SQLiteTable:
                 self._path.chmod(0o600)
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave what was redacted in free pages
         except BaseException:
             connection.close()
             raise

@@ -125,9 +125,8 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the budgets.")
-    parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}"
-    )
+    names_help = f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}"
+    parser.add_argument("names", nargs="*", metavar="name", help=names_help)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
     parser.add_argument(

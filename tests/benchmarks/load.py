@@ -157,7 +157,7 @@ class Load:
         turns = asyncio.run(self._messages(rate, seconds, stateless=stateless, churn=churn))
         is_settled = self._settle()
         return {
-            **{name: values for name, values in self.samples.taken().items()},
+            **self.samples.taken(),
             "turns": turns,
             "timeline": self.timeline,
             "turned_away": self.turned_away,
@@ -306,4 +306,3 @@ def _sockets() -> int:
         except OSError:
             continue
     return found
-

@@ -1,11 +1,11 @@
 """scale: percentiles at 12 and 50 messages a second, ten times that held, growth by age, and a soak; on real servers.
 
-At 12 and 50 messages a second every message is answered by an agent that is restored for it, over a Valkey cluster of three nodes
-and the DynamoDB API (mission A17). At 500 a second the agents of 10,000 sessions stay in two processes, and the durable tier is
-SQLite: the DynamoDB emulator is a Python process, which would need the processors for itself.
+At 12 and 50 messages a second every message is answered by an agent that is restored for it, over a Valkey cluster of three
+nodes and the DynamoDB API (mission A17). At 500 a second the agents of 10,000 sessions stay in two processes, and the durable
+tier is SQLite: the DynamoDB emulator is a Python process, which would need the processors for itself.
 
-``--minutes`` is how long the peak is held (10), ``--soak`` for how many minutes 50 messages a second go on with sessions that end and
-begin (none), ``--plot`` the folder for pictures.
+``--minutes`` is how long the peak is held (10), ``--soak`` for how many minutes 50 messages a second go on with sessions that
+end and begin (none), ``--plot`` the folder for pictures.
 """
 
 from __future__ import annotations
@@ -308,12 +308,12 @@ def _plot_growth(rows: Mapping[str, float]) -> None:
 
 
 def _pyplot() -> Any:
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
 
-    return pyplot
+    return plt
 
 
 def _save(figure: Any, name: str) -> None:

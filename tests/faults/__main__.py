@@ -1,9 +1,9 @@
 """The fault campaign: ``python -m tests.faults --seeds 1000 --start 0 --jobs 2``; one line a seed, and how many passed.
 
-Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and the DynamoDB API or SQLite, two to
-five worker processes with Strands agents, and whatever goes wrong meanwhile. Afterwards the journals of the workers are compared
-with what is stored. A seed always draws the same scenario; processes and servers keep their own time, so it may take a few
-repetitions until one that failed fails again.
+Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and the DynamoDB API or SQLite,
+two to five worker processes with Strands agents, and whatever goes wrong meanwhile. Afterwards the journals of the workers are
+compared with what is stored. A seed always draws the same scenario; processes and servers keep their own time, so it may take
+a few repetitions until one that failed fails again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import os
 import queue
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
 
-from tests.faults.campaign import serve
 from tests.faults.scenario import Durable, Hot
 
 _AWS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -44,8 +43,11 @@ def _finished(journal: Path | None) -> dict[int, bool]:
     """Return the seeds that a journal of an earlier run has, and whether they passed."""
     if journal is None or not journal.exists():
         return {}
-    lines = [line for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    return {entry["seed"]: entry["passed"] for entry in map(json.loads, lines)}
+    found = {}
+    for line in journal.read_text().splitlines():
+        with suppress(json.JSONDecodeError):  # cut by a kill
+            found[json.loads(line)["seed"]] = json.loads(line)["passed"]
+    return found
 
 
 def _repeat(seed: int, tiers: dict[str, Any]) -> str:
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many (default 100)")
     parser.add_argument("--start", type=int, default=0, help="the first one (default 0)")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each on servers of its own (default 1)")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="skip the seeds FILE has, and note those that end now in it")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="skip the seeds FILE has, and note others in it")
     parser.add_argument("--hot", choices=get_args(Hot), help="always this hot tier")
     parser.add_argument("--durable", choices=get_args(Durable), help="always this durable tier")
     options = parser.parse_args(arguments)
@@ -74,11 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds, results = spawn.Queue(), spawn.Queue()
     for seed in left:
         seeds.put(seed)
-    jobs = [spawn.Process(target=serve, args=(seeds, results, tiers)) for _ in range(min(options.jobs, max(1, len(left))))]
-    for _ in jobs:
-        seeds.put(None)
-    for job in jobs:
-        job.start()
+    jobs = _started(spawn, min(options.jobs, len(left)), seeds, results, tiers)
     is_interrupted = False
     running = len(jobs)
     with _bar(len(left)) as advance:
@@ -106,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"  {len(wrong)} in all; journals: {folder}; repeat: {_repeat(seed, tiers)}", flush=True)
             if options.resume is not None:
                 with options.resume.open("a") as journal:
-                    journal.write(json.dumps({"seed": seed, "passed": not wrong, "wrong": wrong[:3]}) + "\n")
+                    journal.write("\n" + json.dumps({"seed": seed, "passed": not wrong, "wrong": wrong[:3]}))
             advance()
     for job in jobs:
         job.join()
@@ -117,6 +115,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed += [seed for seed in wanted if seed not in passed]
     print(f"{sum(passed.values())} passed, {len(failed)} failed", flush=True)
     return 130 if is_interrupted else 1 if failed else 0
+
+
+def _started(context: Any, number: int, *arguments: Any) -> list[Any]:
+    if not number:
+        return []
+    from tests.faults.campaign import serve  # takes its time, as it imports all there is
+
+    jobs = [context.Process(target=serve, args=arguments) for _ in range(number)]
+    for job in jobs:
+        arguments[0].put(None)
+        job.start()
+    return jobs
 
 
 def _take_back(seeds: Any, jobs: int) -> None:

@@ -25,7 +25,7 @@ from tests.faults.journal import read
 from tests.faults.judge import Kept, Loss, Verdict, judged
 from tests.faults.scenario import USERS, Durable, Hot, Move, Scenario
 from tests.faults.stage import Servers, Stage
-from tests.faults.worker import END_WITHIN, Orders, work
+from tests.faults.worker import END_WITHIN, Orders, window, work
 
 _HELD_WITHIN = 20.0
 _SOCKET = {"reset", "delay", "blackhole", "half_open", "drip", "drop_answers"}
@@ -78,7 +78,7 @@ class Run:
     scenario: Scenario
     stage: Stage
     folder: Path
-    plant: str | None
+    plants: tuple[str, ...]
     workers: dict[int, _Worker] = field(default_factory=dict)
     lives: Counter[int] = field(default_factory=Counter)
     losses: list[Loss] = field(default_factory=list)
@@ -111,10 +111,10 @@ class Run:
         self.losses.append(Loss(time.monotonic(), worker.orders.name, found))
         self.kills += 1
 
-    def tell(self, slot: int, order: str, how: Any = None) -> None:
+    def tell(self, slot: int, order: str) -> None:
         """Tell a worker something, if it is there to hear it."""
         try:
-            self.workers[slot].pipe.send((order, how))
+            self.workers[slot].pipe.send(order)
         except OSError:
             self.wrong.append(f"worker {self.workers[slot].orders.name} ended before it was told to")
 
@@ -161,10 +161,10 @@ class Run:
             stage.heal("durable")
         elif move.name == "disk_full":
             for each in self.workers if slot is None else [slot]:
-                self.tell(each, "disk", False)  # noqa: FBT003 - what it is told
+                self.tell(each, "disk full")
             yield move.seconds
             for each in self.workers:
-                self.tell(each, "disk", True)  # noqa: FBT003 - what it is told
+                self.tell(each, "disk free")
         elif move.name == "hot_pause":
             with stage.paused():
                 time.sleep(move.seconds)
@@ -221,10 +221,10 @@ class Run:
         self.stage.heal()
         for slot in range(self.scenario.workers):
             if self.scenario.durable == "sqlite":
-                self.tell(slot, "disk", True)  # noqa: FBT003 - what it is told
+                self.tell(slot, "disk free")
             self.tell(slot, "end")
         self._wait()
-        self.start(self.scenario.workers, is_last=True, plant=self.plant)
+        self.start(self.scenario.workers, is_last=True, plants=self.plants)
         self._wait()
 
     def _wait(self) -> None:
@@ -258,11 +258,7 @@ class Run:
         return found
 
     def _restored(self, user: int, **stores: Any) -> list[dict[str, Any]]:
-        from tests.faults.worker import window
-
-        agent = talk.new_agent(
-            self.stage.manager(user, **stores), conversation_manager=window(self.scenario.windows[user])
-        )
+        agent = talk.new_agent(self.stage.manager(user, **stores), conversation_manager=window(self.scenario.windows[user]))
         return talk.plain(agent.messages)
 
     def stop(self) -> None:
@@ -273,7 +269,12 @@ class Run:
 
 
 def run(
-    seed: int, running: Servers, *, hot: Hot | None = None, durable: Durable | None = None, plant: str | None = None
+    seed: int,
+    running: Servers,
+    *,
+    hot: Hot | None = None,
+    durable: Durable | None = None,
+    plants: tuple[str, ...] = (),
 ) -> Result:
     """Run a seed and return what came of it.
 
@@ -282,7 +283,7 @@ def run(
         running: The servers.
         hot: The hot tier, instead of the seed's.
         durable: The durable tier, instead of the seed's.
-        plant: What the last worker does wrong on purpose; one of ``tests.faults.worker.PLANTS``.
+        plants: What the last worker does wrong on purpose; names in ``tests.faults.worker.PLANTS``.
     """
     scenario = Scenario.drawn(seed, hot=hot, durable=durable)
     folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-"))
@@ -292,7 +293,7 @@ def run(
         try:
             stage = Stage(scenario, running, folder, stack)
             stack.callback(stage.end)
-            game = Run(scenario, stage, folder, plant)
+            game = Run(scenario, stage, folder, plants)
             stack.callback(game.stop)
             game.play()
             game.finish()
@@ -302,6 +303,7 @@ def run(
             verdict = judged(scenario, events, game.losses, kept)
         except Exception:
             verdict.wrong.append(traceback.format_exc())
+            running.end()  # whatever state they are in, the next seed begins with new ones
         if game is not None:
             verdict.wrong[:0] = game.wrong
     if verdict.wrong:
@@ -347,4 +349,3 @@ def _gone_is_fine() -> Iterator[None]:
         yield
     except ProcessLookupError:
         return
-

@@ -171,10 +171,8 @@ def _deleted(events: Sequence[Event]) -> tuple[int, frozenset[str]]:
     for event in events:
         if event["what"] == "deleting":
             buried = max(buried, event["epoch"] + 1)
-            deletion = next(
-                (other for other in events if other["what"] == "deleted" and _same_worker(event, other) and _after(event, other)),
-                None,
-            )
+            own = (other for other in events if other["what"] == "deleted" and _same_worker(event, other))
+            deletion = next((other for other in own if other["at"] > event["at"]), None)
             if deletion is not None:
                 ended = [other for other in events if other["what"] == "ack" and other["at"] < event["at"]]
                 gone |= {other["tag"] for other in ended if other["epoch"] <= deletion["buried"]}
@@ -185,10 +183,6 @@ def _deleted(events: Sequence[Event]) -> tuple[int, frozenset[str]]:
 
 def _same_worker(one: Event, other: Event) -> bool:
     return bool(one["worker"] == other["worker"])
-
-
-def _after(one: Event, other: Event) -> bool:
-    return bool(other["at"] > one["at"])
 
 
 def _redacted(events: Sequence[Event]) -> set[str]:
@@ -244,7 +238,8 @@ def _difference(messages: Sequence[Any], last: Sequence[Event]) -> str:
     if not last:
         return "nobody closed it"
     live = last[0]["window"]
-    at = next((n for n, (one, other) in enumerate(zip(messages, live, strict=False)) if one != other), min(len(messages), len(live)))
+    pairs = enumerate(zip(messages, live, strict=False))
+    at = next((number for number, (one, other) in pairs if one != other), min(len(messages), len(live)))
     return f"{len(messages)} messages, not {len(live)}; from {at} on {messages[at : at + 1]}, not {live[at : at + 1]}"
 
 

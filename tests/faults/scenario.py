@@ -114,6 +114,11 @@ class Scenario:
             moves=_moves(rng, hot, durable, workers, seconds),
         )
 
+    @property
+    def together(self) -> bool:
+        """Whether several workers talk for one user."""
+        return len(set(self.users_of)) < len(self.users_of) or any(len(users) > 1 for users in self.users_of)
+
     def scope(self, user: int) -> ConversationScope:
         """Return whose conversation it is; ids that would be one without escaping."""
         user_id, session_id = (("a:b", "c"), ("a", "b:c"))[user]

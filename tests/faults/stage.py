@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from botocore.exceptions import BotoCoreError, ClientError
 from redis.crc import key_slot
 
 from strands_manga_memory.session import TieredSessionManager
@@ -37,6 +38,11 @@ class Servers:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all of them."""
+        self._started.clear()
         self._stack.close()
 
     def get(self, name: str, start: Callable[[], Any]) -> Any:
@@ -168,7 +174,7 @@ class Stage:
     # What goes wrong with sockets
 
     def _ways(self, proxies: list[servers.FaultyProxy], slot: int | None) -> list[servers.FaultyProxy]:
-        if slot is None or self.scenario.hot == "cluster" and proxies is self._hot_proxies:
+        if slot is None or (self.scenario.hot == "cluster" and proxies is self._hot_proxies):
             return proxies
         return [proxies[slot]]
 
@@ -286,7 +292,7 @@ class Stage:
         ids = {self.scenario.scope(user).storage_session_id: user for user in range(USERS)}
 
         def owner(*names: str) -> int | None:
-            return next((user for id_, user in ids.items() for name in names if name == id_ or name.startswith(f"{id_}/")), None)
+            return next((user for id_, user in ids.items() for name in names if f"{name}/".startswith(f"{id_}/")), None)
 
         for key, fields in self._hashes():
             found[owner(key.partition(":c:")[2])][f"hot {key}"] = b"\n".join(map(_plain, fields))
@@ -324,13 +330,14 @@ class Stage:
     def end(self) -> None:
         """Throw away what only this seed used."""
         if self.scenario.durable == "dynamodb":
-            self._dynamodb.client().delete_table(TableName=self._name)
+            with suppress(BotoCoreError, ClientError):  # the server has ended, and the table with it
+                self._dynamodb.client().delete_table(TableName=self._name)
 
 
 def tags_of(messages: Any) -> set[str]:
     """Return the tags of the turns whose answer is among the messages."""
-    answers = (re.match(r"(\S+) answer", block.get("text", "")) for m in messages if m["role"] == "assistant" for block in m["content"])
-    return {match[1] for match in answers if match}
+    said = (text for message in messages if message["role"] == "assistant" for text in talk.texts(message))
+    return {match[1] for text in said if (match := re.match(r"(\S+) answer", text))}
 
 
 def _plain(value: bytes) -> bytes:

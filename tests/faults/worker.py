@@ -60,7 +60,7 @@ class Orders:
         durable: URL of the durable tier, or None.
         folder: Where its journal goes.
         is_last: Whether it only talks a little for every user when the others are gone, and ends.
-        plant: What it does wrong on purpose, so that the campaign has something to find.
+        plants: What it does wrong on purpose, so that the campaign has something to find; names in ``PLANTS``.
     """
 
     scenario: Scenario
@@ -70,7 +70,7 @@ class Orders:
     durable: str | None
     folder: Path
     is_last: bool = False
-    plant: str | None = None
+    plants: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -182,24 +182,24 @@ class Worker:
 
     def _may_go_on(self) -> bool:
         while self.pipe.poll(0):
-            order, how = self.pipe.recv()
+            order = self.pipe.recv()
             if order == "end":
                 return False
             if order == "hold":
                 self._settled()
                 self.pipe.send("held")
                 self.pipe.recv()  # it is killed here
-            if order == "disk":
-                self._disk(free=how)
+            if order in ("disk full", "disk free"):
+                self._limit_file(pages=1 if order == "disk full" else 1 << 30)
         return True
 
-    def _disk(self, *, free: bool) -> None:
-        """Let the file of the durable tier grow, or not."""
+    def _limit_file(self, *, pages: int) -> None:
+        """Let the file of the durable tier grow to so many pages, and not beyond what it has."""
         table = self.durable
         assert isinstance(table, SQLiteTable)
         with table._lock:
             if table._connection is not None:
-                table._connection.execute(f"PRAGMA max_page_count = {(1 << 30) if free else 1}")
+                table._connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _talker(self, user: int) -> Talker | None:
         """Return a user's agent, restored if it is not there yet; None while the stores cannot be read."""
@@ -407,8 +407,8 @@ def _last_words(worker: Worker) -> None:
             raise StoreUnavailableError("everything is healthy, but a session cannot be restored")
         for kind in ("tool", "text"):
             worker.turn(user, talker, kind=kind)
-        if worker.orders.plant and user == 0:
-            PLANTS[worker.orders.plant](worker, talker)
+        for plant in worker.orders.plants if user == 0 else ():
+            PLANTS[plant](worker, talker)
 
 
 def _plant_duplicate(worker: Worker, talker: Talker) -> None:
