@@ -121,14 +121,18 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the budgets.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}; default: all; or rivals")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
     parser.add_argument(
         "--kit", type=Path, metavar="FOLDER", help="folder of the benchmark kit, for benchmarks that can use it"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="retention: draw recall against budget too (needs --kit)")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="rivals: put the table between its markers there")
+    parser.add_argument("--installed", action="store_true", help="rivals: only those that are in this environment")
     options = parser.parse_args(arguments)
+    if options.names == ["rivals"]:  # it installs packages, and is a table of its own
+        return int(_module("rivals").main(as_json=options.json, into=options.write, only_installed=options.installed))
     unknown = [name for name in options.names if name not in NAMES]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join(NAMES)}")
