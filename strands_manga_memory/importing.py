@@ -15,7 +15,7 @@ from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.checking import checked_message
 from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.stores.codec import dump
+from strands_manga_memory.stores.codec import dump, load_stored
 from strands_manga_memory.testing import ScriptedModel
 
 _COUNTERS = ("turn_count", "created", "last_activity")
@@ -116,10 +116,12 @@ class _Session:
         for message, _ in log:
             checked_message(dump({"message": message}), name)
         kept = {name: value for name, value in session["metadata"].items() if name not in _COUNTERS}
+        load_stored(dump(kept), name)
         return cls(scope, log, kept)
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
+    load_stored(dump(dict(entry)), "memories")  # no deeper than what can be stored
     item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
     return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
 
