@@ -125,6 +125,7 @@ def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, 
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
+    load_stored(dump(dict(entry)), "memories")  # no deeper than what can be stored
     item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
     return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
 

@@ -8,6 +8,7 @@ user, and most users do not come back.
 
 from __future__ import annotations
 
+import logging
 import math
 import zlib
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,8 @@ from typing import Any
 
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.stores.table import Condition, Item, Key, Table
+
+logger = logging.getLogger(__name__)
 
 BUCKETS = 16
 """Partitions the entries are spread over. No session id holds a slash, so none is a session's."""
@@ -58,9 +61,13 @@ class ExpiryIndex:
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
                 due, _, name = str(item["sk"]).partition("#")
-                yield Entry(
-                    Place.named(name), int(due), {id_: item.get(id_) for id_ in _IDS}, float(item.get("claimed") or 0.0)
-                )
+                try:
+                    place, claimed = Place.named(name), float(item.get("claimed") or 0.0)
+                    entry = Entry(place, int(due), {id_: item.get(id_) for id_ in _IDS}, claimed)
+                except (ValueError, TypeError) as error:  # it must not keep the others from being looked at
+                    logger.warning("error=<%s> | an entry of the expiry index makes no sense, it is left", type(error).__name__)
+                    continue
+                yield entry
 
     def claim(self, entry: Entry, *, now: float, lease: float) -> bool:
         """Take an entry for ``lease`` seconds; False if someone else has it."""

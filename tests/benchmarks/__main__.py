@@ -125,7 +125,7 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the budgets.")
-    names_help = f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}"
+    names_help = f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}; or rivals, by itself"
     parser.add_argument("names", nargs="*", metavar="name", help=names_help)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
@@ -136,7 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, metavar="PATH", help=plot_help)
     parser.add_argument("--minutes", type=float, metavar="N", help="scale: how long ten times the peak is held (default 10)")
     parser.add_argument("--soak", type=float, metavar="N", help="scale: also 50 messages a second for N minutes (default 0)")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="rivals: put the table between its markers there")
+    parser.add_argument("--installed", action="store_true", help="rivals: only those that are in this environment")
     options = parser.parse_args(arguments)
+    if options.names == ["rivals"]:  # it installs packages, and is a table of its own
+        return int(_module("rivals").main(as_json=options.json, into=options.write, only_installed=options.installed))
     unknown = [name for name in options.names if name not in [*NAMES, *LONG]]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join([*NAMES, *LONG])}")

@@ -18,7 +18,8 @@ from strands_manga_memory import (
     SQLiteTable,
 )
 from strands_manga_memory.importing import import_user
-from strands_manga_memory.session.records import pack, unpack
+from strands_manga_memory.session.expiry import ExpiryIndex
+from strands_manga_memory.session.records import Place, pack, unpack
 from strands_manga_memory.stores.codec import MOST_UNPACKED, Codec, dump, load_stored, trusted
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
@@ -128,3 +129,16 @@ def test_whatever_reading_raises_names_the_record() -> None:
         assert caught.value.record == "r"
     with pytest.raises(OSError, match="no record's fault"), trusted("r"):
         raise OSError("no record's fault")
+
+
+def test_an_entry_that_makes_no_sense_does_not_keep_the_sweeper_from_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = SQLiteTable(tmp_path / "e.sqlite3")
+    table.create_if_missing()
+    index, good = ExpiryIndex(table), Place.of("s", "A", "a")
+    table.batch_write(puts=index.items(good, {"session": "s"}, due=5.0))
+    for number, sort in enumerate(("0000000000001#", "000000000000x#s/A:a", "0000000000002#s/A:b", "0000000000003#no-slash")):
+        table.put({"session_id": f"expiry/{number:02d}", "sk": sort, "claimed": "soon" if number == 2 else 0.0})
+    assert [entry.place for entry in index.due(10.0)] == [good]
+    assert "makes no sense" in caplog.text

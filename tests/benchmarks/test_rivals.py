@@ -1,0 +1,84 @@
+"""The comparison: what it finds of those that are installed here, how it counts, and that the README holds its table."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import rivals
+from tests.benchmarks.rivals import BEGIN, END, RIVALS, Column, RivalError, Stage, markdown, write
+
+README = Path(__file__).parents[2] / "README.md"
+OURS, FILE, SNAPSHOT = RIVALS[:3]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with rivals.stage_of() as made:
+        yield made
+
+
+def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
+    assert rivals.two_writers(OURS, stage) == {"of 3 turns of two writers lost": 0}
+    assert rivals.window(OURS, stage) == {"window after trimming with pins restored exactly": "yes"}
+    assert rivals.redacted(OURS, stage) == {"traces of a redacted message": 0}
+    assert set(rivals.neighbours(OURS, stage).values()) == {"no"}
+
+
+def test_strands_own_are_told_apart(stage: Stage) -> None:
+    """The measures can find what they look for: these two differ in it."""
+    stage.close()
+    assert rivals.window(FILE, stage) == {"window after trimming with pins restored exactly": "no"}
+    assert rivals.two_writers(FILE, stage) == {"of 3 turns of two writers lost": 1}
+    stage.close()
+    assert rivals.window(SNAPSHOT, stage) == {"window after trimming with pins restored exactly": "yes"}
+
+
+def test_what_a_rival_raises_is_told(stage: Stage) -> None:
+    stage.close()
+    broken = rivals.Rival("broken", "no_such_adapter")
+    with pytest.raises(RivalError), rivals.driven(broken, stage, session="s"):
+        raise AssertionError("it opened")
+    stage.close()
+
+
+def test_commands_are_counted_in_what_passed() -> None:
+    stream = b"*2\r\n$3\r\nGET\r\n$5\r\n*9\r\n$\r\n" + b"*1\r\n$4\r\nPING\r\n"
+    assert rivals._commands_of(stream) == 2
+    assert rivals._commands_of(b"") == 0
+
+
+def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
+    columns = [
+        Column(OURS, "1", {"trips": 1, "kept": "yes"}),
+        Column(FILE, "2", {"trips": 2.5}),
+        Column(RIVALS[3], "3", failed="not installed on Python 3.11: no network"),
+    ]
+    table = markdown(columns, today=dt.date(2026, 1, 2), breakers={"strands_manga_memory_probes_of_100": 1, "pybreaker_x": 2})
+    assert "| trips | 1 | 2.5 |" in table
+    assert "| kept | yes | – |" in table
+    assert f"- {RIVALS[3].name} 3 could not be measured: not installed on Python 3.11: no network." in table
+    assert "2026-01-02" in table
+    assert "| probes of 100 | 1 |" in table
+    path = tmp_path / "R.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write(path, table)
+    assert path.read_text() == f"before\n{BEGIN}\n{table}\n{END}\nafter\n"
+    path.write_text("nothing")
+    with pytest.raises(ValueError, match="markers"):
+        write(path, table)
+
+
+def test_the_readme_holds_a_table_of_this_form() -> None:
+    text = README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows[0].startswith(f"| question | {OURS.name} ")
+    for rival in RIVALS:
+        assert rival.name in text, f"{rival.name} is missing: python -m tests.benchmarks rivals --write README.md"
+    assert "Measured on 20" in text
+    wide = rows[0].count("|")
+    assert sum(row.count("|") == wide for row in rows) > 15
+    assert any(row.startswith("| breaker |") for row in rows)
