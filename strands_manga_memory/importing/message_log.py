@@ -89,8 +89,11 @@ def read_conversation(
     restored = _restored(session_agent, stored, numbers if listed is None else listed, record=agent.name)
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
     states["conversation_manager_state"] = session_agent.conversation_manager_state
+    removed = session_agent.conversation_manager_state.get("removed_message_count")
+    if removed and not stored:
+        raise damaged(agent.name, f"{removed} messages have left its history, and none is in the source")
     if not (log or states["state"] or restored.messages):
-        return Content(None, ("nothing was said",))
+        return Content(None, ("there are no messages, and no state",))
     if not states["conversation_manager_state"]:
         del states["conversation_manager_state"]
     transferred = TransferredConversation(

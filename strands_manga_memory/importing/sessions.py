@@ -25,8 +25,8 @@ class ImportedConversation:
         id: The agent, or the Graph or Swarm.
         kind: ``agent`` or ``orchestrator``.
         outcome: ``imported``; ``new``: a dry run would have imported it; ``exists``: there is one already, which was left as it
-            is; ``ended``: there was one, which was deleted or is over; ``empty``: nothing was said; ``skipped``: it belongs to
-            nobody that was asked for; ``failed``: it was not stored, and the last note says why.
+            is; ``ended``: there was one, which was deleted or is over; ``empty``: no messages, no state; ``skipped``: it is
+            nobody's who was asked for; ``failed``: it was not stored, and the last note says why.
         messages: Messages of the log.
         window: Messages of the history that an agent is restored with.
         notes: What was not taken over, and why.

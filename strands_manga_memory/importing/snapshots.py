@@ -81,7 +81,7 @@ def _conversation(snapshot: Snapshot, key: str) -> Content:
         if not isinstance(state, dict):
             raise damaged(key, f"{name} is no object")
     if not (window or states.get("state")):
-        return Content(None, ("nothing was said",))
+        return Content(None, ("there are no messages, and no state",))
     try:
         at = seconds_of(snapshot.created_at)
     except ValueError as error:

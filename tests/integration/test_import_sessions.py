@@ -397,6 +397,14 @@ def test_a_state_without_messages_is_taken_over(folder: Path, memory: MangaMemor
     assert outcomes(imports(from_files(folder), memory)) == {("s1", "a"): "exists"}
 
 
+def test_a_log_that_is_gone_is_not_taken_for_an_empty_one(folder: Path, memory: MangaMemory) -> None:
+    talk(build(FileSessionManager("s1", storage_dir=str(folder))), turns=6)
+    shutil.rmtree(folder / "session_s1/agents/agent_a/messages")
+    [failed] = import_sessions(from_files(folder), memory).conversations
+    assert failed.outcome == "failed"
+    assert "messages have left its history, and none is in the source" in failed.notes[-1]
+
+
 def test_a_damaged_snapshot_is_reported(folder: Path, memory: MangaMemory) -> None:
     for number in range(4):
         talk(build(SnapshotSessionManager(f"s{number}", storage=LocalFileStorage(str(folder)))), turns=2)
