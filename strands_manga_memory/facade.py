@@ -7,19 +7,14 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from strands.memory import MemoryManager
 from strands.models import Model
 from strands.plugins import Plugin
 
-from strands_manga_memory.conversation import (
-    HistoryRecall,
-    ImportanceWeightedConversationManager,
-    SummaryCache,
-    VerifiedSummarizingConversationManager,
-)
+from strands_manga_memory.agent_parts import Prepared, UserTier, recalling, summarizing
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.erasure import ErasureReport, export_user, forget_user
 from strands_manga_memory.finalizer import SessionFinalizer
 from strands_manga_memory.language.session_summary import SessionSummarizer
@@ -61,11 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = MangaMemorySettings()
-
-_TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
-
-_RECALL_PART = 4
-"""Of ``max_tokens`` at most one part in so many is for what is recalled."""
 
 _DRAIN_SECONDS = 5.0
 
@@ -131,7 +121,7 @@ class MangaMemory:
             into = sink or TablePreferenceSink(table, codec=self._memory_codec)
             self._spool = PreferenceSpool(table, into, pii=self._pii, codec=self._memory_codec, **self._clock)
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
-        self._prefetched: dict[ConversationScope, _Prepared] = {}
+        self._prefetched: dict[ConversationScope, Prepared] = {}
         self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
         self._guards_asked: weakref.WeakKeyDictionary[GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
 
@@ -271,7 +261,7 @@ class MangaMemory:
         prepared = None if settings else self._prefetched.pop(scope, None)
         environment = prepared.environment if prepared is not None else self._surroundings(scope)
         plugins: list[Plugin] = []
-        tier = prepared.tier if prepared is not None else _Tier(environment)
+        tier = prepared.tier if prepared is not None else UserTier(environment)
         if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
             asked = {} if state is True else dict(state)
@@ -283,14 +273,15 @@ class MangaMemory:
         manager: TieredSessionManager | None = arguments.get("session_manager")
         tokens = max_tokens if max_tokens is not None else self.settings.max_tokens
         trimmer = ImportanceWeightedConversationManager(tokens, includes_recall=recall)
-        arguments["conversation_manager"] = trimmer if history == "importance" else self._summarizing(trimmer, manager)
+        arguments["conversation_manager"] = trimmer
+        if history == "summarize":
+            arguments["conversation_manager"] = summarizing(trimmer, session=manager, hot=self._stores["hot"])
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
             arguments["memory_manager"] = MemoryManager(stores=[store])
             plugins.insert(0, UserContext(store, self._cache(user_id, tenant), session_id=session_id))
         if recall:
-            quotes = max(1, tokens // _RECALL_PART)
-            plugins.append(HistoryRecall(quotes, history=manager.records if manager is not None else None))
+            plugins.append(recalling(tokens, session=manager))
         if plugins:
             arguments["plugins"] = plugins
         return arguments
@@ -314,25 +305,6 @@ class MangaMemory:
             )
             return None
 
-    def _summarizing(
-        self, trimmer: ImportanceWeightedConversationManager, session: TieredSessionManager | None
-    ) -> VerifiedSummarizingConversationManager:
-        """Return a manager that reads the session's log and shares its drafts through the hot tier."""
-        return VerifiedSummarizingConversationManager(
-            max(1, trimmer.max_tokens * _TRIGGER // _MAX_TOKENS),
-            trimmer=trimmer,
-            summary_tokens=max(1, min(_SUMMARY_TOKENS, trimmer.max_tokens // 4)),
-            keep_important=True,
-            log=session.history if session is not None else None,
-            cache=self._drafts(),
-        )
-
-    def _drafts(self) -> SummaryCache | None:
-        try:
-            return SummaryCache(self._stores["hot"])
-        except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
-            return None
-
     def session(self, scope: str | ConversationScope, **settings: Any) -> TieredSessionManager:
         """Return a session manager of a conversation: for its log, its metadata, or an agent built by hand.
 
@@ -343,7 +315,7 @@ class MangaMemory:
         Raises:
             ValueError: A setting is not allowed.
         """
-        return self._manager(scope, settings, _Tier(None))
+        return self._manager(scope, settings, UserTier(None))
 
     def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
         """Return what is known about a user.
@@ -443,10 +415,10 @@ class MangaMemory:
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
         environment = await asyncio.to_thread(self._surroundings, scope)
-        tier = _Tier(environment)
+        tier = UserTier(environment)
         manager = self._manager(scope, {}, tier)
         await manager.prefetch(scope.agent_id)
-        self._prefetched[scope] = _Prepared(manager, tier, environment)
+        self._prefetched[scope] = Prepared(manager, tier, environment)
 
     def guard(
         self, client: MCPClient, policy: BreakerPolicy | None = None, *, shared: bool = False, **settings: Any
@@ -488,7 +460,7 @@ class MangaMemory:
         self._guards_asked[guarded] = asked
         return guarded
 
-    def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: _Tier) -> TieredSessionManager:
+    def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: UserTier) -> TieredSessionManager:
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             settings = {**settings, "codec": ObservedCodec(settings["codec"])}
         asked = {**self._settings, **settings}
@@ -523,34 +495,6 @@ class MangaMemory:
         self.hot.close()
         self.durable.close()
         flush()
-
-
-class _Tier:
-    """The tier of a user, as his environment says: at the session's start, and after each change of it."""
-
-    def __init__(self, environment: Environment | None) -> None:
-        self._environment = environment
-        self._coordinator: weakref.ref[StateCoordinator] | None = None
-
-    def follow(self, coordinator: StateCoordinator) -> None:
-        self._coordinator = weakref.ref(coordinator)
-
-    def policy(self, base: TtlPolicy) -> TtlPolicy:
-        return replace(base, tier=lambda: self._now() or (base.tier() if callable(base.tier) else base.tier))
-
-    def _now(self) -> str | None:
-        live = None if self._coordinator is None else self._coordinator()
-        known = self._environment if live is None else live.environment
-        return None if known is None else known.tier
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """What ``prefetch`` read."""
-
-    manager: TieredSessionManager
-    tier: _Tier
-    environment: Environment | None
 
 
 def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:

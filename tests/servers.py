@@ -194,7 +194,7 @@ class ValkeyCluster:
 
 
 class DynamoDB(Server):
-    """A server that speaks the DynamoDB API, and that of S3, in memory. It knows neither the 1 MB page nor the expiry of items."""
+    """A server that speaks the DynamoDB API, and that of S3, in memory. It knows no page of 1 MB and no expiry of items."""
 
     service = "dynamodb"
 
