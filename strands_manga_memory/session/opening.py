@@ -39,7 +39,7 @@ class Opened:
         copies = [stored for stored in (self.hot, self.durable) if stored is not None]
         if len(copies) == 2 and _are_of_one_life(*copies):
             hot, durable = copies
-            return hot if hot.includes(durable.made_by) else durable
+            return hot if hot.includes_all(durable) else durable
         return max(copies, key=lambda stored: (stored.epoch, stored.version), default=None)
 
     @property
@@ -48,7 +48,7 @@ class Opened:
         hot, durable = self.hot, self.durable
         if hot is None or durable is None or not _are_of_one_life(hot, durable):
             return False
-        return not (hot.includes(durable.made_by) or durable.includes(hot.made_by))
+        return not (hot.includes_all(durable) or durable.includes_all(hot))
 
 
 class Opening:

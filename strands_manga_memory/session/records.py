@@ -252,6 +252,12 @@ class Stored:
             return self.writers.get(save.writer, 0) >= save.number
         return self.version > save.version
 
+    def includes_all(self, other: Stored) -> bool:
+        """Tell whether this copy was made on top of ``other`` and claims all that it claims: it may have let go of something."""
+        is_full = len(self.writers) >= MOST_WRITERS
+        claimed = (self.writers.get(writer, number if is_full else -1) >= number for writer, number in other.writers.items())
+        return self.includes(other.made_by) and all(claimed)
+
     def is_part_of(self, writers: Mapping[str, int]) -> bool:
         """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
         return all(writers.get(writer, 0) >= number for writer, number in self.writers.items())

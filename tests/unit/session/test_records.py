@@ -150,6 +150,21 @@ def test_a_copy_is_part_of_what_has_seen_all_its_saves() -> None:
     assert Stored(epoch=1, version=0, head=Head(created=0, active=0)).is_part_of({})
 
 
+def test_a_copy_that_has_let_go_of_something_does_not_include_one_that_has_it() -> None:
+    """It was made on top of the other one's save, and gave up what neither it nor a tier that answered had of a third writer."""
+
+    def copy(version: int, **writers: int) -> Stored:
+        return Stored(epoch=1, version=version, writers=writers, head=Head(created=0, active=0))
+
+    hot, durable = copy(4, gone=3, here=3), copy(8, gone=2, here=7)
+    assert durable.includes(hot.made_by)
+    assert not durable.includes_all(hot)
+    assert copy(8, gone=3, here=7).includes_all(hot)
+    assert not copy(8, here=7).includes_all(hot)
+    many = {f"w{number}": 1 for number in range(MOST_WRITERS - 1)}
+    assert copy(30, **many, here=7).includes_all(hot), "writers that are not among the last are included since long"
+
+
 def test_the_digest_sees_everything_that_is_in_the_clear() -> None:
     clear = (1, 2, "a=1", "1-5")
     changed = [(2, *clear[1:]), (1, 3, *clear[2:]), (1, 2, "a=2", "1-5"), (1, 2, "a=1", "1-6")]
