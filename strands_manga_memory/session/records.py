@@ -253,7 +253,7 @@ class Stored:
         return self.version > save.version
 
     def includes_all(self, other: Stored) -> bool:
-        """Tell whether this copy was made on top of ``other`` and claims all that it claims: it may have let go of something."""
+        """Tell whether this copy was made on top of ``other``, and has let go of nothing that it claims."""
         is_full = len(self.writers) >= MOST_WRITERS
         claimed = (self.writers.get(writer, number if is_full else -1) >= number for writer, number in other.writers.items())
         return self.includes(other.made_by) and all(claimed)

@@ -151,7 +151,7 @@ def test_a_copy_is_part_of_what_has_seen_all_its_saves() -> None:
 
 
 def test_a_copy_that_has_let_go_of_something_does_not_include_one_that_has_it() -> None:
-    """It was made on top of the other one's save, and gave up what neither it nor a tier that answered had of a third writer."""
+    """It was made on top of the other one's save, and gave up what neither it nor a tier that answered had of a third."""
 
     def copy(version: int, **writers: int) -> Stored:
         return Stored(epoch=1, version=version, writers=writers, head=Head(created=0, active=0))
