@@ -168,7 +168,7 @@ class ValkeyCluster:
 
 
 class DynamoDB(Server):
-    """A server that speaks the DynamoDB API, and that of S3, in memory. It knows neither the 1 MB page nor the expiry of items."""
+    """A server that speaks the APIs of DynamoDB and S3, in memory. It knows neither the 1 MB page nor the expiry of items."""
 
     def __init__(self) -> None:
         super().__init__(lambda port: [sys.executable, "-m", "ministack"])
