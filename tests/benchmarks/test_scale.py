@@ -1,0 +1,37 @@
+"""The load benchmark in small: every message is answered and stored, and what it tells of itself is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strands_manga_memory import open_table
+from tests import servers
+from tests.benchmarks import scale
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, stateless: bool) -> None:
+    durable = f"sqlite:///{tmp_path / 'load.sqlite3'}"
+    open_table(durable).create_if_missing()
+    worker = scale.Worker(valkey_server.url, durable)
+    assert worker.call("begin", 5)["kb_per_session"] >= 0
+    found = worker.call("run", 20, 1, stateless=stateless, churn=not stateless)
+    assert len(found["turns"]) + found["turned_away"] == 21
+    assert len(found["turns"]) > 5
+    assert all(turn["layer"] > 0 and turn["breaker"] > 0 for turn in found["turns"])
+    assert found["hot.write"]
+    assert bool(found.get("hot.load")) == stateless
+    assert found["backlog_at_end"] == found["unsaved_at_end"] == 0
+    assert worker.call("lost", 5) == 0
+    worker.end()
+
+
+def test_what_grows_is_told_from_what_only_fills_up() -> None:
+    assert scale._late_over_early([1, 5, 9, 9, 9, 9, 9, 9]) == 1.0
+    assert scale._late_over_early(range(100)) > 1.5
+
+
+def test_percentiles() -> None:
+    assert scale._percentiles("x", [0.001 * n for n in range(1, 102)]) == pytest.approx({"x_p50_ms": 51, "x_p99_ms": 100})
