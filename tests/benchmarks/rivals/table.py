@@ -29,7 +29,8 @@ def markdown(columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str
     questions = list(dict.fromkeys(name for column in columns for name in column.cells))
     lines = [
         f"Measured on {today:%Y-%m-%d} by `python -m tests.benchmarks rivals`, Strands Agents "
-        f"{importlib.metadata.version('strands-agents')}. Commands, bytes and losses are counts; round trips of clients that pipeline vary a little; the stall is a timing on a busy machine.",
+        f"{importlib.metadata.version('strands-agents')}. Commands, bytes and losses are counts; "
+        "round trips of clients that pipeline vary a little; the stall is a timing on a busy machine.",
         "",
         "| question | " + " | ".join(f"{_name(column)}" for column in columns if not column.failed) + " |",
         "|---|" + "---|" * sum(not column.failed for column in columns),
