@@ -20,6 +20,8 @@ def fingerprint(value: Any) -> int:
         return hash((dict, *[item if isinstance(item, str) else fingerprint(item) for pair in value.items() for item in pair]))
     if isinstance(value, list | tuple):
         return hash((list, *[fingerprint(item) for item in value]))
+    if isinstance(value, bytes):  # CPython hashes bytes and the text of the same characters alike
+        return hash((bytes, value))
     try:
         return hash(value)
     except TypeError:

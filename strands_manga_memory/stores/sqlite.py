@@ -350,7 +350,7 @@ def _normal(value: Any) -> Any:
 
 
 def _loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    item = load_stored(data, name := "/".join(map(str, key)))
+    item = load_stored(data, name := repr(key))
     if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
         raise CorruptRecordError(f"record={name!r} is damaged: it is no record of this key", record=name)
     return item

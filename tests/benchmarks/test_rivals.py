@@ -8,47 +8,47 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import rivals
-from tests.benchmarks.rivals import BEGIN, END, RIVALS, Column, RivalError, Stage, markdown, write
+from tests.benchmarks.rivals import measures
+from tests.benchmarks.rivals.catalogue import RIVALS, Rival
+from tests.benchmarks.rivals.stage import RivalError, Stage, driven, stage_of
+from tests.benchmarks.rivals.table import BEGIN, END, Column, markdown, write
 
 README = Path(__file__).parents[2] / "README.md"
-OURS, FILE, SNAPSHOT = RIVALS[:3]
+OURS, FILE = RIVALS[:2]
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with rivals.stage_of() as made:
+    with stage_of() as made:
         yield made
 
 
 def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
-    assert rivals.two_writers(OURS, stage) == {"of 3 turns of two writers lost": 0}
-    assert rivals.window(OURS, stage) == {"window after trimming with pins restored exactly": "yes"}
-    assert rivals.redacted(OURS, stage) == {"traces of a redacted message": 0}
-    assert set(rivals.neighbours(OURS, stage).values()) == {"no"}
+    assert measures.two_writers(OURS, stage) == {"of 3 turns of two writers lost": 0}
+    assert measures.window(OURS, stage) == {"window after trimming with pins restored exactly": "yes"}
+    assert measures.redacted(OURS, stage) == {"traces of a redacted message": 0}
+    assert set(measures.neighbours(OURS, stage).values()) == {"no"}
 
 
 def test_strands_own_are_told_apart(stage: Stage) -> None:
-    """The measures can find what they look for: these two differ in it."""
+    """The measures can find what they look for: Strands' file manager differs in it."""
     stage.close()
-    assert rivals.window(FILE, stage) == {"window after trimming with pins restored exactly": "no"}
-    assert rivals.two_writers(FILE, stage) == {"of 3 turns of two writers lost": 1}
-    stage.close()
-    assert rivals.window(SNAPSHOT, stage) == {"window after trimming with pins restored exactly": "yes"}
+    assert measures.window(FILE, stage) == {"window after trimming with pins restored exactly": "no"}
+    assert measures.two_writers(FILE, stage) == {"of 3 turns of two writers lost": 1}
 
 
 def test_what_a_rival_raises_is_told(stage: Stage) -> None:
     stage.close()
-    broken = rivals.Rival("broken", "no_such_adapter")
-    with pytest.raises(RivalError), rivals.driven(broken, stage, session="s"):
+    broken = Rival("broken", "no_such_adapter")
+    with pytest.raises(RivalError), driven(broken, stage, session="s"):
         raise AssertionError("it opened")
     stage.close()
 
 
 def test_commands_are_counted_in_what_passed() -> None:
     stream = b"*2\r\n$3\r\nGET\r\n$5\r\n*9\r\n$\r\n" + b"*1\r\n$4\r\nPING\r\n"
-    assert rivals._commands_of(stream) == 2
-    assert rivals._commands_of(b"") == 0
+    assert measures._commands_of(stream) == 2
+    assert measures._commands_of(b"") == 0
 
 
 def test_the_table_tells_of_everyone(tmp_path: Path) -> None:

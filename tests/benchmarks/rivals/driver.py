@@ -203,7 +203,6 @@ class OpenAISession:
         await self.session.get_items()
         await self.session.add_items([{"role": "user", "content": text}])
         await self.session.add_items([{"role": "assistant", "content": f"ok to {text[:40]}"}])
-        self.kept = await self.session.get_items()
 
     async def restore(self):
         self.kept = await self.session.get_items()
@@ -292,12 +291,12 @@ def answer(adapter, request, held):
     do = request["do"]
     if do == "open":
         held["it"] = adapter(request["session"], request.get("agent", "a"), request.get("window", 0))
-        if hasattr(held["it"], "restore"):
-            held["loop"].run_until_complete(held["it"].restore())
         return {}
     if do == "turn":
         return {"stall": held["loop"].run_until_complete(gaps(held["it"].turn(request["text"])))}
     if do == "texts":
+        if hasattr(held["it"], "restore"):
+            held["loop"].run_until_complete(held["it"].restore())
         return {"texts": held["it"].texts()}
     if do == "delete":
         held["it"].delete(request["session"])

@@ -1,0 +1,117 @@
+"""The rivals, and the environments they are installed in."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+_STRANDS = "strands-agents==1.62.0"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One of those that are compared.
+
+    Args:
+        name: What the table calls it.
+        adapter: Its function or class in ``driver.py``.
+        packages: What is installed for it, it first; none: it is in this environment.
+        stores: What it writes to: ``redis``, ``dynamodb``, ``files``.
+        note: What must be known about how it was run.
+        remembers_window: Whether it is what gives an agent its window back; the others keep lists, and trimming is not theirs.
+    """
+
+    name: str
+    adapter: str
+    packages: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ("files",)
+    note: str = ""
+    remembers_window: bool = True
+
+
+RIVALS = (
+    Rival("strands_manga_memory", "ours", stores=("redis", "dynamodb")),
+    Rival("Strands FileSessionManager", "strands_file"),
+    Rival("Strands SnapshotSessionManager", "strands_snapshot", note="LocalFileStorage"),
+    Rival(
+        "strands-dynamodb-storage (AWS)",
+        "aws_storage",
+        ("strands-dynamodb-storage==0.2.0", _STRANDS),
+        ("dynamodb",),
+        "under SnapshotSessionManager, without s3_bucket, which is what takes values over 380 KB",
+    ),
+    Rival("strands-redis-session-manager", "redis_session", ("strands-redis-session-manager==0.1.0", _STRANDS), ("redis",)),
+    Rival(
+        "strands-valkey-session-manager",
+        "valkey_session",
+        ("strands-valkey-session-manager==0.1.0", _STRANDS),
+        ("redis",),
+        "JSON.GET and JSON.SET as GET and SET: no RedisJSON here",
+    ),
+    Rival(
+        "strands-dynamodb-session-manager",
+        "dynamodb_session",
+        ("strands-dynamodb-session-manager==0.2.0", _STRANDS),
+        ("dynamodb",),
+    ),
+    Rival("bedrock-agentcore", "agentcore", ("bedrock-agentcore==1.25.0", _STRANDS), ()),
+    Rival(
+        "openai-agents RedisSession",
+        "openai_session",
+        ("openai-agents[redis]==0.24.0",),
+        ("redis",),
+        "called as its runner does: get_items, then add_items twice",
+        remembers_window=False,
+    ),
+    Rival(
+        "langgraph-checkpoint-aws",
+        "langgraph_aws",
+        ("langgraph-checkpoint-aws==1.2.6", "langgraph"),
+        ("dynamodb",),
+        "DynamoDBSaver, called synchronously, without s3_offload_config",
+        remembers_window=False,
+    ),
+    Rival(
+        "langgraph-checkpoint-plainredis",
+        "langgraph_redis",
+        ("langgraph-checkpoint-plainredis==0.1.0", "langgraph"),
+        ("redis",),
+        "called synchronously; langgraph-checkpoint-redis itself needs RedisJSON and RediSearch",
+        remembers_window=False,
+    ),
+)
+
+
+def folder_of(rival: Rival) -> Path:
+    return ROOT / "build" / "rivals" / rival.packages[0].partition("=")[0].partition("[")[0]
+
+
+def python_of(rival: Rival) -> Path:
+    return folder_of(rival) / "bin" / "python" if rival.packages else Path(sys.executable)
+
+
+def installed(rival: Rival) -> tuple[str, str]:
+    """Install a rival if it is not; return its version, and why that failed, if it did."""
+    if not rival.packages:
+        name = "strands-manga-memory" if rival.adapter == "ours" else "strands-agents"
+        return importlib.metadata.version(name), ""
+    mark = folder_of(rival) / "installed"
+    wanted = " ".join(rival.packages)
+    if not mark.exists() or mark.read_text() != wanted:
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        steps = [
+            ["uv", "venv", "--quiet", "--clear", "--seed", "--python", sys.executable, str(folder_of(rival))],
+            # Not by uv: one of them declares a later Python than it needs.
+            [str(python_of(rival)), "-m", "pip", "install", "--quiet", "--ignore-requires-python", *rival.packages],
+        ]
+        for step in steps:
+            done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=300)
+            if done.returncode:
+                lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+                return "", f"not installed on Python {here}: {lines[-1][:120]}"
+        mark.write_text(wanted)
+    return rival.packages[0].partition("==")[2], ""

@@ -1,0 +1,83 @@
+"""The table, as Markdown."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.benchmarks.rivals.catalogue import Rival
+from tests.benchmarks.rivals.measures import Cell
+
+BEGIN, END = "<!-- rivals: begin -->", "<!-- rivals: end -->"
+
+
+@dataclass
+class Column:
+    """What was found of one rival."""
+
+    rival: Rival
+    version: str
+    cells: dict[str, Cell] = field(default_factory=dict)
+    failed: str = ""
+
+
+def markdown(columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str, float] | None = None) -> str:
+    """Return the tables as Markdown: a row for each rival, its cells in the order of the questions."""
+    questions = list(dict.fromkeys(name for column in columns for name in column.cells))
+    lines = [
+        f"Measured on {today:%Y-%m-%d} by `python -m tests.benchmarks rivals`, Strands Agents "
+        f"{importlib.metadata.version('strands-agents')}. Commands, bytes and losses are counts; "
+        "round trips of clients that pipeline vary a little; the stall is a timing on a busy machine.",
+        "",
+        "| question | " + " | ".join(f"{_name(column)}" for column in columns if not column.failed) + " |",
+        "|---|" + "---|" * sum(not column.failed for column in columns),
+    ]
+    shown = [column for column in columns if not column.failed]
+    for question in questions:
+        cells = [_cell(column.cells.get(question)) for column in shown]
+        lines.append(f"| {question} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note)]
+    failed = [column for column in columns if column.failed]
+    lines += [f"- {_name(column)} could not be measured: {column.failed}." for column in failed]
+    if breakers:
+        lines += ["", *_breaker_lines(breakers)]
+    return "\n".join(lines)
+
+
+def _name(column: Column) -> str:
+    return f"{column.rival.name} {column.version}"
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int | float) else value
+
+
+def _breaker_lines(values: Mapping[str, float]) -> Iterator[str]:
+    """Yield the scenario table of the benchmark ``breaker``."""
+    from tests.benchmarks.breaker import LIBRARIES
+
+    names = ["strands_manga_memory", *LIBRARIES]
+    asked = [name.removeprefix("strands_manga_memory_") for name in values if name.startswith("strands_manga_memory_")]
+    yield "| breaker | " + " | ".join(names) + " |"
+    yield "|---|" + "---|" * len(names)
+    for question in asked:
+        cells = [values.get(f"{name}_{question}") for name in names]
+        yield f"| {question.replace('_', ' ')} | " + " | ".join("–" if cell is None else f"{cell:g}" for cell in cells) + " |"
+
+
+def write(path: Path, table: str) -> None:
+    """Put the table between its markers in a file.
+
+    Raises:
+        ValueError: The file has no markers.
+    """
+    text = path.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        raise ValueError(f"{path} must have the markers {BEGIN} and {END}")
+    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
+    path.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}", encoding="utf-8")
