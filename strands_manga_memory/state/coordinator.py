@@ -39,7 +39,7 @@ from strands_manga_memory.state.goals import (
 from strands_manga_memory.state.instructions import StableTexts
 from strands_manga_memory.state.kept import KeptLayers
 from strands_manga_memory.state.recorder import Recorder
-from strands_manga_memory.state.rendering import View, rendered
+from strands_manga_memory.state.rendering import Rendering, View
 from strands_manga_memory.state.slots import DialogueSlot
 from strands_manga_memory.state.statistics import StateStats, Timings, stats_of
 from strands_manga_memory.state.subtasks import Subtask, SubtaskStatus
@@ -148,6 +148,7 @@ class StateCoordinator(Plugin):
         self._surroundings = Surroundings(source, scope, changes, deadline=deadline, environment=environment)
         self._stable = stable
         self._timings = Timings()
+        self._rendering = Rendering(max_tokens)
         self._warned = False
         self._tools = state_tools(self, offered)
         self._recorder = Recorder(self, TOOL_NAMES)
@@ -180,7 +181,7 @@ class StateCoordinator(Plugin):
     def to_agent_context(self) -> str:
         """Return what the model is told: a few readable lines, the most useful first, escaped; empty if there is nothing."""
         with self._timings.measured("injection"):
-            return rendered(self._view(), self.max_tokens)
+            return self._rendering(self._view())
 
     def _view(self) -> View:
         with self.layers.lock:

@@ -81,9 +81,13 @@ class KeptLayers:
                 return
             if kind in self._unreadable:
                 raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
-            self._layers[kind] = layer
-            self._unwritten.add(kind)
-            self._between_turns.add(kind)
+            self._put(layer)
+
+    def _put(self, layer: Layer) -> None:
+        kind = type(layer)
+        self._layers[kind] = layer
+        self._unwritten.add(kind)
+        self._between_turns.add(kind)
 
     @contextmanager
     def changing(self, kind: type[Layer]) -> Iterator[None]:
@@ -100,8 +104,8 @@ class KeptLayers:
     def put_if_readable(self, layer: Layer) -> None:
         """Put a layer in place, unless what is stored cannot be read: what happens by itself breaks no turn."""
         with self.lock:
-            if self.is_readable(type(layer)):
-                self.put(layer)
+            if layer is not self.get(type(layer)) and type(layer) not in self._unreadable:
+                self._put(layer)
 
     def is_readable(self, kind: type[Layer]) -> bool:
         """Tell whether a layer was read, and can be changed."""

@@ -103,10 +103,8 @@ class Recorder:
         self._to.layers.turn_ended()
 
     def _move(self, phase: Phase) -> None:
-        """Follow what happened; a conversation that is with a human stays there."""
         layer = self._to.conversation
-        if layer.phase is not Phase.HANDOFF and layer.can_move(phase):
-            self._to.layers.put_if_readable(layer.moved(phase))
+        self._to.layers.put_if_readable(layer.moved(_followed(layer, phase)))
 
     # Messages
 
@@ -131,11 +129,11 @@ class Recorder:
         text = message_text(message)[:_LONGEST]
         self._last_message = message, message["content"]
         layer = self._to.conversation
+        changed: dict[str, Any] = {"phase": _followed(layer, _phase_of(_act(text), layer))}
         if not identity or identity != self._counted:  # a continuation is announced again
             self._counted = identity
-            layer = layer.model_copy(update={"turn_count": layer.turn_count + 1})
-        self._to.layers.put_if_readable(layer)
-        self._move(_phase_of(_act(text), layer))
+            changed["turn_count"] = layer.turn_count + 1
+        self._to.layers.put_if_readable(layer.model_copy(update=changed))
         if text:
             self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
 
@@ -232,6 +230,11 @@ def _act(text: str) -> DialogueAct:
         return DialogueAct.UNMATCHED
     act = dialogue_act(text, "user")
     return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
+
+
+def _followed(layer: ConversationLayer, phase: Phase) -> Phase:
+    """Return the phase after something that belongs to ``phase`` happened; a conversation that is with a human stays there."""
+    return phase if layer.phase is not Phase.HANDOFF and layer.can_move(phase) else layer.phase
 
 
 def _phase_of(act: DialogueAct, layer: ConversationLayer) -> Phase:

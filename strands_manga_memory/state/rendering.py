@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import is_
 
 from strands_manga_memory.language.injection import as_data
 from strands_manga_memory.language.tokens import estimated_tokens
@@ -54,27 +55,39 @@ _tokens = lru_cache(1_024)(estimated_tokens)
 """Most lines are those of the call before."""
 
 
-def rendered(view: View, max_tokens: int, count: Callable[[str], int] = _tokens) -> str:
-    """Return the block, or an empty text if there is nothing to act on; lines that do not fit are left out whole."""
-    left = max_tokens - count(f"{HEAD}\n{FOOT}")
-    kept: list[str] = []
-    for line in lines(view):
-        tokens = count(line) + 1
-        if tokens <= left:
-            kept.append(line)
-            left -= tokens
-    return "\n".join([HEAD, *kept, FOOT]) if kept else ""
+class Rendering:
+    """Renders the state, call by call; what has not changed since the call before is not rendered anew.
 
+    Layers are immutable, so a part is the same as long as it is made from the same objects.
 
-def lines(view: View) -> Iterator[str]:
-    """Yield the lines, the most useful first; the order never depends on anything but the state."""
-    yield from _time(view)
-    yield from _dialogue(view.conversation)
-    yield from _entities(view.entities)
-    yield from _goal(view.goals)
-    yield from _steps(view.task)
-    yield from _environment(view)
-    yield from _learned(view)
+    Args:
+        max_tokens: Most tokens of the block.
+        count: Counts the tokens of a text.
+    """
+
+    def __init__(self, max_tokens: int, count: Callable[[str], int] = _tokens) -> None:
+        self._most = max_tokens - count(f"{HEAD}\n{FOOT}")
+        self._count = count
+        self._rendered: dict[str, tuple[tuple[object, ...], list[tuple[str, int]]]] = {}
+
+    def __call__(self, view: View) -> str:
+        """Return the block, or an empty text if there is nothing to act on; lines that do not fit are left out whole."""
+        left, kept = self._most, list[str]()
+        for name, (part, made_from) in _PARTS.items():
+            for line, tokens in self._part(name, part, made_from(view), view):
+                if tokens <= left:
+                    kept.append(line)
+                    left -= tokens
+        return "\n".join([HEAD, *kept, FOOT]) if kept else ""
+
+    def _part(
+        self, name: str, part: Callable[[View], Iterator[str]], made_from: tuple[object, ...], view: View
+    ) -> list[tuple[str, int]]:
+        before, lines = self._rendered.get(name, ((), []))
+        if len(before) != len(made_from) or not all(map(is_, before, made_from)):
+            lines = [(line, self._count(line) + 1) for line in part(view)]
+            self._rendered[name] = made_from, lines
+        return lines
 
 
 def _time(view: View) -> Iterator[str]:
@@ -91,7 +104,8 @@ def _time(view: View) -> Iterator[str]:
 _UNSURE = {SlotStatus.INFERRED: " (inferred, to be confirmed)"}
 
 
-def _dialogue(layer: ConversationLayer) -> Iterator[str]:
+def _dialogue(view: View) -> Iterator[str]:
+    layer = view.conversation
     if layer.phase is Phase.HANDOFF:
         yield "The conversation is being handed to a human."
     if layer.intent:
@@ -107,10 +121,10 @@ def _dialogue(layer: ConversationLayer) -> Iterator[str]:
         yield f"Ask the user next: {as_data(layer.next_question, 200)}"
 
 
-def _entities(layer: EntityLayer) -> Iterator[str]:
+def _entities(view: View) -> Iterator[str]:
     """Yield the entities by type, those spoken of last first."""
     said: dict[str, list[str]] = {}
-    for entity in layer.all_active()[:_MOST_ENTITIES]:
+    for entity in view.entities.all_active()[:_MOST_ENTITIES]:
         sure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
         said.setdefault(entity.type, []).append(f"{as_data(entity.value, 60)}{sure}")
     if said:
@@ -119,8 +133,8 @@ def _entities(layer: EntityLayer) -> Iterator[str]:
         )
 
 
-def _goal(layer: GoalsLayer) -> Iterator[str]:
-    goal = layer.active
+def _goal(view: View) -> Iterator[str]:
+    goal = view.goals.active
     if goal is not None:
         yield f"Goal: {as_data(goal.text, 200)}"
         if goal.ready:
@@ -132,13 +146,13 @@ def _goal(layer: GoalsLayer) -> Iterator[str]:
             )
         if goal.findings:
             yield "Found so far: " + "; ".join(as_data(each) for each in goal.findings[-_MOST_LINES:])
-    for archived in reversed(layer.archive[-_MOST_LINES:]):
+    for archived in reversed(view.goals.archive[-_MOST_LINES:]):
         yield f"Earlier goal: {as_data(archived.line(), 240)}"
 
 
-def _steps(task: TaskLayer) -> Iterator[str]:
+def _steps(view: View) -> Iterator[str]:
     """Yield what failed in this request; what succeeded stands in the conversation."""
-    failed = [step for step in task.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
+    failed = [step for step in view.task.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
     if failed:
         yield "Did not work in this request: " + "; ".join(
             f"{as_data(step.name, 60)} ({as_data(step.error or step.status, 80)})" for step in failed[-_MOST_LINES:]
@@ -167,3 +181,23 @@ def _learned(view: View) -> Iterator[str]:
         yield "Found in this task: " + "; ".join(as_data(each) for each in view.execution.findings[-_MOST_LINES:])
     if view.execution.plan_changes:
         yield f"The plan was changed: {as_data(view.execution.plan_changes[-1])}"
+
+
+_PARTS: dict[str, tuple[Callable[[View], Iterator[str]], Callable[[View], tuple[object, ...]]]] = {
+    "time": (_time, lambda view: (view.task, object()) if view.task.steps else ()),
+    "dialogue": (
+        _dialogue,
+        lambda view: (
+            view.conversation.phase is Phase.HANDOFF,
+            view.conversation.intent,
+            view.conversation.slots,
+            view.conversation.clarifications,
+        ),
+    ),
+    "entities": (_entities, lambda view: (view.entities,)),
+    "goal": (_goal, lambda view: (view.goals,)),
+    "steps": (_steps, lambda view: (view.task.steps,)),
+    "environment": (_environment, lambda view: (view.environment, view.environment.part_of_day(view.wall))),
+    "learned": (_learned, lambda view: (view.execution,)),
+}
+"""The parts, the most useful first, and what each is made from; the order depends on nothing but the state."""
