@@ -1,0 +1,53 @@
+"""What the model is told of the state: a rendering that remembers parts says what a new one would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.state import DialogueSlot, StateCoordinator
+from strands_manga_memory.state.environment import Environment
+from strands_manga_memory.state.rendering import Rendering
+from strands_manga_memory.testing import FakeClock
+
+_SLOTS = [DialogueSlot(name="volume", question="Which volume?"), DialogueSlot(name="format", allowed=("paper", "digital"))]
+
+_CHANGES: list[Callable[[StateCoordinator, int], Any]] = [
+    lambda state, number: state.set_intent("reorder" if number % 2 else "browse"),
+    lambda state, number: state.set_phase("handoff" if number % 3 == 0 else "slot_filling"),
+    lambda state, number: state.fill_slot("volume", number + 1, confirmed=number % 2 == 0),
+    lambda state, _: state.clear_slot("volume"),
+    lambda state, number: state.ask_clarification(f"Question {number}?"),
+    lambda state, _: state.answer_clarification(),
+    lambda state, number: state.set_entity("asin", f"B07X{1000 + number}"),
+    lambda state, _: state.drop_entities(),
+    lambda state, number: state.set_goal(f"goal {number}"),
+    lambda state, number: state.add_finding(f"finding {number}"),
+    lambda state, _: state.complete_goal("done"),
+    lambda state, number: state.add_subtask(f"s{number}", f"subtask {number}"),
+    lambda state, _: state.begin_task(),
+    lambda state, number: state.start_step(state.add_step(f"step {number}").id),
+    lambda state, number: state.fail_step(next(reversed(state.task.steps), ""), f"error {number}"),
+    lambda state, number: state.record_step("replanning", f"plan {number}"),
+]
+
+
+@given(st.lists(st.tuples(st.integers(0, len(_CHANGES)), st.integers(0, 20)), max_size=30))
+def test_a_rendering_that_remembers_says_what_a_new_one_says(changes: list[tuple[int, int]]) -> None:
+    clock = FakeClock()
+    state = StateCoordinator(intents={"reorder": _SLOTS}, clock=clock, wall_clock=clock)
+    state.set_intent("reorder")
+    for which, number in changes:
+        clock.advance(0.9)
+        if which == len(_CHANGES):
+            state._surroundings.environment = Environment(tier="vip", cart=(f"item {number}",), timezone="Asia/Tokyo")
+        else:
+            try:
+                _CHANGES[which](state, number)
+            except StateError:
+                continue
+        assert state.to_agent_context() == Rendering(state.max_tokens)(state._view())
