@@ -32,6 +32,7 @@ from strands_manga_memory.stores.writer import shared_writer
 logger = logging.getLogger(__name__)
 
 _MOST_ROUNDS = 10
+_SETTLED_WITHIN = 2.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,11 @@ def forget_user(
         shared_writer(None, memories).submit(owner, lambda: None).result()  # behind recalls that are being noted
         _forget_memories(memories, owner, counts)
     left = list(_left(owner, hot, durable, memories, sessions))
+    if left:  # an agent of this process was just saving: it lets go of that when it finds the tombstone
+        shared_writer(hot if hot is not None and hot.survives_process else None, durable).drain(_SETTLED_WITHIN)
+        for scope in list(sessions_of(durable, owner)):
+            _forget_session(scope, hot, durable, policy, codec, clock, Counter())
+        left = list(_left(owner, hot, durable, memories, sessions))
     logger.info("sessions=<%d>, left=<%d> | a user was erased", len(sessions), len(left))
     return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from strands_manga_memory import (
     forget_user,
 )
 from strands_manga_memory.language.session_summary import SessionSummary
+from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -96,6 +98,49 @@ def test_erasure_while_a_session_is_live(memory: MangaMemory) -> None:
     assert len(everything(memory, "u1", None)["sessions"]) == 1
     assert memory.forget_user("u1").counts["sessions"] == 1
     assert everything(memory, "u1", None)["sessions"] == []
+
+
+class HeldBack:
+    """A table that, once armed, stores a segment only behind the tombstone, and a head when somebody has looked for rest."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.armed, self.buried, self.looked_at = threading.Event(), threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    def put(self, item: Any, **when: Any) -> bool:
+        sort, state = item.get("sk", ""), item.get("state")
+        if self.armed.is_set() and state != DELETED:
+            assert "#LOG#" not in sort or self.buried.wait(20)
+            assert not sort.endswith("#HEAD") or self.looked_at.wait(20)
+        stored = bool(self.table.put(item, **when))
+        if sort.endswith("#HEAD") and state == DELETED:
+            self.buried.set()
+        return stored
+
+    def query(self, *args: Any, **named: Any) -> Any:
+        found = list(self.table.query(*args, **named))
+        if named.get("attributes") == ["state", "member"]:
+            self.looked_at.set()
+        return found
+
+
+def test_erasure_while_an_agent_of_this_process_is_saving(memory: MangaMemory) -> None:
+    held: Any = HeldBack(memory.durable)
+    mine = MangaMemory(hot=memory.hot, durable=held, memories=memory.memories)
+    arguments = mine.agent_kwargs(user_id="u1", session_id="s1", flush_every=1)
+    agent = Agent(model=ScriptedModel(["ok"] * 2), callback_handler=None, **arguments)
+    agent("hello")
+    agent._session_manager.flush()
+    held.armed.set()
+    agent("My favorite genre is XYZZY.")
+    report = mine.forget_user("u1")
+    assert held.looked_at.is_set()
+    assert report.complete, report.left
+    settle(mine)
+    assert "XYZZY" not in repr(raw(held.table, "u1"))
 
 
 def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:

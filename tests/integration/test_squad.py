@@ -621,7 +621,8 @@ async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: 
             await shop.ask(text, user)
     note = Handoff(from_agent="alpha", to_agent="beta", summary="a note")
     Handoffs(memory).leave(note, user_id="u1", session_id="s1")
-    assert memory.forget_user("u1").complete
+    report = memory.forget_user("u1")
+    assert report.complete, report
     assert await shop.storage.fetch_all_chats("u1", "s1") == []
     assert await shop.storage.fetch_chat("u1", "s1", "parrot") == []
     assert Handoffs(memory).waiting(ConversationScope("u1", "s1", "beta")) == []
