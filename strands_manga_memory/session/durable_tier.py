@@ -236,11 +236,12 @@ class DurableTier:
             return WriteStatus.CONFLICT, draft.head
         stored = {slot.seq for slot in draft.pending}
         lacking = [seq for seq in parse_runs(draft.head.pending, record=self._name) if seq not in stored]
+        segments = needed_segments(draft.slots, segments)
         head = dataclasses.replace(
             draft.head,
             pending=runs_text(outside(lacking, committed)),
             flushed_turns=draft.head.turns,
-            segments=segments_text(needed_segments(draft.slots, segments)),
+            segments=segments_text(segments),
         )
         now, writers = self._clock(), writers_text(draft.writers)
         # Two processes may store one save, the one with messages that the other has not.
@@ -257,7 +258,7 @@ class DurableTier:
         parts = {"base": dump(dict(draft.base)), "clear": dump(clear), "head": dump(head.to_dict())}
         if not self._put_head(draft.epoch, version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}):
             return WriteStatus.CONFLICT, draft.head
-        self.segments, self.committed, self.added = Segment.parse(head.segments, record=self._name), committed, []
+        self.segments, self.committed, self.added = segments, committed, []
         self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
         if not self._is_listed:
             self._list(draft.base)
