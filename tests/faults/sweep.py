@@ -138,7 +138,8 @@ def _left(stores: Stores) -> Iterator[str]:
 @contextmanager
 def running() -> Iterator[Stores]:
     """Run Valkey, and keep the tables in a file."""
-    with tempfile.TemporaryDirectory() as folder, servers.valkey() as valkey:
+    # What is put off in this process may open the file once more while the folder is deleted.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, servers.valkey() as valkey:
         stores = Stores(f"{valkey.url}?deadline=5", *[f"sqlite:///{Path(folder) / name}" for name in ("durable", "memories")])
         for table in (open_table(stores.durable), open_table(stores.memories, USER_MEMORY)):
             table.create_if_missing()
