@@ -80,10 +80,13 @@ def test_two_processes_summarize_one_session(backend: str, unique: str, request:
     log = json.dumps(list(sessions.history()), ensure_ascii=False)
     assert {value: log.count(f"{value}.") for value in said} == dict.fromkeys(said, 1)
     assert [value for value in said if value not in shown(agent)] == []
-    assert len(records(agent)) == 1
+    assert len(records(agent)) <= 1  # the last one may have gone with the window that lost the last merge
     assert talk.problems(agent.messages) == []
     assert len(agent.messages) < 2 * len(said)
-    say(agent, "C", 0)
+    for number in range(7):
+        say(agent, "C", number)
+    assert len(records(agent)) == 1
+    assert [value for value in said if value not in shown(agent)] == []
     assert talk.problems(agent.messages) == []
     sessions.close()
 
