@@ -55,6 +55,9 @@ _LARGE = 50_000
 _SHARE_OF_REQUEST = 16
 """At the end of a turn at most this part of the budget is left free for the next request."""
 
+_LEAST_WITH_ROOM = 1_024
+"""A smaller budget has nothing to spare, and choosing twice from so few messages costs little."""
+
 
 class ImportanceWeightedConversationManager(ConversationManager):
     """Keeps what matters of the conversation within ``max_tokens`` at every model call, in the middle of a turn too.
@@ -385,6 +388,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def _next_request(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the user's next message may have: those of the largest of the last four, within reason."""
+        if self._budget < _LEAST_WITH_ROOM:
+            return 0
         latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
         return min(max(map(self._notes.tokens, latest), default=0), self._budget // _SHARE_OF_REQUEST)
 
