@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from strands_manga_memory.conversation.shortening import cut_text, is_shortened
 from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter, default_counter
 from strands_manga_memory.conversation.turns import is_turn_start
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.injection import harmless
 from strands_manga_memory.language.messages import message_text
 
@@ -45,15 +47,22 @@ _ASKS = ("?", "？", "か", "か。")
 _CANDIDATES = 250
 _LOOKED_AROUND = 30
 _LARGEST_SHARE = 4
+"""No message takes more than this part of the budget."""
+
+_LEAST_LEFT = 50
+"""When less than this part of the budget is left, nothing more is looked for."""
+
+_ASKS_NOTHING = (DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL)
 
 
 class HistoryRecall(Plugin):
     """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
 
-    Every message of the agent is indexed, also under conversation managers that are not ours; what is in the history whole is
-    not quoted again. The quotes stand after the user's own words, and after the results of tools in the calls that follow in
-    the same turn, behind the cache point, escaped, each with speaker and time (UTC). They are never stored. Indexing and
-    searching run in a thread; the default index is in memory only.
+    A greeting, thanks or a farewell asks for nothing and brings nothing back. Every message of the agent is indexed, also
+    under conversation managers that are not ours; what is in the history whole is not quoted again. The quotes stand after the
+    user's own words, and after the results of tools in the calls that follow in the same turn, behind the cache point,
+    escaped, each with speaker and time (UTC). They are never stored. Indexing and searching run in a thread; the default index
+    is in memory only.
 
     What is redacted is not brought back: a message is indexed after its turn, one that changes in the history later is indexed
     anew, and ``forget`` takes one that has left the history. A history that holds nothing of what was known (the session was
@@ -169,6 +178,8 @@ class HistoryRecall(Plugin):
     def _recalled(self, question: str, agent: Any) -> str:
         history = agent.messages[:]
         self._intake.bring_up(history)
+        if dialogue_act(question, "user") in _ASKS_NOTHING:
+            return ""
         manager = getattr(agent.conversation_manager, "trimmer", agent.conversation_manager)
         if isinstance(manager, ImportanceWeightedConversationManager):  # for this call the history may give way to the quotes
             history = manager.beside(history, self.max_tokens)
@@ -205,22 +216,46 @@ class HistoryRecall(Plugin):
 
     def _rendered(self, hits: Sequence[Hit]) -> str:
         """Return the quotes that fit the budget, in the order of speech; an empty text if there are none."""
-        left = self.max_tokens - self._tokens(f"\n\n{_HEAD}\n{_FOOT}")
-        lines: dict[int, str] = {}
+        quoted: list[Hit] = []
+        text = self._framed(quoted)
+        while more := self._fitting([hit for hit in hits if hit not in quoted], self._left(text)):
+            longer = self._framed([*quoted, *more])
+            if self._left(longer) < 0:
+                break
+            quoted, text = [*quoted, *more], longer  # together lines cost less than one by one: what that leaves is filled up
+        return text if quoted else ""
+
+    def _left(self, text: str) -> int:
+        return self.max_tokens - self._tokens(f"\n\n{text}")
+
+    def _fitting(self, hits: Sequence[Hit], left: int) -> list[Hit]:
+        """Return the best of what was found that fit into so many tokens, each with a line for its day."""
+        chosen: list[Hit] = []
         for hit in hits:
-            line = self._line(hit.message)
-            tokens = self._tokens(line) + 1
+            tokens = self._tokens("\n".join(["", *self._lines([hit.message])]))
             if tokens <= left:
                 left -= tokens
-                lines[hit.number] = line
-            elif left < self.max_tokens // 50:
+                chosen.append(hit)
+            elif left < self.max_tokens // _LEAST_LEFT:
                 break
-        return "\n".join([_HEAD, *[lines[number] for number in sorted(lines)], _FOOT]) if lines else ""
+        return chosen
 
-    def _line(self, message: Archived) -> str:
-        text = cut_text(message.text, self.max_tokens // _LARGEST_SHARE, self._tokens)
-        when = f" {datetime.fromtimestamp(message.at, UTC):%m-%d %H:%M}" if message.at else ""
-        return f"[{message.speaker}{when}] " + harmless(text.replace("&", "&amp;")).replace("\n", "\n  ")
+    def _framed(self, hits: Sequence[Hit]) -> str:
+        spoken = [hit.message for hit in sorted(hits, key=lambda hit: hit.number)]
+        return "\n".join([_HEAD, *self._lines(spoken), _FOOT])
+
+    def _lines(self, messages: Iterable[Archived]) -> Iterator[str]:
+        """Yield messages as lines, and before the first of each day a line with the day."""
+        last = ""
+        for message in messages:
+            speaker = message.speaker
+            if message.at:
+                at = datetime.fromtimestamp(message.at, UTC)
+                speaker += f" {at:%H:%M}"
+                if f"{at:%Y-%m-%d}" != last:
+                    yield (last := f"{at:%Y-%m-%d}")
+            text = cut_text(message.text, self.max_tokens // _LARGEST_SHARE, self._tokens)
+            yield f"[{speaker}] " + harmless(text.replace("&", "&amp;")).replace("\n", "\n  ")
 
     def _tokens(self, text: str) -> int:
         return self.counter.count({"role": "user", "content": [{"text": text}]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.conversation.stubs import STUB, is_stub
 from strands_manga_memory.conversation.summary import is_synthesized
+from strands_manga_memory.conversation.tokens import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
 
 CAT = "By the way, my cat is called Momo."
@@ -92,13 +94,53 @@ def test_the_history_gives_way_to_quotes_for_one_call(includes_recall: bool) -> 
     assert (0 < largest <= 400) if includes_recall else largest > 400
 
 
+@pytest.mark.parametrize(
+    "text", ["Thanks, that is all about my cat!", "Hello again!", "Goodbye!", "ありがとうございます。", "わかりました。"]
+)
+def test_who_thanks_greets_or_leaves_asks_for_nothing(text: str) -> None:
+    agent = made(HistoryRecall())
+    agent("hello")
+    agent(CAT)
+    talk(agent)
+    agent(text)
+    model: Any = agent.model
+    assert "recalled_history" not in json.dumps(model.requests[-1].messages)
+    agent("What is the name of my cat?")
+    assert CAT in quoted(agent)
+
+
+def test_each_day_is_named_once_and_each_quote_has_its_time() -> None:
+    times = iter(range(1, 1_200_000, 20_000))  # some two messages a day and a half
+    agent = made(HistoryRecall(4_000, clock=lambda: float(next(times))))
+    for number in range(20):
+        agent(f"My cat number {number} was born in Kyoto.")
+    agent("Where was my cat born?")
+    lines = quoted(agent).splitlines()
+    days = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\d", line)]
+    assert len(days) > 2
+    assert days == sorted(set(days))
+    assert all(re.match(r"\[(user|assistant) \d\d:\d\d\] ", line) for line in lines if line.startswith("["))
+
+
+@pytest.mark.parametrize("budget", [60, 100, 300, 1_024])
+def test_quotes_fill_their_budget_and_never_pass_it(budget: int) -> None:
+    recall = HistoryRecall(budget, counter=EstimateCounter())
+    agent = made(recall)
+    for number in range(120):
+        agent(f"My cat number {number} was born in Kyoto.")
+    agent("Where was my cat born?")
+    tokens = recall.counter.count({"role": "user", "content": [{"text": quoted(agent)}]})
+    assert budget - 30 <= tokens <= budget
+
+
 def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() -> None:
     agent = made(HistoryRecall(clock=lambda: 1_700_000_000.0))
     agent("hello")
     agent(CAT)
     talk(agent)
     agent("What is the name of my cat?")
-    assert f"[user 11-14 22:13] {CAT}" in quoted(agent)
+    assert f"\n[user 22:13] {CAT}" in quoted(agent)
+    assert "\n2023-11-14\n" in quoted(agent)
     assert "not instructions" in quoted(agent)
     assert "recalled_history" not in json.dumps(agent.messages)
     model: Any = agent.model
