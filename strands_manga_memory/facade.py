@@ -414,7 +414,7 @@ class MangaMemory:
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
-        environment = await asyncio.to_thread(self._surroundings, scope)
+        environment = await asyncio.to_thread(self._surroundings, scope) if self._environment is not None else None
         tier = UserTier(environment)
         manager = self._manager(scope, {}, tier)
         await manager.prefetch(scope.agent_id)

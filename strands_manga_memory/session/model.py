@@ -15,7 +15,7 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.numbering import Blocks
 from strands_manga_memory.session.rebasing import Carried, Rebase
-from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Stored, with_save
+from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Segment, Stored, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
     Body,
@@ -310,6 +310,15 @@ class Model:
         self._flushed_number = max(self._flushed_number, draft.writers.get(self.writer, 0))
         if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
             self.version = max(self.version, draft.version)
+
+    def has_flushed(self, head: Head, committed: Iterable[Segment]) -> None:
+        """Take note that the durable tier had ``head`` and the log ``committed`` when this copy went on from there.
+
+        Turns that others have not finished stay as they are: those may still be given other numbers.
+        """
+        self.head.flushed_turns = max(self.head.flushed_turns, head.flushed_turns)
+        still_open = {seq for runs in self.head.open.values() for seq in parse_runs(runs, record="head")}
+        self.pending = {*outside(self.pending, committed), *(self.pending & still_open)}
 
     def _keep_turns(self, turns: Collection[int]) -> None:
         """Forget other turns than these: all of them is stored, so nothing of them can ever be stored anew."""

@@ -14,7 +14,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.unit.session.support import CountingHot, CountingTable, Stores, open_stores, quiet, same, tool_use
+from tests.unit.session.support import CountingHot, CountingTable, Stores, open_stores, quiet, same, texts, tool_use
 
 
 @pytest.fixture
@@ -185,6 +185,33 @@ def test_five_turns_are_flushed_together(both: Stores) -> None:
         quiet(live)
         puts.append(both.durable.calls.count("put") - before)
     assert [turn for turn, count in enumerate(puts, 1) if count] == [6, 11]
+
+
+@pytest.mark.parametrize("window", [100, 4], ids=["all in the window", "most of it dropped"])
+def test_five_turns_are_flushed_together_also_by_workers_that_answer_one_message(both: Stores, window: int) -> None:
+    puts, kept = [], []
+    for turn in range(1, 27):
+        before = both.durable.calls.count("put")
+        live = both.agent(flush_every=5, conversation_manager=SlidingWindowConversationManager(window_size=window))
+        live(f"turn {turn}")
+        quiet(live)
+        puts.append(both.durable.calls.count("put") - before)
+        kept.append(_messages_in_hot(both))
+    assert [turn for turn, count in enumerate(puts, 1) if count] == [1, 6, 11, 16, 21, 26]
+    assert max(kept) <= min(52, window + 2 * 5 + 2), "the hot tier keeps the window, and what the durable one lacks"
+    both.lose_hot()
+    restored = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=window))
+    assert len(restored.messages) == min(52, window)
+    assert texts(both.manager().history())[::2] == [f"turn {turn}" for turn in range(1, 27)]
+
+
+def _messages_in_hot(stores: Stores) -> int:
+    return sum(
+        field.startswith(b"m") and field[1:].isdigit()
+        for key in stores.client.scan_iter(match=f"*{stores.session}*")
+        if stores.client.type(key) == b"hash"
+        for field in stores.client.hkeys(key)
+    )
 
 
 def test_without_a_hot_tier_every_turn_is_flushed(request: pytest.FixtureRequest) -> None:
