@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
-
-import snowballstemmer
+from typing import Any
 
 from strands_manga_memory.language.act_rules import words
 
@@ -74,12 +73,18 @@ _SAME = (
     ("英語", "英訳", "英文"),
     ("雑誌", "マガジン"),
 )
-_STEMMER = snowballstemmer.stemmer("english")
+
+
+@cache
+def _stemmer() -> Any:
+    import snowballstemmer  # it loads thirty languages, which takes longer than the rest of the package
+
+    return snowballstemmer.stemmer("english")
 
 
 @lru_cache(maxsize=20_000)
 def _stem(word: str) -> str:
-    return str(_STEMMER.stemWord(word))
+    return str(_stemmer().stemWord(word))
 
 
 def terms(text: str) -> list[str]:

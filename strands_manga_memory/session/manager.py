@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands import Agent
 from strands.hooks import (
@@ -22,7 +22,6 @@ from strands.hooks import (
     MessageAddedEvent,
     MultiAgentInitializedEvent,
 )
-from strands.multiagent.base import MultiAgentBase
 from strands.session import SessionManager
 from strands.types.content import Message
 
@@ -55,6 +54,9 @@ from strands_manga_memory.stores.codec import Codec, load
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.telemetry import timed
+
+if TYPE_CHECKING:
+    from strands.multiagent.base import MultiAgentBase
 
 _AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
 _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-
-from strands.multiagent.base import MultiAgentBase
+from typing import TYPE_CHECKING
 
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.states import ORCHESTRATOR
 from strands_manga_memory.stores.codec import dump, load, trusted
+
+if TYPE_CHECKING:
+    from strands.multiagent.base import MultiAgentBase
 
 
 def restore(source: MultiAgentBase, conversation: Conversation) -> None:

