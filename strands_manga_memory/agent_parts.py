@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from strands_manga_memory.conversation import (
     HistoryRecall,
@@ -43,8 +45,15 @@ def _drafts(hot: HotStore) -> SummaryCache | None:
 
 
 def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRecall:
-    """Return the plugin that brings back what has left a history of so many tokens."""
-    return HistoryRecall(max(1, tokens // _RECALL_PART), history=session.records if session is not None else None)
+    """Return the plugin that brings back what has left a history of so many tokens.
+
+    The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.
+    """
+
+    def log() -> Iterable[Mapping[str, Any]]:
+        return session.records() if session is not None and session.stats()["left_messages"] else ()
+
+    return HistoryRecall(max(1, tokens // _RECALL_PART), history=log if session is not None else None)
 
 
 class UserTier:

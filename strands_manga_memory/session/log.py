@@ -103,7 +103,8 @@ class SegmentLog:
 
     def history(self, *, first: int, committed: Sequence[Segment]) -> Iterator[Logged]:
         """Yield the messages from ``first`` on whose numbers are ``committed``, in order, a page at a time."""
-        holder = self._holder(first, committed)
+        begins_a_run = all(first <= run.first or run.last < first for run in committed)
+        holder = None if begins_a_run else self._holder(first, committed)
         start, last = self._first(holder) if holder else first, max((run.last for run in committed), default=0)
         low, high = self._place.log_key(start)[1], self._place.log_key(last)[1]
         done = 0
@@ -209,9 +210,11 @@ class SegmentLog:
         low = self._place.log_key(run.first)[1]
         for item in self._holders(seq):
             first = self._first(item)
+            if first == run.first:
+                return item
             high = self._place.log_key(first - 1)[1]
             before = self._table.query(self._place.session, first=low, last=high, reverse=True, limit=8, attributes=["last"])
-            if first == run.first or any(self._last(other) == first - 1 for other in before if not self._is_part(other)):
+            if any(self._last(other) == first - 1 for other in before if not self._is_part(other)):
                 return item
         return None
 

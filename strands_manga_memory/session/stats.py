@@ -7,6 +7,7 @@ from typing import TypedDict
 from strands import Agent
 
 from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.window import Logged
 
 
 class SessionStats(TypedDict):
@@ -16,6 +17,7 @@ class SessionStats(TypedDict):
         turns: User requests so far.
         messages: Messages logged so far.
         window_messages: Messages in the agent's history.
+        left_messages: Messages of the log that the history does not hold as they were said.
         unsaved_messages: Messages that no tier has confirmed.
         dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
         possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
@@ -31,6 +33,7 @@ class SessionStats(TypedDict):
     turns: int
     messages: int
     window_messages: int
+    left_messages: int
     unsaved_messages: int
     dropped_messages: int
     possible_loss: bool
@@ -56,6 +59,7 @@ def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
             turns=model.head.turns,
             messages=model.head.messages,
             window_messages=len(agent.messages) if agent else len(model.slots),
+            left_messages=max(0, model.head.messages - sum(isinstance(slot, Logged) for slot in model.slots)),
             unsaved_messages=model.unsaved,
             dropped_messages=model.dropped,
             possible_loss=conversation.possible_loss,

@@ -209,9 +209,10 @@ class Load:
             turn["serialization"] = sum(seconds for _, seconds in self.samples.serialized[before:])
         start = time.perf_counter()
         permit = _BREAKER.try_acquire()
+        turn["breaker_check"] = (checked := time.perf_counter()) - start
         if permit is not None:
             permit.success()
-        turn["breaker"] = time.perf_counter() - start
+        turn["breaker_outcome"] = time.perf_counter() - checked
         done.append(turn)
         if churn and self.turns[number] >= 20:
             await asyncio.to_thread(self.agents[number]._session_manager.close)  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, statele
     found = worker.call("run", 20, 1, stateless=stateless, churn=not stateless)
     assert len(found["turns"]) + found["turned_away"] == 21
     assert len(found["turns"]) > 5
-    assert all(turn["layer"] > 0 and turn["breaker"] > 0 for turn in found["turns"])
+    assert all(turn["layer"] > 0 and turn["breaker_check"] > 0 for turn in found["turns"])
     assert found["hot.write"]
     assert bool(found.get("hot.load")) == stateless
     assert found["backlog_at_end"] == found["unsaved_at_end"] == 0

@@ -37,7 +37,9 @@ from strands_manga_memory.conversation import (
 from strands_manga_memory.conversation.stubs import STUB, is_stub
 from strands_manga_memory.conversation.summary import is_synthesized
 from strands_manga_memory.conversation.tokens import EstimateCounter
+from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import CountingTable
 
 CAT = "By the way, my cat is called Momo."
 COUNTER = default_counter()
@@ -521,6 +523,27 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
         talk(other, 12)
         other("What is the name of cat number 1?")
         assert "Momo" not in quoted(other)
+    memory.close()
+
+
+def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path) -> None:
+    table = CountingTable(open_table(f"sqlite:///{tmp_path}/t.sqlite3"))
+    memory = MangaMemory.open(hot=InMemoryHotStore(), durable=table)
+
+    def reads(turn: int) -> int:
+        """Let a worker that keeps nothing answer one message."""
+        arguments = memory.agent_kwargs(user_id="u1", session_id="s1", max_tokens=800, recall=True)
+        agent = Agent(model=ScriptedModel(lambda _: "answer " * 30), callback_handler=None, **arguments)
+        before = table.calls.count("query")
+        agent(f"What is the name of cat number {turn}?")
+        queries = table.calls.count("query") - before
+        arguments["session_manager"].flush()
+        return queries
+
+    table.create_if_missing()
+    counts = [reads(turn) for turn in range(25)]
+    assert counts[:5] == [0] * 5
+    assert counts[-5:] == [2] * 5, "where the log ends, and the log"
     memory.close()
 
 

@@ -673,6 +673,7 @@ def test_stats(both: Stores) -> None:
         "turns": 2,
         "messages": 4,
         "window_messages": 2,
+        "left_messages": 2,
         "unsaved_messages": 0,
         "dropped_messages": 0,
         "possible_loss": False,
