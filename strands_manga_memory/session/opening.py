@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.session.contention import OvertakenError
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.flushing import Flusher
 from strands_manga_memory.session.merging import Merger
@@ -66,6 +67,13 @@ class Opening:
 
     def open(self, *, inspect: bool) -> list[Message] | None:
         """Take over the later copy, or begin a new incarnation, as ``Conversation.open`` says."""
+        while True:
+            try:
+                return self._opened(inspect=inspect)
+            except OvertakenError as error:
+                logger.debug("error=<%s> | opening it anew", error)
+
+    def _opened(self, *, inspect: bool) -> list[Message] | None:
         tiers = self._copies.tiers
         opened = read_tiers(self._copies, touch=tiers.ttl.refreshed_by_reads and not inspect)
         latest = opened.latest
