@@ -220,9 +220,10 @@ class SegmentLog:
         low, high = self._place.log_key(1)[1], self._place.log_key(seq)[1]
         for item in self._table.query(self._place.session, first=low, last=high, reverse=True):
             if not self._is_part(item):
-                if self._last(item) < seq:
+                if self._first(item) + _MOST_MESSAGES <= seq:
                     return
-                yield item
+                if self._last(item) >= seq:  # one that nobody committed may begin later, and end before
+                    yield item
 
     def _first(self, item: Item) -> int:
         return segment_number(key_of(self._table, item)[1])[0]
