@@ -89,7 +89,7 @@ class Opening:
         if not may_resume and self._is_cold(opened, latest):
             self._start_afresh(latest)
             return None
-        return self._shown(cut)
+        return self._shown(cut, may_go_on=opened.hot_is_unread)
 
     def _check_ids(self, stored: Stored) -> None:
         name = self._copies.place.conversation
@@ -148,10 +148,11 @@ class Opening:
             stored.head.next, stored.head.garbage = after, ",".join(map(str, garbage))
             self.possible_loss = True
 
-    def _shown(self, cut: set[str]) -> list[Message]:
+    def _shown(self, cut: set[str], *, may_go_on: bool) -> list[Message]:
         with self._copies.lock:
             model = self._copies.model
-            model.close_open_turns()
+            if not may_go_on:  # else the rest of an unfinished turn may be where we could not look
+                model.close_open_turns()
             messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=is_interrupted(model.fields))
             model.show(messages)
             return messages

@@ -175,6 +175,7 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
     """
     cut_ids = set(cut)
     messages = _without_answered_cuts(messages)
+    answers = _next_spoken(messages)
     result: list[Message] = []
     for index, message in enumerate(messages):
         following = messages[index + 1] if index + 1 < len(messages) else None
@@ -188,12 +189,23 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         if following is None and keep_trailing_tool_use:
             continue
         wanted = tool_use_ids(message)
-        may_be_cut = following is None or message.get("tracking_id") in cut_ids
-        if wanted and may_be_cut and (following is None or not wanted <= tool_result_ids(following)):
+        answer = answers[index]
+        may_be_cut = answer is None or message.get("tracking_id") in cut_ids
+        if wanted and may_be_cut and (answer is None or not wanted <= tool_result_ids(answer)):
             result += [_results(wanted, after=message), _note(after=message)]
         elif _is_end_of_cut(message, following, cut_ids):
             result.append(_note(after=message))
     return result
+
+
+def _next_spoken(messages: Sequence[Message]) -> list[Message | None]:
+    """Return for each message what follows it, notes aside."""
+    found: list[Message | None] = []
+    latest: Message | None = None
+    for message in reversed(messages):
+        found.append(latest)
+        latest = latest if _is_note(message) else message
+    return found[::-1]
 
 
 def _without_answered_cuts(messages: Sequence[Message]) -> list[Message]:
