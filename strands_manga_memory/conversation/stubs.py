@@ -11,10 +11,12 @@ STUB = "[\u2026]"
 
 
 def stub_of(message: Message) -> Message:
-    """Return the mark that takes the place of a message: same role, same id."""
+    """Return the mark that takes the place of a message: same role, same id, same custom metadata."""
     stub: Message = {"role": message["role"], "content": [{"text": STUB}]}
     if id_ := message.get("tracking_id"):
         stub["tracking_id"] = id_
+    if custom := (message.get("metadata") or {}).get("custom"):  # it says what a message is for, not what it says
+        stub["metadata"] = {"custom": custom}
     return stub
 
 

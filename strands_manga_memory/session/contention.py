@@ -18,6 +18,10 @@ class ContendedError(StoreUnavailableError):
     """Others keep changing the conversation. Its tier is well, so the save is put off, and nobody else's."""
 
 
+class OvertakenError(ContendedError):
+    """What was read in several steps changed between them: it has to be read anew."""
+
+
 def tries(what: str) -> Iterator[int]:
     """Yield the numbers of tries; between them wait a random time that grows, so that every writer gets its turn.
 

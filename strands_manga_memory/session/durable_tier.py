@@ -10,6 +10,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.checking import checked_fields, checked_number, checked_text, checked_time
+from strands_manga_memory.session.contention import OvertakenError
 from strands_manga_memory.session.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.hot_tier import body_of_record
 from strands_manga_memory.session.log import SegmentLog
@@ -104,10 +105,16 @@ class DurableTier:
         Args:
             window: Read the messages of the window too, in one more round trip; else ``complete`` does it later.
         """
-        self.forget()
-        with trusted(self._name):
-            stored = self._loaded()
-        return self.complete(stored) if window and stored is not None and stored.state != DELETED else stored
+        while True:
+            self.forget()
+            with trusted(self._name):
+                stored = self._loaded()
+            if stored is None or stored.state == DELETED or not window:
+                return stored
+            try:
+                return self.complete(stored)
+            except OvertakenError as error:
+                logger.debug("error=<%s> | reading it anew", error)
 
     def _loaded(self) -> Stored | None:
         found = self._read()
@@ -168,9 +175,19 @@ class DurableTier:
         return _TOMBSTONES if state == DELETED else self._codec
 
     def complete(self, stored: Stored) -> Stored:
-        """Read the messages of the window of what ``load`` just returned."""
-        with trusted(self._name):
-            stored.slots = self._slots(*self._unread)
+        """Read the messages of the window of what ``load`` just returned.
+
+        Raises:
+            OvertakenError: They have gone, because the conversation was changed or deleted meanwhile.
+        """
+        try:
+            with trusted(self._name):
+                stored.slots = self._slots(*self._unread)
+        except CorruptRecordError as error:
+            item = self._table.get(*self._place.head_key)
+            if item is not None and (item.get("epoch"), item.get("version")) == self.expect:
+                raise
+            raise OvertakenError(f"record={self._name!r} changed while it was read") from error
         return stored
 
     def _slots(self, window: str, parts: Mapping[str, bytes]) -> list[Slot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
@@ -33,6 +34,7 @@ class SegmentLog:
         self._place = place
         self._codec = codec
         self._revisions: dict[int, int] = {}
+        self._token = uuid.uuid4().hex[:8]
 
     def put(self, slots: Sequence[Logged], committed: Sequence[Segment] = ()) -> tuple[list[Segment], int | None]:
         """Store messages that no segment has; return their segments, and the number at which one of others is stored, if any.
@@ -51,7 +53,7 @@ class SegmentLog:
             name = "/".join(key)
             part = run[:_MOST_MESSAGES]
             data = self._codec.seal(pack({str(slot.seq): slot.record for slot in part}), name)
-            attributes = {"last": part[-1].seq, "revision": 0}
+            attributes = {"last": part[-1].seq, "revision": 0, "by": self._token}
             if put_split(self._table, key, data, attributes=attributes, when=ABSENT):
                 self._revisions[run[0].seq] = 0
                 run = part
@@ -59,7 +61,8 @@ class SegmentLog:
                 item = self._table.get(*key)
                 if item is None:  # discarded meanwhile
                     continue
-                is_ours = self._revisions.get(run[0].seq) == self._revision(item)
+                # An earlier try may have stored it without an answer; whoever claims it leaves his own mark.
+                is_ours = self._revisions.get(run[0].seq) == self._revision(item) or item.get("by") == self._token
                 self._revisions[run[0].seq] = self._revision(item)
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
@@ -223,9 +226,10 @@ class SegmentLog:
         low, high = self._place.log_key(1)[1], self._place.log_key(seq)[1]
         for item in self._table.query(self._place.session, first=low, last=high, reverse=True):
             if not self._is_part(item):
-                if self._last(item) < seq:
+                if self._first(item) + _MOST_MESSAGES <= seq:
                     return
-                yield item
+                if self._last(item) >= seq:  # one that nobody committed may begin later, and end before
+                    yield item
 
     def _first(self, item: Item) -> int:
         return segment_number(key_of(self._table, item)[1])[0]

@@ -14,7 +14,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.numbering import Blocks
-from strands_manga_memory.session.rebasing import Carried, Rebase
+from strands_manga_memory.session.rebasing import Carried, Rebase, common_of
 from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Segment, Stored, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
@@ -346,7 +346,12 @@ class Model:
         if is_interrupted(self.fields) or is_interrupted(stored.fields) or run_waits(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
         rebase = Rebase(stored, known=self._known_to(stored), writer=self.writer, blocks=self._blocks, carried=carried)
-        rebase.sort_out(self._appended(), logged=logged, open_turn=self.turn if self.in_turn else None)
+        rebase.sort_out(
+            self._appended(),
+            logged=logged,
+            common=common_of((*self._logged(), *self._of_turns), logged.values()),
+            open_turn=self.turn if self.in_turn else None,
+        )
         for slot in carried.messages:
             slot.order = next(self._foreign_orders)
         still_of_use = rebase.still_of_use(self.recent, renumbered=self._renumbered)

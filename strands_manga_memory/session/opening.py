@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.session.contention import OvertakenError
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.flushing import Flusher
 from strands_manga_memory.session.merging import Merger
@@ -77,6 +78,13 @@ class Opening:
 
     def open(self, *, inspect: bool) -> list[Message] | None:
         """Take over the later copy, or begin a new incarnation, as ``Conversation.open`` says."""
+        while True:
+            try:
+                return self._opened(inspect=inspect)
+            except OvertakenError as error:
+                logger.debug("error=<%s> | opening it anew", error)
+
+    def _opened(self, *, inspect: bool) -> list[Message] | None:
         tiers = self._copies.tiers
         opened = read_tiers(self._copies, touch=tiers.ttl.refreshed_by_reads and not inspect)
         latest = opened.latest
@@ -92,7 +100,7 @@ class Opening:
         if not may_resume and self._is_cold(opened, latest):
             self._start_afresh(latest)
             return None
-        return self._shown(cut)
+        return self._shown(cut, may_go_on=opened.hot_is_unread)
 
     def _check_ids(self, stored: Stored) -> None:
         name = self._copies.place.conversation
@@ -154,10 +162,11 @@ class Opening:
             stored.head.next, stored.head.garbage = after, ",".join(map(str, garbage))
             self.possible_loss = True
 
-    def _shown(self, cut: set[str]) -> list[Message]:
+    def _shown(self, cut: set[str], *, may_go_on: bool) -> list[Message]:
         with self._copies.lock:
             model = self._copies.model
-            model.close_open_turns()
+            if not may_go_on:  # else the rest of an unfinished turn may be where we could not look
+                model.close_open_turns()
             messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=is_interrupted(model.fields))
             model.show(messages)
             return messages

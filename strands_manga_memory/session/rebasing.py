@@ -174,12 +174,20 @@ class Rebase:
         self.begun: dict[Identity, Logged] = {}
         self.turns: dict[int, int] = {}
 
-    def sort_out(self, ours: Iterable[Logged], *, logged: Mapping[Identity, Logged], open_turn: int | None) -> None:
-        """Tell what is stored of ours from what is not; ``logged`` is in the log there for certain, as it is there."""
+    def sort_out(
+        self, ours: Iterable[Logged], *, logged: Mapping[Identity, Logged], common: int, open_turn: int | None
+    ) -> None:
+        """Tell what is stored of ours from what is not.
+
+        Args:
+            ours: What we appended.
+            logged: What is in the log there for certain, as it is there.
+            common: Number below which a message is known by the same number there.
+            open_turn: Our turn that is not finished.
+        """
         own = [slot for slot in ours if slot.identity not in self._again]
         self._there = [*logged.values(), *self._logged]
         self._taken = {slot.seq for slot in self._there}
-        common = common_of(own, logged.values())
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
@@ -277,7 +285,7 @@ class Rebase:
         ours = sorted((*self.begun.values(), *self.mine), key=lambda slot: slot.order)
         messages = {slot.tracking_id: slot for slot in (*self._there, *self._carried.messages, *ours)}
         going_on = [message for slot in self._carried.shown if (message := _message_of(slot, messages))]
-        parts = {message.turn for message in going_on} & set(self._continued.values())
+        parts = {message.turn for message in going_on} & set(self._continued.values()) | {slot.turn for slot in self.mine}
         last = {slot.tracking_id for slot in (*self._carried.shown, *ours)}
         edited: dict[str, Slot] = {}
         kept: list[Slot] = []

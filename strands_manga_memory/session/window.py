@@ -175,11 +175,11 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
     """
     cut_ids = set(cut)
     messages = _without_answered_cuts(messages)
-    notes = {_id(_CUT_MARK, message) for message in messages}  # a conversation manager may have put a mark in a note's place
+    answers = _next_spoken(messages)
     result: list[Message] = []
     for index, message in enumerate(messages):
         following = messages[index + 1] if index + 1 < len(messages) else None
-        if _is_note(message) or message.get("tracking_id") in notes:
+        if _is_note(message):
             if result and result[-1]["role"] == "user" and (following is None or following["role"] == "user"):
                 result.append(message)
             continue
@@ -189,12 +189,23 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         if following is None and keep_trailing_tool_use:
             continue
         wanted = tool_use_ids(message)
-        may_be_cut = following is None or message.get("tracking_id") in cut_ids
-        if wanted and may_be_cut and (following is None or not wanted <= tool_result_ids(following)):
+        answer = answers[index]
+        may_be_cut = answer is None or message.get("tracking_id") in cut_ids
+        if wanted and may_be_cut and (answer is None or not wanted <= tool_result_ids(answer)):
             result += [_results(wanted, after=message), _note(after=message)]
         elif _is_end_of_cut(message, following, cut_ids):
             result.append(_note(after=message))
     return result
+
+
+def _next_spoken(messages: Sequence[Message]) -> list[Message | None]:
+    """Return for each message what follows it, notes aside."""
+    found: list[Message | None] = []
+    latest: Message | None = None
+    for message in reversed(messages):
+        found.append(latest)
+        latest = latest if _is_note(message) else message
+    return found[::-1]
 
 
 def _without_answered_cuts(messages: Sequence[Message]) -> list[Message]:
@@ -260,7 +271,9 @@ def shown_of(
         if isinstance(slot, Body) and found is None and slot.tracking_id not in visible and slot.message["role"] == "user":
             question = _copy(slot)
     # A window that went back in time ends before a turn does of which it shows the beginning.
-    latest = {slot.turn: slot.seq for slot in shown if isinstance(slot, Logged)}
+    by_id = {slot.tracking_id: slot for slot in carried}
+    messages = [slot if isinstance(slot, Logged) else by_id.get(slot.tracking_id) for slot in shown]
+    latest = {slot.turn: slot.seq for slot in messages if slot is not None}
     return [*shown, *(slot for slot in carried if slot.turn in latest and slot.seq > latest[slot.turn])]
 
 

@@ -188,6 +188,18 @@ def test_a_revision_replaces_a_message_in_its_segment() -> None:
     assert b"message 2" not in b"".join(row["data"] for row in table.rows.values())
 
 
+def test_a_segment_that_nobody_committed_hides_none() -> None:
+    """It begins later than the one that holds a message, and ends before: what others stored under numbers that are taken."""
+    log, table = new()
+    log.put(slots(1, 2, 3, 4, 5, 6, 7))
+    log.put([slot(seq, id_=f"theirs {seq}") for seq in (2, 3, 4)])
+    assert everything(log, (1, 7), first=6) == [6, 7]
+    assert log.holding([6], [Segment(1, 7)]) == [Segment(1, 7)]
+    log.rewrite([slot(6, "revised", revision=1)])
+    assert texts([log.read([Segment(1, 7)])[6].message]) == ["revised"]
+    assert b"message 6" not in b"".join(row["data"] for row in table.rows.values())
+
+
 def test_a_revision_that_meets_another_one_tries_again() -> None:
     log, table = new()
     log.put(slots(1, 2, 3))

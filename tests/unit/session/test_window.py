@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory.conversation.stubs import stub_of
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.window import (
     CUT_TEXT,
@@ -19,6 +20,7 @@ from strands_manga_memory.session.window import (
     mended,
     parse_runs,
     runs_text,
+    shown_of,
     starts_turn,
     window_text,
 )
@@ -242,9 +244,23 @@ def test_notes_that_are_not_needed_any_more_go() -> None:
 def test_a_note_that_a_conversation_manager_marked_as_left_out_goes_too() -> None:
     messages = ids(user("a"), use("t"))
     *_, note = mended(messages, cut={"0", "1"})
-    marked = {"role": "assistant", "content": [{"text": "[…]"}], "tracking_id": note["tracking_id"]}
-    finished = [*messages, *ids(result("t")), marked, *ids(assistant("b"))]
+    finished = [*messages, *ids(result("t")), stub_of(note), *ids(assistant("b"))]
     assert texts(mended(finished)) == ["a", "toolUse", "toolResult", "b"]
+
+
+def test_a_note_that_was_marked_as_left_out_is_carried_with_its_turn() -> None:
+    messages = ids(user("a"), use("t"))
+    *_, results, note = mended(messages, cut={"0", "1"})
+    carried = [logged(message, seq) for seq, message in enumerate(messages, 1)]
+    shown = shown_of([*carried, body_of(results), body_of(stub_of(note))], carried, log={}, first=1, visible=())
+    assert texts(slot.message for slot in shown) == ["a", "toolUse", "toolResult", "[…]"]
+
+
+def test_what_is_carried_is_shown_once_where_its_last_message_is_shown_in_another_form() -> None:
+    question, answer = [logged(message, seq) for seq, message in enumerate(ids(user("a"), assistant("b")), 1)]
+    window = [question, body_of(stub_of(answer.message))]
+    shown = shown_of(window, [question, answer], log={}, first=1, visible=())
+    assert texts(slot.message for slot in shown) == ["a", "[…]"]
 
 
 def test_results_that_come_after_all_replace_those_that_said_they_would_not() -> None:

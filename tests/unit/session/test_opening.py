@@ -1,0 +1,70 @@
+"""Openings beside someone who changes what is being read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.testing import FakeClock
+from tests.unit.session.support import InlineWriter, MemoryTable, user
+
+PLACE = Place.of("s", "A", "default")
+
+
+class WatchedTable(MemoryTable):
+    """A table in which something happens before the segments of a log are read."""
+
+    happens: Callable[[], object] | None = None
+
+    def batch_get(self, keys: Any) -> Any:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().batch_get(keys)
+
+
+def opened(table: MemoryTable) -> tuple[Conversation, list[Any] | None]:
+    clock = FakeClock()
+    tiers = Tiers(hot=None, durable=table, writer=InlineWriter(clock), codec=Codec(), clock=clock)
+    conversation = Conversation(PLACE, tiers, base={"session": "s", "member": "default"})
+    return conversation, conversation.open()
+
+
+def talked(table: MemoryTable) -> Conversation:
+    conversation, _ = opened(table)
+    message = user("hello", tracking_id="hello")
+    conversation.model.append(message, at=1.0)
+    conversation.model.capture([message], {}, in_turn=False)
+    assert conversation.request(flush=True).exception() is None
+    return conversation
+
+
+def test_a_conversation_that_is_deleted_while_it_is_read_is_no_damaged_one() -> None:
+    table = WatchedTable()
+    table.happens = talked(table).bury
+    assert opened(table)[1] is None
+
+
+def test_a_refresh_beside_a_deletion_takes_the_deletion_over() -> None:
+    table = WatchedTable()
+    first = talked(table)
+    reader, _ = opened(table)
+    assert talked(table) is not first
+    table.happens = first.bury
+    reader.refresh()
+    assert reader.model.deleted
+
+
+def test_a_segment_that_is_missing_under_an_unchanged_head_is_damage() -> None:
+    table = WatchedTable()
+    talked(table)
+    table.happens = lambda: table.delete(*PLACE.log_key(1))
+    with pytest.raises(CorruptRecordError, match="it is missing"):
+        opened(table)
