@@ -51,6 +51,19 @@ _KIT_BUDGETS = {
     "tau5_sent_with_recall_over_kept_without": ">= 0.99",
 }
 _SETS = ("locomo", "prefdaily", "sgd", "multiwoz", "tau5")
+_LABELS = {
+    "locomo": "LoCoMo",
+    "prefdaily": "PrefEval in small talk",
+    "sgd": "SGD",
+    "multiwoz": "MultiWOZ",
+    "tau5": "tau-bench, five in a row",
+    "fifo": "drop the oldest",
+    "user-first": "assistant and tools first",
+    "shortest": "keep the shortest",
+    "tfidf": "tf-idf",
+    "hybrid": "tf-idf, role and keywords",
+    "ours": "this package",
+}
 _WEIGHTS = "RETENTION_WEIGHTS"
 _FILLER = 600
 
@@ -158,14 +171,16 @@ def _plot(path: Path) -> None:
     names = ("fifo", "user-first", "shortest", "tfidf", "hybrid")
     os.environ[_WEIGHTS] = "{}"
     found = _bench({**{name: name for name in names}, "ours": ("manager", "tests.benchmarks.retention:manager")}, budgets)
-    figure, axes = plt.subplots(1, len(_SETS), figsize=(4 * len(_SETS), 4), sharey=True)
+    figure, axes = plt.subplots(1, len(_SETS), figsize=(3.2 * len(_SETS), 3.6), sharey=True)
     for axis, name in zip(axes, _SETS, strict=True):
         for policy in (*names, "ours"):
             recalls = [found[name][str(budget)][policy]["recall"][0] for budget in budgets]
-            axis.plot(budgets, recalls, marker="o", label=policy, linewidth=3 if policy == "ours" else 1)
-        axis.set(title=name, xlabel="tokens", xscale="log", ylim=(0, 1))
-    axes[0].set_ylabel("recall")
-    axes[0].legend()
+            label, width = _LABELS.get(policy, policy), 3 if policy == "ours" else 1
+            axis.plot(range(len(budgets)), recalls, marker="o", label=label, linewidth=width)
+        axis.set(title=_LABELS.get(name, name), xlabel="tokens of history", ylim=(0, 1.02))
+        axis.set_xticks(range(len(budgets)), [f"{budget:,}" for budget in budgets])
+    axes[0].set_ylabel("share that is still there")
+    axes[0].legend(fontsize="small")
     figure.tight_layout()
     figure.savefig(path)
 
