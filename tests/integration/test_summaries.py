@@ -155,7 +155,7 @@ async def test_the_response_does_not_wait_for_the_summary() -> None:
     assert agent.conversation_manager.summary(agent) is None
     assert agent.conversation_manager.stats().waits == 0
     held.go.set()
-    await asyncio.to_thread(agent.conversation_manager._pending.run.result, 30)
+    assert await asyncio.to_thread(agent.conversation_manager._runs.finish, 30)
     await agent.invoke_async("next")
     assert PROSE in view(agent)
     assert [message["content"][0]["text"] for message in agent.messages if message["role"] == "user"][-1] == "next"
@@ -358,7 +358,7 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
     def slow() -> str:
         """Take so long that the summary is ready."""
         held.go.set()
-        agent.conversation_manager._pending.run.result(30)
+        assert agent.conversation_manager._runs.finish(30)
         return "done"
 
     replies = [*["ok"] * 6, [{"toolUse": {"toolUseId": "t", "name": "slow", "input": {}}}], "finished"]
@@ -378,7 +378,7 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
     agent = begun(held, agent={"session_manager": session})
     session.delete_session()
     held.go.set()
-    agent.conversation_manager._pending.run.result(30)
+    assert agent.conversation_manager._runs.finish(30)
     agent("something else")
     assert "Name" not in json.dumps(plain(agent.messages))
     assert agent.conversation_manager.summary(agent) is None
@@ -422,7 +422,7 @@ def test_a_forked_child_begins_anew() -> None:
             held.go.set()
             manager = agent.conversation_manager
             manager._begin(agent)
-            manager._pending.run.result(20)
+            assert manager._runs.finish(20)
             manager.finish(agent)
             os._exit(0 if PROSE in view(agent) else 3)
         os._exit(4)
@@ -456,7 +456,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
     talk(agent, 5)
     agent("Series number 5 is for my friend Name5x.")
     before = plain(agent.messages)
-    manager._pending.run.result(30)
+    assert manager._runs.finish(30)
     swap_in = manager._swap_in
 
     def crash(*_: Any) -> None:
