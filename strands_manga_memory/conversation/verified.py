@@ -247,17 +247,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 raise
             logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
 
-    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Take back what :meth:`get_state` returned; the summary itself is kept with its message.
-
-        Raises:
-            ValueError: The state is that of another conversation manager.
-            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
-        """
-        self._runs.forget()  # what is on its way was for another history
-        self._latest = None
-        return super().restore_from_session(state)
-
     # --- What users ask -----------------------------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:

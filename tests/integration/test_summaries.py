@@ -412,6 +412,37 @@ def test_two_processes_on_one_session_agree_on_the_next_restore(tmp_path: Path) 
     session.close()
 
 
+@pytest.mark.parametrize("is_used_before", [True, False], ids=["used", "on its way"])
+def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(is_used_before: bool, tmp_path: Path) -> None:
+    def process(trigger_turns: int = 100) -> tuple[Agent, TieredSessionManager]:
+        table = SQLiteTable(tmp_path / "t.sqlite3")
+        table.create_if_missing()
+        session = TieredSessionManager("s", durable=table, refresh="turn")
+        return made(held, trigger_turns=trigger_turns, agent={"session_manager": session}), session
+
+    held = Held()
+    first, first_session = process(8)
+    talk(first, 8, finish=False)
+    other, other_session = process()
+    if is_used_before:
+        held.go.set()
+        assert first.conversation_manager.finish(first)
+    for number in range(8, 10):
+        other(f"Series number {number} is for my friend Name{number}x.")  # its window, with all the raw turns, is saved first
+    held.go.set()
+    assert first.conversation_manager._runs.finish(30)
+    first("And this is mine.")
+    assert PROSE in view(first)
+    assert all(f"Name{number}x" in view(first) for number in range(10))
+    assert first.conversation_manager.stats().runs == first.conversation_manager.stats().swapped == 1
+    assert problems(first.messages) == []
+    first_session.close()
+    other_session.close()
+    restored, session = process()
+    assert plain(restored.messages) == plain(first.messages)
+    session.close()
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_begins_anew() -> None:
     held = Held()
