@@ -345,10 +345,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _swap_in_again(self, agent: Agent) -> None:
         """Use the latest summary again if the turns it covers are back: another process saved its window before ours."""
+        latest = self._latest
         try:
-            if self._latest is not None and self._latest.fits(agent.messages[:]):
-                if fold_of(agent.messages[:], self.keep_recent_turns).before_recent >= len(self._latest.marks):
-                    self._put_in(agent, self._latest)
+            if latest is None or not latest.fits(agent.messages[:]):
+                return
+            if len(latest.marks) <= fold_of(agent.messages[:], self.keep_recent_turns).before_recent:
+                self._put_in(agent, latest)
         except Exception:
             logger.warning("the summary could not be used again | leaving the history as it is", exc_info=True)
 

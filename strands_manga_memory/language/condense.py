@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_AFTER_A_STOP = r"(?<=[.!?])(?<!\b(?:St|Mr|Ms|Dr|No)\.)(?<!\bMrs\.)(?<!\bVol\.)\s+(?=[^a-z])"
+_ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
+_IN_A_LIST = r"(?<!\A\d\.)(?<!\n\d\.)(?<!\A\d\d\.)(?<!\n\d\d\.)"
+"""The number of a line stays with it: "2. Berserk"."""
+_AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
 _PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
 _SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +")
 _OTHER_ENDS = ("\n", ";", " .", " !", " ?")
 
-_EDGES = " .,;:!?()[]*-–—…、。！？"
+_EDGES = " .,;:!?()[]*|-–—…、。！？・"
 
 _EMPTY_WORDS = """
 a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
@@ -112,13 +115,19 @@ _MINE_PHRASES = ("i am ", "i live", "i work", "call me", "私の", "うちの", 
 _NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBER_WORDS = _NUMBER_NAMES.split()
 _NUMBER = re.compile(rf"\d+|\b(?:{'|'.join(_NUMBER_WORDS)})\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])")
+_LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
 _DIGIT = re.compile(r"\d")
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def weight(sentence: str) -> float:
-    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is."""
+    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is.
+
+    The number of a line in a list says nothing.
+    """
     lower = sentence.lower()
+    if (number := _LINE_NUMBER.match(lower)) is not None:
+        sentence, lower = sentence[number.end() :].lstrip(), lower[number.end() :].lstrip()
     names = len(_CAPITALIZED.findall(sentence)) - sentence[:1].isupper()
     if not sentence.isascii():
         names += len(_KANA_NAME.findall(sentence)) // 2

@@ -354,8 +354,8 @@ DATE = EntityType(
         rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?"
         r"|\b(?:the )?(?P<d5>\d{1,2})(?:st|nd|rd|th) of (?P<which>this|next|the) month\b"
         # Alone it is a date only where no thing follows that it could number: "the 3rd volume".
-        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|instead|to|till|until|through"
-        r"|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
+        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|instead|to|till|until"
+        r"|through|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
         re.IGNORECASE,
     ),
     _date,
@@ -366,7 +366,8 @@ TIME = EntityType(
     re.compile(
         r"(?=[\dhqmaeonts午])(?:"
         rf"(?:\b(?P<before>{_PART}) )?(?:\b(?P<past>half past|quarter past|quarter to) )?"
-        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}}|(?:{_ENGLISH_NUMBERS})\b)(?![\d,]|\.\d|:\d:)(?::(?P<m>\d{{2}})(?![\d:])|(?P<even> o'clock\b))?"
+        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}}|(?:{_ENGLISH_NUMBERS})\b)(?![\d,]|\.\d|:\d:)"
+        r"(?::(?P<m>\d{2})(?![\d:])|(?P<even> o'clock\b))?"
         rf"(?: ?(?P<half>[ap]\.?m\b\.?)| in the (?P<after>{_PART})\b|(?P<night> at night\b))?(?!時)"
         r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
         re.IGNORECASE,
@@ -434,7 +435,8 @@ WEEKDAY = EntityType(
         r"(?=[mtwfsn月火水木金土日])(?:"
         r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
         # "Thanks for your help today" is no date.
-        r"|(?<!help )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )(?<!that )(?<!you )today)\b"
+        r"|(?<!help )(?<!all )(?<!with )(?<!else )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )"
+        r"(?<!that )(?<!you )today)\b"
         r"|[月火水木金土日]曜日?)",
         re.IGNORECASE,
     ),

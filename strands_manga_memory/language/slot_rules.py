@@ -64,13 +64,14 @@ _WAITS = _Phrases(
     r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
 )
 _INSTEAD = _Phrases(
-    "no,wrong,about,instead,change,guess,try,make it,else,other,different,additional,work,代わり,変更,別の,違う",
-    r"\A(?:no|nope|wrong)\b|\b(?:how|what) about\b|\binstead\b|\bchange\b|\bi guess\b"
-    r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet 's try\b|\blet's try\b"
-    r"|(?:\A|[,.] ?|\band |\bplease )make it\b"
-    r"|\b(?:some|any)(?:thing|where|one) else\b|\b(?:any|there|have an?|what|which) ?other\b|\badditional options\b|\bdifferent\b"
-    r"|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
+    "no,wrong,about,instead,actually,sorry,change,guess,try,make it,else,other,different,additional,work,代わり,変更,別の,違う",
+    r"\A(?:no|nope|wrong|actually|(?:i'm |i am )?sorry)\b|\b(?:how|what) about\b|\binstead\b|\bchanged?\b|\bi guess\b"
+    r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet ?'s try\b"
+    r"|(?:\A|\b(?:yes|yeah|ok|okay|sure|please|then),? )try\b|(?:\A|[,.] ?|\band |\bplease )make it\b"
+    r"|\b(?:some|any)(?:thing|where|one) else\b|\b(?:any|there|have an?|what|which|is there an) ?other\b"
+    r"|\badditional options\b|\bdifferent\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
 )
+"""The user says that something else is wanted than what was spoken of."""
 _DECLINES = _Phrases(
     "un,not,n't,sorry,no ,booked,another,different,full,満席,満室,売り切れ,在庫切れ,取れま,できま,ありませ,ございませ,申し訳",
     r"\b(?:unfortunately|unable to|unsuccessful|unavailable|(?:was|were|is|are) not (?:available|able|successful|possible)"
@@ -85,8 +86,9 @@ _ELSE = re.compile(
 )
 """Of what begins so, the next thing is spoken."""
 _CONFIRMS = _Phrases(
-    "confirm,correct,right?,okay?,ok?,that all,よろしい,確認",
-    r"\bconfirm|\bcorrect\b|\b(?:right|okay|ok) ?\?|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
+    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
+    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
+    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
 )
 """The assistant repeats what it understood: another value than it says is a correction."""
 _MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
@@ -148,9 +150,10 @@ class RuleSlotExtractor:
         understood = values_of(answer, self.types) if _CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
-            if act in _SET_ACTS:
-                continue
             lower = sentence.lower()
+            if act in _SET_ACTS:
+                corrects = corrects or (bool(understood) and _INSTEAD.are_in(lower))
+                continue
             corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.are_in(lower)
             said = condensed(_cut(sentence))
             if not said:
