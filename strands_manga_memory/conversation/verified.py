@@ -334,7 +334,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._swap_in_again(agent)
         elif (replacement := self._runs.take()) is not None:
             try:
-                if replacement.fits(agent.messages[:]):
+                if self._fits(replacement, agent):
                     self._put_in(agent, replacement)
                     self._stats.swapped += 1
                 else:
@@ -347,12 +347,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Use the latest summary again if the turns it covers are back: another process saved its window before ours."""
         latest = self._latest
         try:
-            if latest is None or not latest.fits(agent.messages[:]):
-                return
-            if len(latest.marks) <= fold_of(agent.messages[:], self.keep_recent_turns).before_recent:
+            if latest is not None and self._fits(latest, agent):
                 self._put_in(agent, latest)
         except Exception:
             logger.warning("the summary could not be used again | leaving the history as it is", exc_info=True)
+
+    def _fits(self, replacement: Replacement, agent: Agent) -> bool:
+        """Whether the history begins with the turns a summary is for, and the recent ones stand behind them."""
+        history = agent.messages[:]
+        return replacement.fits(history) and len(replacement.marks) <= fold_of(history, self.keep_recent_turns).before_recent
 
     def _put_in(self, agent: Agent, replacement: Replacement) -> None:
         history, summary = agent.messages[:], replacement.summary

@@ -222,7 +222,6 @@ def _date(match: re.Match[str]) -> str | None:
     return f"{year}-{month:02}-{day:02}" if year else f"{month:02}-{day:02}"
 
 
-_ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 _PART = "morning|afternoon|evening"
 _PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
 _HALVES = {"am": "am", "pm": "pm", "morning": "am", "afternoon": "pm", "evening": "pm", "午前": "am", "午後": "pm"}
@@ -232,7 +231,7 @@ def _time(match: re.Match[str]) -> str | None:
     said = {name: value.lower() for name, value in match.groupdict().items() if value}
     if said.keys() <= {"h", "before", "night"}:
         return None  # a number alone is no time
-    hour, minute = _number(said.get("h") or said["h3"]), int(said.get("m") or said.get("m3") or (30 if "jmin" in said else 0))
+    hour, minute = int(said.get("h") or said["h3"]), int(said.get("m") or said.get("m3") or (30 if "jmin" in said else 0))
     half = next((_HALVES[said[name].replace(".", "")] for name in ("half", "before", "after", "jhalf") if name in said), "")
     if hour > 24 or minute > 59 or (hour > 12 and "half" in said):
         return None
@@ -259,6 +258,7 @@ _COUNTERS = {
     **dict.fromkeys(("seat", "seats", "席"), "seat"),
     **dict.fromkeys(("star", "stars", "つ星"), "star"),
 }
+_ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 _COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
 
 
@@ -364,16 +364,16 @@ DATE = EntityType(
 TIME = EntityType(
     "time",
     re.compile(
-        r"(?=[\dhqmaeonts午])(?:"
+        r"(?=\d|\b[hqmae]|午)(?:"
         rf"(?:\b(?P<before>{_PART}) )?(?:\b(?P<past>half past|quarter past|quarter to) )?"
-        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}}|(?:{_ENGLISH_NUMBERS})\b)(?![\d,]|\.\d|:\d:)"
+        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}})(?![\d,]|\.\d|:\d:)"
         r"(?::(?P<m>\d{2})(?![\d:])|(?P<even> o'clock\b))?"
         rf"(?: ?(?P<half>[ap]\.?m\b\.?)| in the (?P<after>{_PART})\b|(?P<night> at night\b))?(?!時)"
         r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
         re.IGNORECASE,
     ),
     _time,
-    cues=(":", "m", "past ", "quarter to ", "o'clock", "in the ", "at night", "時"),
+    has_digits=True,
 )
 PRICE = EntityType(
     "price",
@@ -405,7 +405,7 @@ QUANTITY = EntityType(
         re.IGNORECASE,
     ),
     _quantity,
-    cues=tuple(_COUNTERS),
+    cues=tuple(cue for cue in _COUNTERS if not any(other in cue for other in _COUNTERS.keys() - {cue})),
 )
 TITLE = EntityType(
     "title",

@@ -97,6 +97,9 @@ _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.A
 _LONGEST = 220
 """Most characters of the text of a slot: a longer sentence keeps its beginning and its end."""
 
+_END = 300
+"""So many characters at the end of an answer are what the user replies to."""
+
 _ENOUGH = 0.5
 """What the assistant says in passing must weigh at least so much more than nothing to be a finding."""
 
@@ -145,7 +148,7 @@ class RuleSlotExtractor:
         return found + open_questions
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Slot]:
-        lower = answer.lower()
+        lower = answer[-_END:].lower()
         corrects = _DECLINES.are_in(lower) and _ELSE.search(text.lower()) is None
         understood = values_of(answer, self.types) if _CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
