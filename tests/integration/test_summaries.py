@@ -235,6 +235,35 @@ def test_defect_core_summarizing_accepts_garbage(answer: str) -> None:
     assert problems(agent.messages) == []
 
 
+@pytest.mark.parametrize("strategy", ["background", "async", "inline"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, RecursionError])
+def test_nothing_a_summarizer_raises_gets_into_a_turn(error: type[BaseException], strategy: Any) -> None:
+    def failing(_: Prompt) -> str:
+        raise error
+
+    agent = made(failing, strategy=strategy)
+    talk(agent, 8)
+    assert all(f"Name{number}x" in view(agent) for number in range(8))
+    assert agent.conversation_manager.stats().failed > 0
+    assert problems(agent.messages) == []
+
+
+@pytest.mark.parametrize("answer", [None, 7, {"text": PROSE}])
+def test_what_is_no_text_is_no_summary(answer: Any) -> None:
+    agent = made(lambda _: answer)
+    talk(agent, 6)
+    assert agent.conversation_manager.summary(agent).model == "rules"
+    assert str(answer) not in agent.conversation_manager.summary(agent).text.split()
+
+
+def test_a_model_that_does_not_stop_is_not_read_to_its_end() -> None:
+    model = ScriptedModel(lambda _: "word " * 1_000_000)
+    agent = made(model)
+    talk(agent, 6)
+    assert agent.conversation_manager.summary(agent).model == "rules"
+    assert agent.conversation_manager.stats().tokens_spent < 200_000
+
+
 def test_defect_core_summarizing_failed_summary_loses_messages(tmp_path: Path) -> None:
     def failing(_: Prompt) -> str:
         raise ConnectionError("the model is down")
