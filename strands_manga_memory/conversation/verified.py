@@ -49,6 +49,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
     without a usable draft the summarizer is left alone for a while; facts and importance take over.
 
+    A summary that was dropped because another process saved the conversation first takes its place again.
+
     One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
 
     Args:

@@ -69,11 +69,11 @@ _INSTEAD = _Phrases(
     r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet ?'s try\b"
     r"|(?:\A|\b(?:yes|yeah|ok|okay|sure|please|then),? )try\b|(?:\A|[,.] ?|\band |\bplease )make it\b"
     r"|\b(?:some|any)(?:thing|where|one) else\b|\b(?:any|there|have an?|what|which|is there an) ?other\b"
-    r"|\badditional options\b|\bdifferent\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
+    r"|\badditional options\b|\ba different\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
 )
 """The user says that something else is wanted than what was spoken of."""
 _DECLINES = _Phrases(
-    "un,not,n't,sorry,no ,booked,another,different,full,満席,満室,売り切れ,在庫切れ,取れま,できま,ありませ,ございませ,申し訳",
+    "un,not,n't,sorry,no ,booked,another,different,full,満席,満室,売り切れ,在庫切れ,取れま,できま,ありませ,ございませ",
     r"\b(?:unfortunately|unable to|unsuccessful|unavailable|(?:was|were|is|are) not (?:available|able|successful|possible)"
     r"|(?:was|were|is|are|could|did)n't (?:available|able|successful|possible|book|find|work)|could not (?:book|find|get|make)"
     r"|no (?:availability|tables?|rooms?|seats?|openings?)\b|(?:fully|all) booked|(?:they|it) (?:are|is) (?:booked|full)"
