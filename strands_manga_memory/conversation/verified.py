@@ -337,8 +337,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         elif (replacement := self._runs.take()) is not None:
             try:
                 if self._fits(replacement, agent):
+                    before = self.trimmer.tokens(agent.messages)
                     self._put_in(agent, replacement)
+                    after = self.trimmer.tokens(agent.messages)
                     self._stats.swapped += 1
+                    self._stats.tokens_freed += before - after
+                    self._stats.enough += after < self.trigger_tokens
                 else:
                     self._stats.discarded += 1
                     logger.debug("the history has changed meanwhile | the summary is not used")
@@ -365,9 +369,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         head, gone = self._head.of(summary, history, len(replacement.marks), room=room)
         agent.messages[: len(replacement.marks)] = head
         self._latest = replacement
-        after = self.trimmer.tokens(agent.messages)
-        self._stats.tokens_freed += self.trimmer.tokens(history) - after
-        self._stats.enough += after < self.trigger_tokens
         self._trigger.reset()
         self.trimmer.evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)

@@ -59,6 +59,11 @@ class Value:
         """Whether the one can take the place of the other."""
         return self.type == other.type and self.unit == other.unit
 
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is known what it is a value of: of a number alone it is not."""
+        return self.type != _NUMBER or self.unit != ""
+
     def differs_from(self, other: Value) -> bool:
         """Whether the two certainly mean different things: a weekday may be a date, and five o'clock 17:00."""
         if self.type == "time":
@@ -83,8 +88,8 @@ def values_of(text: str, types: EntityTypes) -> list[Value]:
             found[group, ""] = Value(group, entity.value, entity.text)
     if not found and (numbers := _BARE_NUMBER.findall(normalized(text))):
         number, after = numbers[-1]
-        written = [word.strip(".,;") for word in text.split() if normalized(word.strip(".,;")) == number]
-        if written:
+        written = [word.strip(".,;?!") for word in text.split() if normalized(word.strip(".,;?!")) == number]
+        if written and written[-1].lower() != "one":  # "that one" is no number
             unit = "" if after in _CORRECTING or is_empty_word(after) else after.rstrip("s")
             return [Value(_NUMBER, number, written[-1], unit)]
     return list(found.values())

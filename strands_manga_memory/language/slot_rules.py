@@ -149,7 +149,7 @@ class RuleSlotExtractor:
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Slot]:
         lower = answer[-_END:].lower()
-        corrects = _DECLINES.are_in(lower) and _ELSE.search(text.lower()) is None
+        corrects, was_declined = False, _DECLINES.are_in(lower) and _ELSE.search(text.lower()) is None
         understood = values_of(answer, self.types) if _CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
@@ -163,8 +163,12 @@ class RuleSlotExtractor:
                 continue
             worth = weight(sentence)
             entities = self.types.find(sentence)
-            values = values_of(said, self.types) if corrects or understood else []
-            if (corrects and (act is DialogueAct.CORRECTION or values)) or _differ(values, understood):
+            values = values_of(said, self.types) if corrects or was_declined or understood else []
+            if (
+                (corrects and (act is DialogueAct.CORRECTION or values))
+                or (was_declined and any(value.is_definite for value in values))
+                or _differ(values, understood)
+            ):
                 kind = SlotKind.CORRECTION  # also the sentence after "No, sorry."
             elif act is DialogueAct.PREFERENCE:
                 kind = SlotKind.PREFERENCE

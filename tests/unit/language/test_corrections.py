@@ -115,12 +115,18 @@ def test_a_value_given_for_one_that_was_refused_or_misunderstood_takes_its_place
         ("Book a table at 15:45.", "I am sorry, there are no tables.", "I also need a taxi at 14:45."),
         ("Book a table at 15:45.", "Please confirm: a table at 15:45.", "Yes, at quarter to 4 in the afternoon."),
         ("Book a table for Sunday.", "Please confirm: a table on March 8th.", "Yes, for Sunday, and a taxi."),
+        ("My desk is on floor 23.", "Unfortunately it is not available.", "Could you tell me more about that one?"),
         ("Book a table for 8 people.", "Please confirm: a table for 8 people.", "Yes, and a room for 2 nights."),
     ],
 )
 def test_a_value_that_says_something_else_or_the_same_takes_no_place(first: str, answer: str, then: str) -> None:
     slots = RuleSlotExtractor().extract([user(first), assistant(answer), user(then)])
     assert not any(slot.kind is SlotKind.CORRECTION for slot in slots)
+
+
+def test_that_one_is_no_number() -> None:
+    texts = said("My desk at work is on floor 23.", "Hmm, how about that one?", "And which one would you read instead?")
+    assert any("floor 23" in text for text in texts)
 
 
 def test_each_number_of_a_correction_replaces_what_counts_the_same() -> None:
