@@ -38,7 +38,7 @@ from strands_manga_memory.conversation.summary import record_of
 from strands_manga_memory.language import RuleSlotExtractor
 from strands_manga_memory.language.merging import merged
 from strands_manga_memory.testing import ScriptedModel
-from tests.benchmarks import planted, progress, recorded, text, threads_queued
+from tests.benchmarks import begin_anew, planted, progress, recorded, text, threads_queued
 
 _CHECKED = (30, 80, 200)
 KIT: Path | None = None
@@ -251,6 +251,7 @@ def _rules_ms() -> float:
 
 def _stages() -> dict[str, float]:
     """Return how often each stage was enough, in a conversation full of tool results and a window of 32,000 tokens."""
+    begin_anew()  # the same conversation, whatever was measured before
     sizes = itertools.cycle((300, 3_000, 14_000, 600, 9_000, 40_000))
 
     def search(tool_use: Any, **_: Any) -> Any:
