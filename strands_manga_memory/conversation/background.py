@@ -77,8 +77,12 @@ class Run(Generic[_T]):
         with _places:
             try:
                 result = asyncio.run(self._whole())
-            except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+            except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
                 self._future.set_exception(error)
+            except BaseException as error:  # noqa: BLE001 - it must not end the turn of whoever asks
+                stopped = RuntimeError(f"the run was stopped by {type(error).__name__}")
+                stopped.__cause__ = error
+                self._future.set_exception(stopped)
             else:
                 self._future.set_result(result)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 from strands.models import Model
 from strands.types.content import Messages
 
 from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
+
+MOST_CHARACTERS = 100_000
+"""So much of an answer is read; no summary is so long."""
 
 
 class ModelSummarizer:
@@ -25,10 +29,14 @@ class ModelSummarizer:
         """Return what the model answers; its reasoning is left out."""
         messages: Messages = [{"role": "user", "content": [{"text": prompt.source}]}]
         texts: list[str] = []
+        read = 0
         usage: Any = {}
         async for event in self.model.stream(messages, None, prompt.instructions):
             if "contentBlockDelta" in event:
                 texts.append(event["contentBlockDelta"]["delta"].get("text") or "")
+                read += len(texts[-1])
+                if read > MOST_CHARACTERS:  # it does not stop by itself, and what it wrote is of no use
+                    break
             elif "metadata" in event:
                 usage = event["metadata"].get("usage") or {}
         return Draft("".join(texts), usage.get("inputTokens") or 0, usage.get("outputTokens") or 0)
@@ -57,7 +65,14 @@ def name_of(summarizer: Summarizer) -> str:
 
 
 async def asked(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer of either kind."""
+    """Ask a summarizer of either kind; of an answer that is far too long only the beginning is returned.
+
+    Raises:
+        TypeError: The answer is neither a text nor a ``Draft``.
+    """
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
-    return drafted if isinstance(drafted, Draft) else Draft(str(drafted))
+    draft = Draft(drafted) if isinstance(drafted, str) else drafted
+    if not isinstance(draft, Draft) or not isinstance(draft.text, str):
+        raise TypeError(f"a summarizer must return a text or a Draft, got {type(drafted).__name__}")
+    return replace(draft, text=draft.text[:MOST_CHARACTERS])

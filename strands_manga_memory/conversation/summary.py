@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from strands.types.content import Message
@@ -290,7 +291,12 @@ _PLAIN = frozenset({SlotKind.STATEMENT, SlotKind.ENTITY, SlotKind.FINDING, SlotK
 
 
 def _line(slot: Slot) -> str:
-    return quoted(f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}")
+    return _item(slot.text if slot.kind in _PLAIN else f"{slot.kind.value}: {slot.text}")
+
+
+@lru_cache(4_096)  # the same facts are laid out with every summary
+def _item(text: str) -> str:
+    return quoted(f"- {text}")
 
 
 def _lines(slots: Iterable[Slot]) -> list[str]:

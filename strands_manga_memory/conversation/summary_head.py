@@ -44,10 +44,13 @@ class SummaryHead:
         self._trimmer = trimmer
         self._types = types
         self._text_tokens = lru_cache(_REMEMBERED)(self._counted)
+        self._prepared: tuple[Summary, Shown] | None = None
 
     def prepare(self, summary: Summary) -> None:
-        """Count what will be laid out, away from the event loop: there everything is counted then."""
-        self.shown(summary, self.facts_tokens)
+        """Lay the summary out and count it, away from the event loop: there it is only put in its place."""
+        laid_out = self.shown(summary, self.facts_tokens)
+        self._trimmer.tokens(laid_out.messages)
+        self._prepared = summary, laid_out
 
     def of(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
@@ -66,7 +69,7 @@ class SummaryHead:
         own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
         room -= tokens(history[split:])
         facts = max(0, min(self.facts_tokens, max(room, own) - self.summary_tokens))
-        laid_out = self.shown(summary, facts)
+        laid_out = self._as_prepared(summary, facts) or self.shown(summary, facts)
         taken = tokens(laid_out.messages)
         kept = staying(
             covered,
@@ -80,6 +83,13 @@ class SummaryHead:
         if kept:
             laid_out = self.shown(replace(summary, kept=tuple(message.get("tracking_id") or "" for message in kept)), facts)
         return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
+
+    def _as_prepared(self, summary: Summary, facts_tokens: int) -> Shown | None:
+        """Return what was laid out before, if it is this summary and its facts have no more than so many tokens."""
+        if self._prepared is None or self._prepared[0] is not summary:
+            return None
+        laid_out = self._prepared[1]
+        return laid_out if not laid_out.beside or self._trimmer.tokens(laid_out.messages[:2]) <= facts_tokens else None
 
     def shown(self, summary: Summary, facts_tokens: int) -> Shown:
         """Lay the summary out as messages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strands.agent.conversation_manager import ProactiveCompressionConfig
@@ -14,23 +14,22 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.background import Run
-from strands_manga_memory.conversation.folding import Fold, fold_of, marks
+from strands_manga_memory.conversation.folding import fold_of
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.rest import Rest
 from strands_manga_memory.conversation.stacked import StackedConversationManager
-from strands_manga_memory.conversation.summarizers import ModelSummarizer, summarizer_of
-from strands_manga_memory.conversation.summary import RULES, Summary
+from strands_manga_memory.conversation.summarizers import summarizer_of
+from strands_manga_memory.conversation.summary import Summary
 from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summary_head import SummaryHead
+from strands_manga_memory.conversation.summary_runs import Replacement, SummaryRuns
 from strands_manga_memory.conversation.summary_stats import SummaryStats
 from strands_manga_memory.conversation.trigger import Trigger
-from strands_manga_memory.conversation.writing import Log, SummaryWriter
+from strands_manga_memory.conversation.writing import Log
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.slots import SlotExtractor
 from strands_manga_memory.language.summarizer import Summarizer
-from strands_manga_memory.telemetry import SUMMARY, measured
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -38,15 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Strategy = Literal["background", "async", "inline"]
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A summary on its way, and the part of the history it is for."""
-
-    run: Run[Summary]
-    marks: list[tuple[str | None, int]]
-    asked: bool
 
 
 class VerifiedSummarizingConversationManager(StackedConversationManager):
@@ -58,6 +48,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     corrections, decisions, open questions, promises, outcomes, what the user said) is either in the checked prose or written
     below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
     without a usable draft the summarizer is left alone for a while; facts and importance take over.
+
+    A summary that was dropped because another process saved the conversation first takes its place again.
 
     One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
 
@@ -158,12 +150,21 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             facts_tokens=trimmer.max_tokens * 3 // 4 if facts_tokens is None else facts_tokens,
             keep_important=keep_important,
         )
-        self._summarizer = None if model is None else summarizer_of(model)
-        self._slots, self._types, self._log, self._source_tokens = slots, types, log, source_tokens
         self._wait_seconds = wait_seconds
-        self._rest = Rest(rest_seconds, clock)
-        self._pending: _Pending | None = None
         self._stats = SummaryStats()
+        self._runs = SummaryRuns(
+            self._head,
+            counter=trimmer.counter,
+            summarizer=None if model is None else summarizer_of(model),
+            slots=slots,
+            types=types,
+            source_tokens=source_tokens,
+            log=log,
+            cache=cache,
+            rest=Rest(rest_seconds, clock),
+            stats=self._stats,
+        )
+        self._latest: Replacement | None = None
 
     @property
     def trigger_tokens(self) -> int:
@@ -201,21 +202,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         try:
             if self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
                 self._begin(agent)
-                await self._wait()
+                await self._runs.wait(self._wait_seconds)
             elif self.strategy == "async":
-                await self._wait()
+                await self._runs.wait(self._wait_seconds)
         except Exception:
             logger.warning("the summary could not be waited for | going on without it", exc_info=True)
         self._swap_in(agent)
         if self.trimmer.tokens([*agent.messages, *coming]) > self.hard_tokens:
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
             self._fold_at_once(agent, self.trimmer.max_tokens, only_fresh=True)
-
-    async def _wait(self) -> None:
-        if self._pending is not None and not self._pending.run.is_done:
-            self._stats.waits += 1
-            if not await self._pending.run.wait(self._wait_seconds):
-                logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", self._wait_seconds)
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
@@ -254,16 +249,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 raise
             logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
 
-    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Take back what :meth:`get_state` returned; the summary itself is kept with its message.
-
-        Raises:
-            ValueError: The state is that of another conversation manager.
-            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
-        """
-        self._pending = None  # it was for another history
-        return super().restore_from_session(state)
-
     # --- What users ask -----------------------------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:
@@ -281,8 +266,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def stats(self) -> SummaryStats:
         """Return what was done so far."""
-        rate = self.cache.hit_rate if self.cache is not None else 0.0
-        return replace(self._stats, warnings=self._trigger.warnings, cache_hit_rate=rate, resting=self._rest.is_resting)
+        return replace(self._runs.stats(), warnings=self._trigger.warnings)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait for the summary that is on its way, if there is one, and use it; for the end of a process.
@@ -294,16 +278,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Returns:
             Whether nothing is on its way any more.
         """
-        if self._pending is not None and not self._pending.run.is_lost:
-            try:
-                self._pending.run.result(seconds)
-            except TimeoutError:
-                if not self._pending.run.is_done:
-                    return False
-            except Exception as error:  # noqa: BLE001 - swapping in tells what went wrong
-                logger.debug("error=<%s> | the summary was not written", type(error).__name__)
+        is_finished = self._runs.finish(seconds)
         self._swap_in(agent)
-        return True
+        return is_finished
 
     # --- For whoever decides himself when a summary is due ------------------------------------------------------------------
 
@@ -316,7 +293,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     @property
     def is_writing(self) -> bool:
         """Whether a summary is on its way, or waits to be swapped in."""
-        return self._pending is not None and not self._pending.run.is_lost
+        return self._runs.is_writing
 
     def begin(self, agent: Agent) -> None:
         """Begin a summary of the older turns now, unless one is on its way; use one that is finished."""
@@ -338,90 +315,63 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _begin(self, agent: Agent, *, is_wanted: bool = False) -> None:
         """Begin a run if one is due and none is on its way."""
-        if self._pending is not None and not self._pending.run.is_lost:
+        if self._runs.is_writing:
             return
-        self._pending = None
+        self._runs.forget()
         try:
             fold = fold_of(agent.messages[:], self.keep_recent_turns)
             tokens = self.trimmer.tokens(agent.messages[:])
             self._trigger.watch(tokens)
             counted = self.trigger_tokens if is_wanted else tokens
             if self._trigger.is_due(fold, counted, fresh_tokens=lambda: self.trimmer.tokens(fold.fresh)):
-                self._pending = self._begun(fold, agent)
+                self._runs.begin(fold, agent)
         except Exception:
             logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
-
-    def _begun(self, fold: Fold, agent: Agent) -> _Pending:
-        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
-        asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
-        writer = self._writer(summarizer)
-        self._stats.runs += 1
-
-        async def written() -> Summary:
-            with measured(SUMMARY):
-                summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
-                self._head.prepare(summary)
-                return summary
-
-        return _Pending(Run(written), fold.marks(), asked)
-
-    def _writer(self, summarizer: Summarizer | None) -> SummaryWriter:
-        window = summarizer.model.context_window_limit if isinstance(summarizer, ModelSummarizer) else None
-        return SummaryWriter(
-            counter=self.trimmer.counter,
-            extractor=self._slots,
-            types=self._types,
-            summary_tokens=self._head.summary_tokens,
-            source_tokens=self._source_tokens or min(12_000, window * 3 // 5 if window else 12_000),
-            log=self._log,
-            cache=self.cache,
-        )
 
     # --- Swapping in --------------------------------------------------------------------------------------------------------
 
     def _swap_in(self, agent: Agent) -> None:
         """Put a finished summary in the place of the turns it covers, in one step, if they are still the same."""
-        pending = self._pending
-        if pending is None or not pending.run.is_done:
-            return
-        self._pending = None
-        try:
-            summary = pending.run.result(0)
-        except Exception:
-            logger.warning("no summary was written | leaving the history as it is", exc_info=True)
-            self._stats.failed += 1
-            self._rest.failed()
-            return
-        try:
-            self._note(summary, asked=pending.asked)
-            history = agent.messages[:]
-            if marks(history[: len(pending.marks)]) != pending.marks:
-                self._stats.discarded += 1
-                logger.debug("the history has changed meanwhile | the summary is not used")
-                return
-            room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
-            head, gone = self._head.of(summary, history, len(pending.marks), room=room)
-            agent.messages[: len(pending.marks)] = head
-            self._stats.swapped += 1
-            after = self.trimmer.tokens(agent.messages)
-            self._stats.tokens_freed += self.trimmer.tokens(history) - after
-            self._stats.enough += after < self.trigger_tokens
-            self._trigger.reset()
-            self.trimmer.evicted(gone)
-            logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
-        except Exception:
-            logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
+        if not self._runs.is_done:
+            self._swap_in_again(agent)
+        elif (replacement := self._runs.take()) is not None:
+            try:
+                if self._fits(replacement, agent):
+                    before = self.trimmer.tokens(agent.messages)
+                    self._put_in(agent, replacement)
+                    after = self.trimmer.tokens(agent.messages)
+                    self._stats.swapped += 1
+                    self._stats.tokens_freed += before - after
+                    self._stats.enough += after < self.trigger_tokens
+                else:
+                    self._stats.discarded += 1
+                    logger.debug("the history has changed meanwhile | the summary is not used")
+            except Exception:
+                logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
 
-    def _note(self, summary: Summary, *, asked: bool) -> None:
-        self._stats.attempts += summary.attempts
-        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
-        if not asked:
-            self._rest.rested()
-        elif summary.model == RULES:
-            self._stats.failed += 1
-            self._rest.failed()
-        else:
-            self._rest.succeeded()
+    def _swap_in_again(self, agent: Agent) -> None:
+        """Use the latest summary again if the turns it covers are back: another process saved its window before ours."""
+        latest = self._latest
+        try:
+            if latest is not None and self._fits(latest, agent):
+                self._put_in(agent, latest)
+        except Exception:
+            logger.warning("the summary could not be used again | leaving the history as it is", exc_info=True)
+
+    def _fits(self, replacement: Replacement, agent: Agent) -> bool:
+        """Whether the history begins with the turns a summary is for, and the recent ones stand behind them."""
+        history = agent.messages[:]
+        return replacement.fits(history) and len(replacement.marks) <= fold_of(history, self.keep_recent_turns).before_recent
+
+    def _put_in(self, agent: Agent, replacement: Replacement) -> None:
+        history, summary = agent.messages[:], replacement.summary
+        room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
+        head, gone = self._head.of(summary, history, len(replacement.marks), room=room)
+        agent.messages[: len(replacement.marks)] = head
+        self._latest = replacement
+        self._trigger.reset()
+        self.trimmer.evicted(gone)
+        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def _fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
         """Turn what is before the recent turns into facts, now and without a model; if wanted, only what no summary covers."""
@@ -430,8 +380,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             fold = fold_of(history, self.keep_recent_turns)
             if not fold.fresh and (only_fresh or not fold.shown):
                 return
-            self._pending = None
-            summary = self._writer(None).from_rules(fold.summary, fold.fresh)
+            summary = self._runs.at_once(fold)
             head, gone = self._head.of(summary, history, fold.before_recent, room=budget, is_tight=True)
             if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
                 agent.messages[: fold.before_recent] = head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -195,7 +196,7 @@ class SummaryWriter:
             prompt = Prompt(instructions + note, material)
             try:
                 draft = await asked(summarizer, prompt)
-            except Exception as error:  # noqa: BLE001 - a model may raise anything, and no summary is no catastrophe
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a model may raise anything, and this is no catastrophe
                 logger.debug("error=<%s> | the summarizer failed", type(error).__name__)
                 tokens += self._count(prompt.instructions) + self._count(prompt.source)
                 break

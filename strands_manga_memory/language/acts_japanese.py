@@ -129,6 +129,8 @@ _FILLER = re.compile(
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
 _LONGEST = 60
 _ALLOWED = 2
+_VALUE = re.compile(r"\d|[一二三四五六七八九十百]+[巻冊個枚点人名時日月]")
+"""What names one says something, however few letters it has: 「15時でお願いします」."""
 _ASKS = re.compile(r"[?？]|か。?\Z")
 
 
@@ -142,7 +144,7 @@ def courtesy(text: str) -> DialogueAct | None:
         rest, hits = pattern.subn(" ", rest)
         if hits and found is None:
             found = act
-    if found is None:
+    if found is None or _VALUE.search(rest):
         return None
     asks = _ASKS.search(rest.strip()) is not None
     left = len(_LETTER.findall(_FILLER.sub(" ", rest)))

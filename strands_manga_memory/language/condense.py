@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_AFTER_A_STOP = r"(?<=[.!?])(?<!\b(?:St|Mr|Ms|Dr|No)\.)(?<!\bMrs\.)(?<!\bVol\.)\s+(?=[^a-z])"
+_ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
+_IN_A_LIST = r"(?<!\A\d\.)(?<!\n\d\.)(?<!\A\d\d\.)(?<!\n\d\d\.)"
+"""The number of a line stays with it: "2. Berserk"."""
+_AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
 _PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
 _SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +")
 _OTHER_ENDS = ("\n", ";", " .", " !", " ?")
 
-_EDGES = " .,;:!?()[]*-–—…、。！？"
+_EDGES = " .,;:!?()[]*|-–—…、。！？・"
 
 _EMPTY_WORDS = """
 a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
@@ -30,6 +33,8 @@ a an the of in on at to from for with by and or after before until not no withou
 """
 _GLUE = frozenset(_GLUE_WORDS.split())
 """Words that are kept between two words that stay, so that names and phrases stay as they were said."""
+
+_CARRIES_NOTHING = _EMPTY | _GLUE
 
 _LEADING_GLUE_WORDS = "the my no not without after before until from to in at on for by this next last"
 _LEADING_GLUE = frozenset(_LEADING_GLUE_WORDS.split())
@@ -71,7 +76,7 @@ def condensed(sentence: str) -> str:
                 waiting.append(word)
             continue
         previous, lower = lower, bare.lower()
-        if not is_empty_word(lower) or (at > 0 and not shouted and _is_in_a_name(bare)) or _is_hour(previous, lower):
+        if lower not in _CARRIES_NOTHING or (at > 0 and not shouted and _is_in_a_name(bare)) or _is_hour(previous, lower):
             if waiting and (len(waiting) <= _MOST_GLUE if kept else all(glue.lower() in _LEADING_GLUE for glue in waiting)):
                 kept += waiting
             elif waiting and waiting[-1].lower() in _LEADING_GLUE:
@@ -87,7 +92,7 @@ def condensed(sentence: str) -> str:
 
 def is_empty_word(word: str) -> bool:
     """Whether a word, in lower case, carries nothing by itself."""
-    return word in _EMPTY or word in _GLUE
+    return word in _CARRIES_NOTHING
 
 
 def _is_in_a_name(word: str) -> bool:
@@ -108,21 +113,25 @@ def _condensed_japanese(sentence: str) -> str:
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
 _MINE_WORDS = "my our i'm we're named called"
 _MINE = frozenset(_MINE_WORDS.split())
-_MINE_PHRASES = ("i am ", "i live", "i work", "call me", "私の", "うちの", "僕の", "妻", "夫", "息子", "娘", "母", "父")
+_MINE_PHRASES = re.compile("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
 _NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBER_WORDS = _NUMBER_NAMES.split()
-_NUMBER = re.compile(rf"\d+|\b(?:{'|'.join(_NUMBER_WORDS)})\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])")
-_DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(rf"\d+|(?=[otfsen])\b(?:{'|'.join(_NUMBER_WORDS)})\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])")
+_LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def weight(sentence: str) -> float:
-    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is."""
+    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is.
+
+    The number of a line in a list says nothing.
+    """
     lower = sentence.lower()
+    if (number := _LINE_NUMBER.match(lower)) is not None:
+        sentence, lower = sentence[number.end() :].lstrip(), lower[number.end() :].lstrip()
     names = len(_CAPITALIZED.findall(sentence)) - sentence[:1].isupper()
     if not sentence.isascii():
         names += len(_KANA_NAME.findall(sentence)) // 2
-    is_mine = not _MINE.isdisjoint(lower.split()) or any(phrase in lower for phrase in _MINE_PHRASES)
-    may_count = not sentence.isascii() or _DIGIT.search(lower) or any(word in lower for word in _NUMBER_WORDS)
-    numbers = len(_NUMBER.findall(lower)) if may_count else 0
+    is_mine = not _MINE.isdisjoint(lower.split()) or _MINE_PHRASES.search(lower) is not None
+    numbers = len(_NUMBER.findall(lower))
     return min(4.0, numbers + max(0, names)) + (1.5 if is_mine else 0.0)

@@ -44,60 +44,83 @@ class Value:
     """A value that a correction may replace.
 
     Attributes:
+        type: Its entity type, or ``number``.
         form: Its canonical form.
         text: As it is written.
         unit: What it counts, if it is a number and that is known: another unit is another thing.
     """
 
+    type: str
     form: str
     text: str
     unit: str = ""
 
+    def is_like(self, other: Value) -> bool:
+        """Whether the one can take the place of the other."""
+        return self.type == other.type and self.unit == other.unit
 
-def values_of(text: str, types: EntityTypes) -> dict[str, Value]:
-    """Return the last value of each type in a text; a number that stands alone is a type too."""
-    found: dict[str, Value] = {}
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is known what it is a value of: of a number alone it is not."""
+        return self.type != _NUMBER or self.unit != ""
+
+    def differs_from(self, other: Value) -> bool:
+        """Whether the two certainly mean different things: a weekday may be a date, and five o'clock 17:00."""
+        if self.type == "time":
+            return _on_the_dial(self.form) != _on_the_dial(other.form)
+        return self.form != other.form and self.form[:1].isdigit() == other.form[:1].isdigit()
+
+
+def _on_the_dial(time: str) -> str:
+    hour, _, minute = time.partition(":")
+    return f"{int(hour) % 12}:{minute}"
+
+
+def values_of(text: str, types: EntityTypes) -> list[Value]:
+    """Return the last value of each type and unit in a text; a number that stands alone is a type too."""
+    found: dict[tuple[str, str], Value] = {}
     for entity in types.find(text):
         if entity.type == "quantity":
             number, _, unit = entity.value.partition(" ")
-            found[_NUMBER] = Value(number, entity.text, unit)
+            found[_NUMBER, unit] = Value(_NUMBER, number, entity.text, unit)
         elif entity.type in _COMPARED:
-            found[_GROUPS.get(entity.type, entity.type)] = Value(entity.value, entity.text)
+            group = _GROUPS.get(entity.type, entity.type)
+            found[group, ""] = Value(group, entity.value, entity.text)
     if not found and (numbers := _BARE_NUMBER.findall(normalized(text))):
         number, after = numbers[-1]
-        written = [word.strip(".,;") for word in text.split() if normalized(word.strip(".,;")) == number]
-        if written:
+        written = [word.strip(".,;?!") for word in text.split() if normalized(word.strip(".,;?!")) == number]
+        if written and written[-1].lower() != "one":  # "that one" is no number
             unit = "" if after in _CORRECTING or is_empty_word(after) else after.rstrip("s")
-            found[_NUMBER] = Value(number, written[-1], unit)
-    return found
+            return [Value(_NUMBER, number, written[-1], unit)]
+    return list(found.values())
 
 
 def corrected(slots: Sequence[Slot], types: EntityTypes, *, since: int = 0) -> list[Slot]:
     """Return the slots after each correction from number ``since`` on has replaced what it is about.
 
     It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plainly
-    is of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
+    of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
     new value is written behind it, after ``→``. A slot of which nothing is left has no text. The correction remembers the
     message it corrects.
     """
     changed = list(slots)
-    known: dict[int, dict[str, Value]] = {}
+    known: dict[int, list[Value]] = {}
 
-    def values(at: int) -> dict[str, Value]:
+    def values(at: int) -> list[Value]:
         if at not in known:
             said = changed[at].kind in OF_USERS or changed[at].kind is SlotKind.QUESTION
-            known[at] = values_of(changed[at].text, types) if said else {}
+            known[at] = values_of(changed[at].text, types) if said else []
         return known[at]
 
     for at in range(since, len(changed)):
         if changed[at].kind is not SlotKind.CORRECTION:
             continue
-        for type_, new in list(values(at).items()):
-            exact = type_ in types and types[type_].is_exact
-            before = _corrected_by(at, type_, new, changed, values, exact=exact)
-            if before is None:
+        for new in values(at):
+            exact = new.type in types and types[new.type].is_exact
+            found = _corrected_by(at, new, changed, values, exact=exact)
+            if found is None:
                 continue
-            old = values(before)[type_]
+            before, old = found
             is_plain = exact or (old.unit == new.unit and _is_next(before, at, changed)) or (old.unit == new.unit != "")
             changed[before] = _without(changed[before], old.text) if is_plain else _marked(changed[before], old.text, new.text)
             changed[at] = replace(changed[at], corrects=tuple(dict.fromkeys((*changed[at].corrects, changed[before].source))))
@@ -106,29 +129,21 @@ def corrected(slots: Sequence[Slot], types: EntityTypes, *, since: int = 0) -> l
 
 
 def _corrected_by(
-    at: int,
-    type_: str,
-    new: Value,
-    slots: Sequence[Slot],
-    values: Callable[[int], dict[str, Value]],
-    *,
-    exact: bool,
-) -> int | None:
-    """Return the number of the slot whose value of a type is replaced; None if there is none."""
+    at: int, new: Value, slots: Sequence[Slot], values: Callable[[int], list[Value]], *, exact: bool
+) -> tuple[int, Value] | None:
+    """Return the value that is replaced, and the number of its slot; None if there is none."""
     topic = _topic(slots[at].text)
-    of_unknown_unit: int | None = None
+    of_unknown_unit: tuple[int, Value] | None = None
     for before in range(at - 1, -1, -1):
         if slots[before].source == slots[at].source:
             continue
         if before < at - _REACH and len(topic & _topic(slots[before].text)) < (1 if exact else 2):
             continue
-        old = values(before).get(type_)
-        if old is None:
-            continue
-        if old.unit == new.unit:
-            return before if old.form != new.form else None
-        if of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, slots):
-            of_unknown_unit = before
+        for old in reversed(values(before)):
+            if old.is_like(new):
+                return (before, old) if old.form != new.form else None
+            if old.type == new.type and of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, slots):
+                of_unknown_unit = before, old
     return of_unknown_unit
 
 

@@ -222,17 +222,26 @@ def _date(match: re.Match[str]) -> str | None:
     return f"{year}-{month:02}-{day:02}" if year else f"{month:02}-{day:02}"
 
 
+_PART = "morning|afternoon|evening"
+_PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
+_HALVES = {"am": "am", "pm": "pm", "morning": "am", "afternoon": "pm", "evening": "pm", "午前": "am", "午後": "pm"}
+
+
 def _time(match: re.Match[str]) -> str | None:
-    hour, minute = int(match["h"] or match["h2"] or match["h3"]), int(match["m"] or match["m3"] or 0)
-    half = (match["half"] or match["half2"] or "").lower().replace(".", "")
-    early, late = match["jhalf"] == "午前", match["jhalf"] == "午後"
-    if hour > 24 or minute > 59 or (half and hour > 12):
+    said = {name: value.lower() for name, value in match.groupdict().items() if value}
+    if said.keys() <= {"h", "before", "night"}:
+        return None  # a number alone is no time
+    hour, minute = int(said.get("h") or said["h3"]), int(said.get("m") or said.get("m3") or (30 if "jmin" in said else 0))
+    half = next((_HALVES[said[name].replace(".", "")] for name in ("half", "before", "after", "jhalf") if name in said), "")
+    if hour > 24 or minute > 59 or (hour > 12 and "half" in said):
         return None
-    if (half == "pm" or late) and hour < 12:
+    if "past" in said:
+        hour, minute = divmod(hour * 60 + _PAST[said["past"]], 60)
+    if (half == "pm" or "night" in said) and hour < 12:
         hour += 12
-    if (half == "am" or early) and hour == 12:
+    elif hour == 12 and (half == "am" or "night" in said):
         hour = 0
-    return f"{hour % 24:02}:{minute:02}" if not match["jmin"] else f"{hour % 24:02}:30"
+    return f"{hour % 24:02}:{minute:02}"
 
 
 _COUNTERS = {
@@ -249,8 +258,8 @@ _COUNTERS = {
     **dict.fromkeys(("seat", "seats", "席"), "seat"),
     **dict.fromkeys(("star", "stars", "つ星"), "star"),
 }
-_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
 _ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
 
 
 def _quantity(match: re.Match[str]) -> str:
@@ -345,8 +354,8 @@ DATE = EntityType(
         rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?"
         r"|\b(?:the )?(?P<d5>\d{1,2})(?:st|nd|rd|th) of (?P<which>this|next|the) month\b"
         # Alone it is a date only where no thing follows that it could number: "the 3rd volume".
-        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|to|till|until|through"
-        r"|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
+        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|instead|to|till|until"
+        r"|through|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
         re.IGNORECASE,
     ),
     _date,
@@ -355,9 +364,11 @@ DATE = EntityType(
 TIME = EntityType(
     "time",
     re.compile(
-        r"(?=[\d午])(?:"
-        r"(?<![\d:])(?P<h>\d{1,2}):(?P<m>\d{2})(?![\d:])(?: ?(?P<half>[ap]\.?m\b\.?))?"
-        r"|(?<![\d:])\b(?P<h2>\d{1,2}) ?(?P<half2>[ap]\.?m\b\.?)"
+        r"(?=\d|\b[hqmae]|午)(?:"
+        rf"(?:\b(?P<before>{_PART}) )?(?:\b(?P<past>half past|quarter past|quarter to) )?"
+        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}})(?![\d,]|\.\d|:\d:)"
+        r"(?::(?P<m>\d{2})(?![\d:])|(?P<even> o'clock\b))?"
+        rf"(?: ?(?P<half>[ap]\.?m\b\.?)| in the (?P<after>{_PART})\b|(?P<night> at night\b))?(?!時)"
         r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
         re.IGNORECASE,
     ),
@@ -394,7 +405,7 @@ QUANTITY = EntityType(
         re.IGNORECASE,
     ),
     _quantity,
-    cues=tuple(_COUNTERS),
+    cues=tuple(cue for cue in _COUNTERS if not any(other in cue for other in _COUNTERS.keys() - {cue})),
 )
 TITLE = EntityType(
     "title",
@@ -424,7 +435,8 @@ WEEKDAY = EntityType(
         r"(?=[mtwfsn月火水木金土日])(?:"
         r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
         # "Thanks for your help today" is no date.
-        r"|(?<!help )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )(?<!that )(?<!you )today)\b"
+        r"|(?<!help )(?<!all )(?<!with )(?<!else )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )"
+        r"(?<!that )(?<!you )today)\b"
         r"|[月火水木金土日]曜日?)",
         re.IGNORECASE,
     ),

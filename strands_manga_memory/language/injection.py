@@ -17,6 +17,8 @@ from strands.types.content import ContentBlock, Message, SystemContentBlock
 from strands_manga_memory.language.tokens import shortened
 
 _MARKUP = re.compile("[&<>]")
+_TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
+"""What plain ASCII may hold that is no text: most has nothing of it, and is left as it is much faster."""
 
 BLOCKS = (
     "context",
@@ -85,6 +87,8 @@ def harmless(text: str) -> str:
 
     ``<`` and ``>``, and what looks like them, become ``&lt;`` and ``&gt;``.
     """
+    if text.isascii() and _TO_ESCAPE.search(text) is None:
+        return text
     return _TITLE_AS_TAG.sub("&lt;", _INVISIBLE.sub("", text).translate(_ESCAPED))
 
 

@@ -11,7 +11,7 @@ from strands.types.content import Message
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import condensed, sentences, weight
-from strands_manga_memory.language.corrections import values_of
+from strands_manga_memory.language.corrections import Value, values_of
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.normalize import normalized
@@ -64,14 +64,41 @@ _WAITS = _Phrases(
     r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
 )
 _INSTEAD = _Phrases(
-    "no,about,instead,change,guess,代わり,変更",
-    r"\A(?:no|nope)\b|\b(?:how|what) about\b|\binstead\b|\bchange\b|\bi guess\b|代わりに|変更",
+    "no,wrong,about,instead,actually,sorry,change,guess,try,make it,else,other,different,additional,work,代わり,変更,別の,違う",
+    r"\A(?:no|nope|wrong|actually|(?:i'm |i am )?sorry)\b|\b(?:how|what) about\b|\binstead\b|\bchanged?\b|\bi guess\b"
+    r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet ?'s try\b"
+    r"|(?:\A|\b(?:yes|yeah|ok|okay|sure|please|then),? )try\b|(?:\A|[,.] ?|\band |\bplease )make it\b"
+    r"|\b(?:some|any)(?:thing|where|one) else\b|\b(?:any|there|have an?|what|which|is there an) ?other\b"
+    r"|\badditional options\b|\ba different\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
 )
+"""The user says that something else is wanted than what was spoken of."""
+_DECLINES = _Phrases(
+    "un,not,n't,sorry,no ,booked,another,different,full,満席,満室,売り切れ,在庫切れ,取れま,できま,ありませ,ございませ",
+    r"\b(?:unfortunately|unable to|unsuccessful|unavailable|(?:was|were|is|are) not (?:available|able|successful|possible)"
+    r"|(?:was|were|is|are|could|did)n't (?:available|able|successful|possible|book|find|work)|could not (?:book|find|get|make)"
+    r"|no (?:availability|tables?|rooms?|seats?|openings?)\b|(?:fully|all) booked|(?:they|it) (?:are|is) (?:booked|full)"
+    r"|(?:another|different) (?:time|day|date|length|number))"
+    r"|満席|満室|売り切れ|在庫切れ|取れませ|できませ|ありませ|ございませ",
+)
+"""The assistant says that something cannot be had: a value the user gives next stands for the one that could not."""
+_ELSE = re.compile(
+    r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a)\b|それと|それから|あと、|ほかに|他に"
+)
+"""Of what begins so, the next thing is spoken."""
+_CONFIRMS = _Phrases(
+    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
+    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
+    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
+)
+"""The assistant repeats what it understood: another value than it says is a correction."""
 _MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220
 """Most characters of the text of a slot: a longer sentence keeps its beginning and its end."""
+
+_END = 300
+"""So many characters at the end of an answer are what the user replies to."""
 
 _ENOUGH = 0.5
 """What the assistant says in passing must weigh at least so much more than nothing to be a finding."""
@@ -95,13 +122,14 @@ class RuleSlotExtractor:
         """Return the slots of ``messages``, the older first; see ``language.merging`` for which of them are current."""
         found: list[Slot] = []
         open_questions: list[Slot] = []
+        answer = ""
         for message in unhurried(messages):
             source = message.get("tracking_id") or ""
             if message["role"] == "user":
                 text = message_text(message)
                 if not text:
                     continue
-                said = list(self._of_user(text, source))
+                said = list(self._of_user(text, source, answer))
                 # What a question names is said, whether it is answered or not; the question itself is open until then.
                 open_questions = [slot for slot in said if slot.kind is SlotKind.QUESTION]
                 found += [
@@ -110,6 +138,7 @@ class RuleSlotExtractor:
                 ]
                 continue
             text = message_text(message)
+            answer = text or answer
             if text and open_questions and _WAITS.are_in(text.lower()):
                 found += open_questions
             if text:
@@ -118,20 +147,28 @@ class RuleSlotExtractor:
             found += self._of_calls(message, source)
         return found + open_questions
 
-    def _of_user(self, text: str, source: str) -> Iterator[Slot]:
-        corrects = False
+    def _of_user(self, text: str, source: str, answer: str) -> Iterator[Slot]:
+        lower = answer[-_END:].lower()
+        corrects, was_declined = False, _DECLINES.are_in(lower) and _ELSE.search(text.lower()) is None
+        understood = values_of(answer, self.types) if _CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
-            if act in _SET_ACTS:
-                continue
             lower = sentence.lower()
+            if act in _SET_ACTS:
+                corrects = corrects or (bool(understood) and _INSTEAD.are_in(lower))
+                continue
             corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.are_in(lower)
             said = condensed(_cut(sentence))
             if not said:
                 continue
             worth = weight(sentence)
             entities = self.types.find(sentence)
-            if corrects and (act is DialogueAct.CORRECTION or values_of(said, self.types)):
+            values = values_of(said, self.types) if corrects or was_declined or understood else []
+            if (
+                (corrects and (act is DialogueAct.CORRECTION or values))
+                or (was_declined and any(value.is_definite for value in values))
+                or _differ(values, understood)
+            ):
                 kind = SlotKind.CORRECTION  # also the sentence after "No, sorry."
             elif act is DialogueAct.PREFERENCE:
                 kind = SlotKind.PREFERENCE
@@ -180,6 +217,15 @@ class RuleSlotExtractor:
                 use = block["toolUse"]
                 values = ", ".join(_short(value) for value in _leaves(use["input"]))
                 yield Slot(SlotKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
+
+
+def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
+    """Whether one of ``values`` is another than what was understood of its kind; what was understood is in none of them."""
+    return any(
+        any(value.is_like(other) for other in understood)
+        and all(value.differs_from(other) for other in understood if value.is_like(other))
+        for value in values
+    )
 
 
 def _cut(sentence: str) -> str:

@@ -80,6 +80,8 @@ class Text:
 
 
 _LONGEST_PIECE = 2_000
+_CHARACTERS_OF_A_TOKEN = 24
+"""More than there are in any language."""
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -138,6 +140,8 @@ def verify(
     """
     if not draft.strip():
         return Verdict(("it is empty",), tuple(required))
+    if len(draft) > _CHARACTERS_OF_A_TOKEN * most_tokens:  # to read all of it takes long
+        return Verdict((f"it is far too long, {most_tokens} tokens are allowed",), tuple(required))
     problems = []
     if _REFUSAL.search(draft) or _REFUSAL_ANYWHERE.search(draft):
         problems.append("it refuses")

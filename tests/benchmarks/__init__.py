@@ -71,3 +71,17 @@ def seconds_queued() -> float:
         return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
     except OSError:
         return 0.0
+
+
+def threads_queued() -> dict[str, float]:
+    """Return how long each thread of this process could have run and was not let, where the kernel tells.
+
+    While one that holds the interpreter is not let, all others wait for it.
+    """
+    queued = {}
+    for thread in Path("/proc/self/task").glob("*"):
+        try:
+            queued[thread.name] = int((thread / "schedstat").read_bytes().split()[1]) / 1e9
+        except OSError:  # it has just ended
+            continue
+    return queued

@@ -155,7 +155,7 @@ async def test_the_response_does_not_wait_for_the_summary() -> None:
     assert agent.conversation_manager.summary(agent) is None
     assert agent.conversation_manager.stats().waits == 0
     held.go.set()
-    await asyncio.to_thread(agent.conversation_manager._pending.run.result, 30)
+    assert await asyncio.to_thread(agent.conversation_manager._runs.finish, 30)
     await agent.invoke_async("next")
     assert PROSE in view(agent)
     assert [message["content"][0]["text"] for message in agent.messages if message["role"] == "user"][-1] == "next"
@@ -233,6 +233,35 @@ def test_defect_core_summarizing_accepts_garbage(answer: str) -> None:
     assert all(f"Name{number}x" in view(agent) for number in range(6))
     assert answer == "" or answer[:40] not in view(agent)
     assert problems(agent.messages) == []
+
+
+@pytest.mark.parametrize("strategy", ["background", "async", "inline"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, RecursionError])
+def test_nothing_a_summarizer_raises_gets_into_a_turn(error: type[BaseException], strategy: Any) -> None:
+    def failing(_: Prompt) -> str:
+        raise error
+
+    agent = made(failing, strategy=strategy)
+    talk(agent, 8)
+    assert all(f"Name{number}x" in view(agent) for number in range(8))
+    assert agent.conversation_manager.stats().failed > 0
+    assert problems(agent.messages) == []
+
+
+@pytest.mark.parametrize("answer", [None, 7, {"text": PROSE}])
+def test_what_is_no_text_is_no_summary(answer: Any) -> None:
+    agent = made(lambda _: answer)
+    talk(agent, 6)
+    assert agent.conversation_manager.summary(agent).model == "rules"
+    assert str(answer) not in agent.conversation_manager.summary(agent).text.split()
+
+
+def test_a_model_that_does_not_stop_is_not_read_to_its_end() -> None:
+    model = ScriptedModel(lambda _: "word " * 1_000_000)
+    agent = made(model)
+    talk(agent, 6)
+    assert agent.conversation_manager.summary(agent).model == "rules"
+    assert agent.conversation_manager.stats().tokens_spent < 200_000
 
 
 def test_defect_core_summarizing_failed_summary_loses_messages(tmp_path: Path) -> None:
@@ -358,7 +387,7 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
     def slow() -> str:
         """Take so long that the summary is ready."""
         held.go.set()
-        agent.conversation_manager._pending.run.result(30)
+        assert agent.conversation_manager._runs.finish(30)
         return "done"
 
     replies = [*["ok"] * 6, [{"toolUse": {"toolUseId": "t", "name": "slow", "input": {}}}], "finished"]
@@ -378,7 +407,7 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
     agent = begun(held, agent={"session_manager": session})
     session.delete_session()
     held.go.set()
-    agent.conversation_manager._pending.run.result(30)
+    assert agent.conversation_manager._runs.finish(30)
     agent("something else")
     assert "Name" not in json.dumps(plain(agent.messages))
     assert agent.conversation_manager.summary(agent) is None
@@ -412,6 +441,37 @@ def test_two_processes_on_one_session_agree_on_the_next_restore(tmp_path: Path) 
     session.close()
 
 
+@pytest.mark.parametrize("is_used_before", [True, False], ids=["used", "on its way"])
+def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(is_used_before: bool, tmp_path: Path) -> None:
+    def process(trigger_turns: int = 100) -> tuple[Agent, TieredSessionManager]:
+        table = SQLiteTable(tmp_path / "t.sqlite3")
+        table.create_if_missing()
+        session = TieredSessionManager("s", durable=table, refresh="turn")
+        return made(held, trigger_turns=trigger_turns, agent={"session_manager": session}), session
+
+    held = Held()
+    first, first_session = process(8)
+    talk(first, 8, finish=False)
+    other, other_session = process()
+    if is_used_before:
+        held.go.set()
+        assert first.conversation_manager.finish(first)
+    for number in range(8, 10):
+        other(f"Series number {number} is for my friend Name{number}x.")  # its window, with all the raw turns, is saved first
+    held.go.set()
+    assert first.conversation_manager._runs.finish(30)
+    first("And this is mine.")
+    assert PROSE in view(first)
+    assert all(f"Name{number}x" in view(first) for number in range(10))
+    assert first.conversation_manager.stats().runs == first.conversation_manager.stats().swapped == 1
+    assert problems(first.messages) == []
+    first_session.close()
+    other_session.close()
+    restored, session = process()
+    assert plain(restored.messages) == plain(first.messages)
+    session.close()
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_begins_anew() -> None:
     held = Held()
@@ -422,7 +482,7 @@ def test_a_forked_child_begins_anew() -> None:
             held.go.set()
             manager = agent.conversation_manager
             manager._begin(agent)
-            manager._pending.run.result(20)
+            assert manager._runs.finish(20)
             manager.finish(agent)
             os._exit(0 if PROSE in view(agent) else 3)
         os._exit(4)
@@ -456,7 +516,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
     talk(agent, 5)
     agent("Series number 5 is for my friend Name5x.")
     before = plain(agent.messages)
-    manager._pending.run.result(30)
+    assert manager._runs.finish(30)
     swap_in = manager._swap_in
 
     def crash(*_: Any) -> None:

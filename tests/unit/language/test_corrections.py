@@ -53,8 +53,86 @@ def test_a_correction_acts_once() -> None:
 
 @pytest.mark.parametrize("time", ["half past 10 in the morning", "12 in the afternoon", "5 o'clock", "quarter to 4"])
 def test_a_time_of_day_is_no_number_of_things(time: str) -> None:
-    assert not {"number"} & values_of(f"make it {time}", SHOP).keys()
+    assert [value.type for value in values_of(f"make it {time}", SHOP)] == ["time"]
     assert any(time in text for text in said(f"Please set it at {time}.", "No, make it for 4 people."))
+
+
+@pytest.mark.parametrize(
+    ("first", "answer", "then", "gone", "stays"),
+    [
+        (
+            "Book a table for 8 at 15:45 on Sunday.",
+            "Unfortunately the booking was not successful.",
+            "Hmm, I could eat at 14:45.",
+            "15:45",
+            "14:45",
+        ),
+        (
+            "Book it for Monday.",
+            "Sorry, they are booked. Would you like a different day?",
+            "Yes, for Tuesday.",
+            "Monday",
+            "Tuesday",
+        ),
+        (
+            "Reserve it at 4:45 pm.",
+            "Please confirm: a table at 16:45.",
+            "And at half past 5 in the evening.",
+            "4:45",
+            "half past 5",
+        ),
+        (
+            "A room for 2 nights.",
+            "You want it for 2 nights, is that correct?",
+            "Yup, can you book for 4 nights?",
+            "2 nights",
+            "4 nights",
+        ),
+        ("Set it at 11:15.", "It is set.", "Please try 10:15 on the same day.", "11:15", "10:15"),
+        (
+            "I want to pick up the car at 2 pm.",
+            "There is a Corolla.",
+            "Is there anything else? I pick it up at 3 pm.",
+            "2 pm",
+            "3 pm",
+        ),
+        ("15時でお願いします。", "申し訳ございません、満席です。", "16時でお願いします。", "15時", "16時"),
+    ],
+)
+def test_a_value_given_for_one_that_was_refused_or_misunderstood_takes_its_place(
+    first: str, answer: str, then: str, gone: str, stays: str
+) -> None:
+    slots = merged(RuleSlotExtractor().extract([user(first), assistant(answer), user(then)]))
+    texts = [slot.text for slot in slots if slot.kind is not SlotKind.FINDING]
+    assert not any(gone in text and f"{gone} {BECAME}" not in text for text in texts)
+    assert any(stays in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("first", "answer", "then"),
+    [
+        ("Book a table at 15:45.", "I booked it.", "I leave the house at 14:45."),
+        ("Book a table at 15:45.", "I am sorry, there are no tables.", "I also need a taxi at 14:45."),
+        ("Book a table at 15:45.", "Please confirm: a table at 15:45.", "Yes, at quarter to 4 in the afternoon."),
+        ("Book a table for Sunday.", "Please confirm: a table on March 8th.", "Yes, for Sunday, and a taxi."),
+        ("My desk is on floor 23.", "Unfortunately it is not available.", "Could you tell me more about that one?"),
+        ("Book a table for 8 people.", "Please confirm: a table for 8 people.", "Yes, and a room for 2 nights."),
+    ],
+)
+def test_a_value_that_says_something_else_or_the_same_takes_no_place(first: str, answer: str, then: str) -> None:
+    slots = RuleSlotExtractor().extract([user(first), assistant(answer), user(then)])
+    assert not any(slot.kind is SlotKind.CORRECTION for slot in slots)
+
+
+def test_that_one_is_no_number() -> None:
+    texts = said("My desk at work is on floor 23.", "Hmm, how about that one?", "And which one would you read instead?")
+    assert any("floor 23" in text for text in texts)
+
+
+def test_each_number_of_a_correction_replaces_what_counts_the_same() -> None:
+    texts = said("Make the reservation for 6 days and 1 room.", "Please change it to eight days and 2 rooms.")
+    assert not any("6 days" in text or "1 room" in text for text in texts)
+    assert any("eight days" in text and "2 rooms" in text for text in texts)
 
 
 def test_a_correction_remembers_the_message_it_corrects() -> None:

@@ -77,6 +77,13 @@ def test_the_newest_value_wins(older: str, newer: str, gone: str, stays: str) ->
     assert any(stays in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("15時でお願いします。", "15時"), ("3冊お願いします", "3冊"), ("了解です、三巻で", "三巻")]
+)
+def test_a_value_among_set_phrases_is_said(text: str, value: str) -> None:
+    assert any(value in said for _, said in slots(user(text)))
+
+
 def test_two_orders_are_two_facts() -> None:
     texts = " ".join(text for _, text in slots(user("My order is ORD-11111."), user("My order is ORD-22222.")))
     assert "ORD-11111" in texts
@@ -103,6 +110,19 @@ def test_what_is_said_again_is_there_once() -> None:
 )
 def test_condensing(sentence: str, left: str) -> None:
     assert condensed(sentence).removesuffix("して") == left
+
+
+def test_the_number_of_a_line_stays_with_it_and_weighs_nothing() -> None:
+    listed = "Here are some:\n1. One Piece, vol. 3, 550 yen\n2. the quiet story\n12. the loud story"
+    assert list(sentences(listed)) == [
+        "Here are some:",
+        "1. One Piece, vol. 3, 550 yen",
+        "2. the quiet story",
+        "12. the loud story",
+    ]
+    assert weight("12. the loud story") == weight("the loud story") == weight("Step 12: the loud story") == 0
+    assert [text for _, text in slots(assistant(listed))] == ["1. One Piece, vol. 3, 550 yen"]
+    assert [text for _, text in slots(assistant("| Akira | 1,000 yen |"))] == ["Akira 1,000 yen"]
 
 
 def test_sentences_and_their_weight() -> None:

@@ -80,6 +80,14 @@ def test_a_draft_that_cannot_be_used(draft: str, problem: str) -> None:
     assert problem in verdict.problems
 
 
+def test_a_draft_that_is_far_too_long_is_not_read() -> None:
+    def counted(_: str) -> int:
+        raise AssertionError
+
+    verdict = checked("word " * 1_000, count=counted)
+    assert "far too long" in verdict.problems[0]
+
+
 def test_a_draft_must_be_shorter_than_its_source() -> None:
     assert checked("one two three", source_tokens=3).problems == ("it is not shorter than the conversation",)
     assert checked("one two three", source_tokens=4).is_usable
