@@ -448,8 +448,8 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
 
     In this order, each step only as far as it is needed: tool results (older ones first, the largest first), texts of the
     first turn, the oldest tool calls of the current turn (with their results), images and documents (a note takes their place),
-    other texts, inputs of tool calls; then the same again more drastically; at last what stays only because a message beside
-    it is pinned. At least half of the budget is left to what must stay; if it was over the budget, up to a quarter is freed for
+    other texts, inputs of tool calls; then the same again more drastically; then what stays only because a message beside it
+    is pinned; at last nothing of a piece but the note that it was cut. At least half of the budget is left to what must stay; if it was over the budget, up to a quarter is freed for
     the middle band, so that one huge result does not drive out the conversation. Pinned messages are never touched: if they
     alone are over the budget, the rest keeps a readable size and the result is over it.
     """
@@ -486,6 +486,8 @@ def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -
         for group in reversed(groups):
             if group.required == PINNED:
                 _drop_around_pins(shortener, group.positions, budget)
+        for kind in ("toolResult", "text", "toolUse"):  # of many pieces even a readable size each may be too much
+            shortener.shorten(kind, list(shortener.messages), budget, 1)
 
 
 def _drop_around_pins(shortener: Shortener, positions: Sequence[int], budget: int) -> None:

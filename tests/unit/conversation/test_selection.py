@@ -259,6 +259,17 @@ def test_many_pins_drive_out_what_stands_beside_them() -> None:
     assert {at for at, message in enumerate(history) if is_pinned(message)} | {4} <= choice.kept.keys()
 
 
+def test_many_results_of_pinned_calls_leave_no_more_than_their_notes() -> None:
+    ids = [[f"t{number}-{index}" for index in range(3)] for number in range(5)]
+    history = [user("hello")]
+    for each in ids:
+        history += [user("look"), pinned(calls(*each)), results(*each, content=[{"text": words(60)}])]
+    history += [user("and now?")]
+    choice = chosen(history, 220, first=1)
+    assert choice.tokens <= 220
+    assert {at for at, message in enumerate(history) if is_pinned(message)} <= choice.kept.keys()
+
+
 def test_without_leave_to_shorten_only_whole_messages_go() -> None:
     history = [*exchange(), *exchange(), user(words(500))]
     choice = chosen(history, 100, may_shorten=False)
