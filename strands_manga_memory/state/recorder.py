@@ -23,7 +23,7 @@ from strands.types.content import Message
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.language.act_rules import DialogueAct
-from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.acts import courtesy
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.subject import changes_subject
 from strands_manga_memory.state.conversation import ConversationLayer, Phase
@@ -104,7 +104,9 @@ class Recorder:
 
     def _move(self, phase: Phase) -> None:
         layer = self._to.conversation
-        self._to.layers.put_if_readable(layer.moved(_followed(layer, phase)))
+        followed = _followed(layer, phase)
+        if followed is not layer.phase:
+            self._to.layers.put_if_readable(layer.replaced(phase=followed))
 
     # Messages
 
@@ -133,7 +135,7 @@ class Recorder:
         if not identity or identity != self._counted:  # a continuation is announced again
             self._counted = identity
             changed["turn_count"] = layer.turn_count + 1
-        self._to.layers.put_if_readable(layer.model_copy(update=changed))
+        self._to.layers.put_if_readable(layer.replaced(**changed))
         if text:
             self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
 
@@ -176,8 +178,8 @@ class Recorder:
             layer = layer.expired(turn, self._to.expires_after_turns)
         if leaves:
             layer = layer.dropped()
-        self._to.layers.put_if_readable(layer.heard(entities))
-        if origin is Origin.USER:
+        self._to.layers.put_if_readable(layer.heard(entities) if entities else layer)
+        if origin is Origin.USER and entities:
             conversation = self._to.conversation
             for entity in entities:
                 conversation = conversation.heard(entity.type, entity.value, identity, self._to.types)
@@ -224,11 +226,11 @@ class Recorder:
         )
 
 
-def _act(text: str) -> DialogueAct:
+def _act(text: str) -> DialogueAct | None:
     """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
-        return DialogueAct.UNMATCHED
-    act = dialogue_act(text, "user")
+        return None
+    act = courtesy(text, "user")
     return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
 
 
@@ -237,7 +239,7 @@ def _followed(layer: ConversationLayer, phase: Phase) -> Phase:
     return phase if layer.phase is not Phase.HANDOFF and layer.can_move(phase) else layer.phase
 
 
-def _phase_of(act: DialogueAct, layer: ConversationLayer) -> Phase:
+def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
     """Return the phase a user's message begins."""
     if act is DialogueAct.FAREWELL:
         return Phase.FAREWELL

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
+from typing import NamedTuple
 
 from strands_manga_memory.language.injection import as_data
 from strands_manga_memory.language.tokens import estimated_tokens
@@ -13,7 +13,7 @@ from strands_manga_memory.state.conversation import ConversationLayer, Phase
 from strands_manga_memory.state.entities import Confidence, EntityLayer
 from strands_manga_memory.state.environment import Environment
 from strands_manga_memory.state.execution import ExecutionLayer
-from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.goals import Goal, GoalsLayer
 from strands_manga_memory.state.slots import SlotStatus
 from strands_manga_memory.state.subtasks import SubtaskStatus
 from strands_manga_memory.state.task import StepStatus, TaskLayer
@@ -26,8 +26,7 @@ _LOW = 0.25
 """The model is told what is left of the time budget from this share on: earlier there is nothing to do about it."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """The layers as they are now.
 
     Attributes:
@@ -150,6 +149,11 @@ def _goal(view: View) -> Iterator[str]:
         yield f"Earlier goal: {as_data(archived.line(), 240)}"
 
 
+def _told_of(goal: Goal | None) -> tuple[object, ...]:
+    """Return what of a goal is told; its tool calls are not."""
+    return () if goal is None else (goal.text, goal.subtasks, goal.findings)
+
+
 def _steps(view: View) -> Iterator[str]:
     """Yield what failed in this request; what succeeded stands in the conversation."""
     failed = [step for step in view.task.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
@@ -195,9 +199,9 @@ _PARTS: dict[str, tuple[Callable[[View], Iterator[str]], Callable[[View], tuple[
         ),
     ),
     "entities": (_entities, lambda view: (view.entities,)),
-    "goal": (_goal, lambda view: (view.goals,)),
+    "goal": (_goal, lambda view: (view.goals.archive, *_told_of(view.goals.active))),
     "steps": (_steps, lambda view: (view.task.steps,)),
     "environment": (_environment, lambda view: (view.environment, view.environment.part_of_day(view.wall))),
-    "learned": (_learned, lambda view: (view.execution,)),
+    "learned": (_learned, lambda view: (view.execution.findings, view.execution.plan_changes)),
 }
 """The parts, the most useful first, and what each is made from; the order depends on nothing but the state."""
