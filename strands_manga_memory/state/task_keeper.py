@@ -211,7 +211,7 @@ class TaskKeeper(GoalKeeper):
             goals = self.goals
             if goals.active is not None:
                 took = ended.duration_ms - step.duration_ms
-                done = Execution.model_construct(tool=step.name, ok=ok, ms=round(took, 1), note=shortened(note, 80))
+                done = Execution(tool=step.name, ok=ok, ms=round(took, 1), note=shortened(note, 80))
                 goal = goals.active.executed(done, at=round(self._wall(), 3), error=text, raw_characters=size)
                 self.layers.put_if_readable(goals.with_goal(goal))
 
