@@ -188,7 +188,7 @@ def _loaded(kind: type[_Layer], value: Any) -> _Layer:
     except ValueError:
         fields = None
     version = fields.pop("version", None) if isinstance(fields, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:
         raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
     if version > kind.VERSION:
         raise CorruptRecordError(

@@ -25,6 +25,7 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import courtesy
 from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.normalize import encodable
 from strands_manga_memory.language.subject import changes_subject
 from strands_manga_memory.state.conversation import ConversationLayer, Phase
 from strands_manga_memory.state.entities import ActiveEntity, Confidence, EntityLayer, Origin
@@ -128,7 +129,7 @@ class Recorder:
 
     def _user_said(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
-        text = message_text(message)[:_LONGEST]
+        text = _text(message)
         self._last_message = message, message["content"]
         layer = self._to.conversation
         changed: dict[str, Any] = {"phase": _followed(layer, _phase_of(_act(text), layer))}
@@ -146,8 +147,8 @@ class Recorder:
             self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         if uses:
             given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
-            self._heard(given[:_LONGEST], Origin.TOOL, identity)
-        self._heard(message_text(message)[:_LONGEST], Origin.ASSISTANT, identity)
+            self._heard(encodable(given[:_LONGEST]), Origin.TOOL, identity)
+        self._heard(_text(message), Origin.ASSISTANT, identity)
 
     def _tools_said(self, results: list[ToolResult], identity: str) -> None:
         self._move(Phase.RESPONSE_GENERATION)
@@ -197,7 +198,7 @@ class Recorder:
         with self._to.layers.lock:
             self._to.layers.put_if_readable(self._to.entities.without_source(identity))
             self._to.layers.put_if_readable(self._to.conversation.without_source(identity))
-            self._heard(message_text(message)[:_LONGEST], Origin.USER, identity)
+            self._heard(_text(message), Origin.USER, identity)
 
     # Tools
 
@@ -248,6 +249,10 @@ def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
     return Phase.SLOT_FILLING if layer.missing and layer.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
 
 
+def _text(message: Message) -> str:
+    return encodable(message_text(message)[:_LONGEST])
+
+
 def _result_text(result: ToolResult) -> str:
     parts = []
     for block in result.get("content") or ():
@@ -255,7 +260,7 @@ def _result_text(result: ToolResult) -> str:
             parts.append(block["text"])
         elif "json" in block:
             parts.append(json.dumps(block["json"], ensure_ascii=False, default=str))
-    return "\n".join(parts)
+    return encodable("\n".join(parts))
 
 
 def _leaves(value: Any) -> str:
