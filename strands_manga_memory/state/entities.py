@@ -94,9 +94,10 @@ class EntityLayer(Layer):
             by_user = next(iter(found.values())).origin in (Origin.USER, Origin.CODE)
             if not by_user:
                 if again:  # spoken of still; what else is in the same text does not take its place
-                    active[type_] = tuple(
-                        known[value].replaced(turn=again[value].turn) if value in again else known[value] for value in known
-                    )
+                    if any(each.turn != known[value].turn for value, each in again.items()):
+                        active[type_] = tuple(
+                            each.replaced(turn=again[value].turn) if value in again else each for value, each in known.items()
+                        )
                     continue
                 if len(found) > MOST_VALUES:
                     continue  # a listing is about none of them

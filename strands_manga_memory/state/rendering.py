@@ -51,7 +51,7 @@ class View(NamedTuple):
 
 
 _tokens = lru_cache(1_024)(estimated_tokens)
-"""Most lines are those of the call before."""
+"""Most of what is told was told in the call before."""
 
 
 _Rendered = tuple[tuple[object, ...], list[tuple[str, int]]]
@@ -82,13 +82,18 @@ class Rendering:
             made = made_from(view)
             before, lines = self._rendered.get(name, _NOTHING)
             if len(before) != len(made) or not all(map(is_, before, made)):
-                lines = [(line, self._count(line) + 1) for line in part(view)]
+                lines = [(line, self._tokens(line)) for line in part(view)]
                 self._rendered[name] = made, lines
             for line, tokens in lines:
                 if tokens <= left:
                     kept.append(line)
                     left -= tokens
         return "\n".join([HEAD, *kept, FOOT]) if kept else ""
+
+    def _tokens(self, line: str) -> int:
+        """Return the tokens of a line and its end, rather too many: item by item, as most are those of the line before."""
+        items = line.split("; ")
+        return sum(map(self._count, items)) + len(items)
 
 
 def _time_left(view: View) -> tuple[object, ...]:
