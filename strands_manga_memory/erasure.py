@@ -136,14 +136,15 @@ def export_user(
     memory_codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
-    """Return everything there is of a user as JSON values: sessions with their logs, memories, signals, cached overrides.
+    """Return everything there is of a user as JSON values: sessions, what was published for them, memories, signals, overrides.
 
     Reading touches no time to live. Bytes are written as Strands' own session managers write them. Arguments and errors are
-    those of ``forget_user``; ``memory_codec`` opens sealed memories.
+    those of ``forget_user``; ``memory_codec`` opens sealed memories, and environments that were published.
     """
     owner = Owner(user_id, tenant)
     sessions: list[dict[str, Any]] = []
     orchestrators: list[dict[str, Any]] = []
+    environments: list[dict[str, Any]] = []
     for scope in sessions_of(durable, owner):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
         for kind, id_ in member_ids(durable, scope.storage_session_id):
@@ -151,11 +152,16 @@ def export_user(
                 sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
             elif (run := manager.transferred_orchestrator(id_)) is not None:
                 orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
+        if hot is not None:
+            published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
+            if fields := published.model_dump(mode="json", exclude_defaults=True):
+                environments.append({"session_id": scope.session_id, **fields})
     exported: dict[str, Any] = {
         "user_id": user_id,
         "tenant": tenant,
         "sessions": sessions,
         "orchestrators": orchestrators,
+        "environments": environments,
         "memories": [],
         "waiting_signals": [],
     }

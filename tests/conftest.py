@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, SQLiteTable, Table
@@ -26,6 +27,10 @@ os.environ.update(
 )
 for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
     os.environ.pop(name, None)
+
+# A busy machine makes any example slow; what an example finds does not depend on how long it took.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 _refused: list[object] = []
 _numbers = itertools.count(1)

@@ -29,7 +29,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.conversation.calibration import Calibration
 from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, MessageFate, fate_of
 from strands_manga_memory.conversation.intake import is_quote
-from strands_manga_memory.conversation.layout import Layout, MessageLog, identify
+from strands_manga_memory.conversation.layout import Layout, MessageLog, check_manager, identify
 from strands_manga_memory.conversation.ledger import size_of
 from strands_manga_memory.conversation.notes import Notes
 from strands_manga_memory.conversation.requests import Requests, with_added, without_added
@@ -261,11 +261,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             ValueError: The state is that of another conversation manager.
             CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
         """
-        if state.get("__name__") != type(self).__name__:
-            raise ValueError(
-                f"the session holds the state of {state.get('__name__')!r}, not of {type(self).__name__!r}: "
-                "go on with that conversation manager, or start a new session"
-            )
+        check_manager(state, self)
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
         if not isinstance(skip, int) or skip < 0 or not isinstance(ratio, int | float):
             raise CorruptRecordError("the state of the conversation manager is malformed", record="conversation manager state")

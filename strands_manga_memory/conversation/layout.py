@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -224,6 +224,20 @@ class MessageLog:
         """Return a record from which a log can be read: not the result of a tool whose call would be left out."""
         known = self._records.get(record)
         return record - 1 if record and known is not None and known.is_result else record
+
+
+def check_manager(state: Mapping[str, Any], manager: object) -> None:
+    """Check that a stored state is that of a conversation manager of this class.
+
+    Raises:
+        ValueError: It is that of another one.
+    """
+    stored, used = state.get("__name__"), type(manager).__name__
+    if stored != used:
+        raise ValueError(
+            f"the session holds the state of {stored!r}, not of {used!r}: "
+            "go on with that conversation manager, or start a new session"
+        )
 
 
 def logged_fingerprint(message: Message) -> int:

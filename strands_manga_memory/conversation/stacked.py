@@ -9,6 +9,7 @@ from strands.hooks import HookRegistry
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.layout import check_manager
 
 
 class StackedConversationManager(ConversationManager):
@@ -62,11 +63,7 @@ class StackedConversationManager(ConversationManager):
             ValueError: The state is that of another conversation manager.
             CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
         """
-        if state.get("__name__") != type(self).__name__:
-            raise ValueError(
-                f"the session holds the state of {state.get('__name__')!r}, not of {type(self).__name__!r}: "
-                "go on with that conversation manager, or start a new session"
-            )
+        check_manager(state, self)
         self._below.restore_from_session({**state, "__name__": type(self._below).__name__})
         self.removed_message_count = self.trimmer.removed_message_count
         return None

@@ -45,9 +45,16 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
         The act, ``DialogueAct.UNMATCHED`` if no rule knows it.
     """
     text = plain(text)
-    is_english = text.isascii()
-    act = acts_english.courtesy(text, role) if is_english else acts_japanese.courtesy(text)
-    return act or _by_rule(text, role, is_english=is_english) or DialogueAct.UNMATCHED
+    return _courtesy(text, role) or _by_rule(text, role, is_english=text.isascii()) or DialogueAct.UNMATCHED
+
+
+def courtesy(text: str, role: str) -> DialogueAct | None:
+    """Return the act of a message that has nearly nothing but words of courtesy, such as a greeting; None for any other."""
+    return _courtesy(plain(text), role)
+
+
+def _courtesy(text: str, role: str) -> DialogueAct | None:
+    return acts_english.courtesy(text, role) if text.isascii() else acts_japanese.courtesy(text)
 
 
 def plain(text: str) -> str:

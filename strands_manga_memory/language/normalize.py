@@ -94,3 +94,8 @@ def words(text: str) -> list[str]:
 @lru_cache(_REMEMBERED)
 def _remembered_words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(normalized(text)))
+
+
+def encodable(text: str) -> str:
+    """Return a text with ``?`` for each half of a surrogate pair that stands alone: JSON can hold one, UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.checking import STATE_FIELDS, checked_fields, checked_message, checked_number, checked_time
+from strands_manga_memory.session.checking import checked_message, checked_number, checked_time
+from strands_manga_memory.session.hot_states import HotStates
 from strands_manga_memory.session.records import (
     Draft,
     Head,
@@ -31,7 +32,7 @@ from strands_manga_memory.stores.hot import (
     message_field,
 )
 
-_FIELDS = ("base", "head", WINDOW_FIELD, *STATE_FIELDS)
+_FIELDS = ("base", "head", WINDOW_FIELD, *HotStates.FIELDS)
 
 
 class HotTier:
@@ -50,14 +51,16 @@ class HotTier:
         self._codec = codec
         self._keeps_log = keeps_log
         self.expect: tuple[int, int] | None = None
-        self._digests: dict[str, int] = {}
+        self._states = HotStates(self._name)
+        self._base: int | None = None
         self._messages: dict[int, int] = {}
         self._bodies: dict[int, int] = {}
 
     def forget(self) -> None:
         """Take nothing for granted: the next write brings everything."""
         self.expect = None
-        self._digests, self._messages, self._bodies = {}, {}, {}
+        self._states.forget()
+        self._base, self._messages, self._bodies = None, {}, {}
 
     def load(self, *, touch: bool) -> Stored | None:
         """Return the conversation, or None; remember what is there."""
@@ -103,8 +106,8 @@ class HotTier:
                 self._bodies[slot.number] = hash(slot.record)
         for seq in parse_runs(head.pending, record=name):
             self._messages.setdefault(seq, 0)
-        states = checked_fields({field: opened[field] for field in STATE_FIELDS if field in opened}, self._name)
-        self._digests = {field: hash(data) for field, data in {**states, "base": opened["base"]}.items()}
+        states = self._states.read(opened)
+        self._base = hash(opened["base"])
         return Stored(
             epoch=record.epoch,
             version=untagged(record.version),
@@ -133,21 +136,22 @@ class HotTier:
         writers, window = writers_text(draft.writers), window_text(draft.slots)
         version = tagged(draft.version, writers)
         head = draft.head.to_dict() | {"digest": digest(draft.epoch, version, writers, window)}
-        dumped = {"base": dump(dict(draft.base)), **draft.fields}
+        base, states = dump(dict(draft.base)), self._states.changed(draft.fields)
         logged = {slot.seq: slot for slot in draft.slots if isinstance(slot, Logged)} | {
             slot.seq: slot for slot in draft.pending
         }
         bodies = {slot.number: slot for slot in draft.slots if isinstance(slot, Body)}
 
-        changed = {name: data for name, data in dumped.items() if self._digests.get(name) != hash(data)}
-        changed["head"] = dump(head)
+        changed = {**states.fields, "head": dump(head)}
+        if self._base != hash(base):
+            changed["base"] = base
         for seq, slot in logged.items():
             if self._messages.get(seq) != hash(slot.record):
                 changed[message_field(seq)] = slot.record
         for number, body in bodies.items():
             if self._bodies.get(number) != hash(body.record):
                 changed[body_field(number)] = body.record
-        removed = [body_field(number) for number in self._bodies if number not in bodies]
+        removed = [*states.removed, *(body_field(number) for number in self._bodies if number not in bodies)]
         pending = set(parse_runs(draft.head.pending, record=self._name))
         gone = [] if self._keeps_log else [seq for seq in self._messages if seq not in logged and seq not in pending]
         removed += map(message_field, gone)
@@ -172,7 +176,8 @@ class HotTier:
         )
         if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
             self.expect = (draft.epoch, version)
-            self._digests = {name: hash(data) for name, data in dumped.items()}
+            self._states.written(states)
+            self._base = hash(base)
             self._messages |= {seq: hash(slot.record) for seq, slot in logged.items()}
             for seq in gone:
                 del self._messages[seq]

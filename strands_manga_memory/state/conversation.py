@@ -87,7 +87,7 @@ class ConversationLayer(Layer):
         if not self.can_move(phase):
             allowed = ", ".join(sorted(MOVES[self.phase]))
             raise StateError(f"phase cannot go from {self.phase} to {phase}; allowed are: {allowed}")
-        return self if phase is self.phase else self.model_copy(update={"phase": phase})
+        return self if phase is self.phase else self.replaced(phase=phase)
 
     def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
         """Return the layer with another intent and its slots; a slot both know keeps its value."""

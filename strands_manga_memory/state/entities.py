@@ -94,10 +94,10 @@ class EntityLayer(Layer):
             by_user = next(iter(found.values())).origin in (Origin.USER, Origin.CODE)
             if not by_user:
                 if again:  # spoken of still; what else is in the same text does not take its place
-                    active[type_] = tuple(
-                        known[value].model_copy(update={"turn": again[value].turn}) if value in again else known[value]
-                        for value in known
-                    )
+                    if any(each.turn != known[value].turn for value, each in again.items()):
+                        active[type_] = tuple(
+                            each.replaced(turn=again[value].turn) if value in again else each for value, each in known.items()
+                        )
                     continue
                 if len(found) > MOST_VALUES:
                     continue  # a listing is about none of them
@@ -133,12 +133,15 @@ class EntityLayer(Layer):
 
     def expired(self, turn: int, after: int) -> EntityLayer:
         """Return the layer without what was not spoken of for more than ``after`` turns."""
+        if all(turn - each.turn <= after for group in self.active.values() for each in group):
+            return self
         return self._with(
             {name: left for name, group in self.active.items() if (left := tuple(e for e in group if turn - e.turn <= after))}
         )
 
-    def _with(self, active: Mapping[str, tuple[ActiveEntity, ...]]) -> EntityLayer:
-        return self if active == self.active else self.changed(active=dict(active))
+    def _with(self, active: dict[str, tuple[ActiveEntity, ...]]) -> EntityLayer:
+        same = len(active) == len(self.active) and all(self.active.get(name) is group for name, group in active.items())
+        return self if same else self.replaced(active=active)  # every entity was validated when it was made
 
 
 def _without(active: Mapping[str, tuple[ActiveEntity, ...]], types: Iterable[str]) -> dict[str, tuple[ActiveEntity, ...]]:
@@ -150,4 +153,4 @@ def _as_sure_as(known: ActiveEntity | None, named: ActiveEntity) -> ActiveEntity
     """Return what was named, confirmed if it was so before."""
     if known is None or known.confidence is named.confidence or known.confidence is Confidence.INFERRED:
         return named
-    return named.model_copy(update={"confidence": known.confidence})
+    return named.replaced(confidence=known.confidence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
 
@@ -63,18 +64,18 @@ class ExecutionLayer(Part):
 
     def with_step(self, step: ExecutionStep, *, pattern: str = "") -> ExecutionLayer:
         """Return the layer with a step more; ``pattern`` is what a success or an error is counted as."""
-        changes: dict[str, object] = {"steps": (*self.steps, step)[-MOST_STEPS:], "total": self.total + 1}
+        changes: dict[str, Any] = {"steps": (*self.steps, step)[-MOST_STEPS:], "total": self.total + 1}
         if step.ok is not None and pattern:
             name = "successes" if step.ok else "errors"
             changes[name] = counted(getattr(self, name), pattern)
         if step.kind is ExecutionKind.REPLANNING:
             changes["plan_changes"] = (*self.plan_changes, step.text)[-MOST_PATTERNS:]
-        return self.model_copy(update=changes)  # the step was validated when it was made
+        return self.replaced(**changes)  # the step was validated when it was made
 
     def with_finding(self, text: str) -> ExecutionLayer:
         """Return the layer with something found out; what is known already changes nothing."""
         found = added_finding(self.findings, text, MOST_FINDINGS)
-        return self if found == self.findings else self.model_copy(update={"findings": found})
+        return self if found == self.findings else self.replaced(findings=found)
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -91,19 +91,17 @@ class Goal(Part):
         """Return the goal after a tool call. However many there are, the goal stays as small."""
         name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
         used = self.tools.get(name, _UNUSED)
-        usage = ToolUsage.model_construct(
+        usage = ToolUsage(
             calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
         )
-        return self.model_copy(  # the execution was validated when it was made
-            update={
-                "first_at": at if self.first_at is None else self.first_at,
-                "last_at": at,
-                "calls": self.calls + 1,
-                "raw_characters": self.raw_characters + raw_characters,
-                "tools": {**self.tools, name: usage},
-                "errors": self.errors if execution.ok else counted(self.errors, error_pattern(error) or "failed"),
-                "recent": (*self.recent, execution)[-MOST_RECENT:],
-            }
+        return self.replaced(  # the execution was validated when it was made
+            first_at=at if self.first_at is None else self.first_at,
+            last_at=at,
+            calls=self.calls + 1,
+            raw_characters=self.raw_characters + raw_characters,
+            tools={**self.tools, name: usage},
+            errors=self.errors if execution.ok else counted(self.errors, error_pattern(error) or "failed"),
+            recent=(*self.recent, execution)[-MOST_RECENT:],
         )
 
     def with_context(self, text: str) -> Goal:
@@ -284,20 +282,21 @@ class GoalsLayer(Layer):
         """
         layer = self
         while layer.archive and layer.tokens > most:
-            layer = layer.model_copy(update={"archive": layer.archive[1:]})
+            layer = layer.replaced(archive=layer.archive[1:])
         goal = layer.active
         if goal is None or layer.tokens <= most:
             return layer
-        done = {id_: each.model_copy(update={"result": ""}) for id_, each in goal.subtasks.items()}
+        done = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
+        smaller: dict[str, Any]
         for smaller in ({"context": goal.context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
-            layer = layer.with_goal(goal.model_copy(update=smaller))
+            layer = layer.with_goal(goal.replaced(**smaller))
             if layer.tokens <= most:
                 return layer
         raise StateError(f"the goal and its subtasks are more than {most} tokens; complete it, or say it in fewer words")
 
     def with_goal(self, goal: Goal) -> GoalsLayer:
         """Return the layer with the active goal changed."""
-        return self.model_copy(update={"active": goal})
+        return self.replaced(active=goal)
 
     @property
     def tokens(self) -> int:

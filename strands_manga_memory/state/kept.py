@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ class KeptLayers:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._agent: weakref.ref[Agent] | None = None
+        self._agent: Callable[[], Agent | None] = _no_agent
         self._state: Any = None
         self._layers: dict[type[Layer], Layer] = {kind: kind() for kind in _STORED}
         self._stored: dict[type[Layer], Any] = {}
@@ -59,15 +59,15 @@ class KeptLayers:
     @property
     def agent(self) -> Agent | None:
         """The agent; None before it is built, or when it is gone."""
-        return None if self._agent is None else self._agent()
+        return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
         """Return a layer."""
-        with self.lock:
-            agent = self.agent
-            if agent is not None and agent.state is not self._state:
+        agent = self._agent()
+        if agent is not None and agent.state is not self._state:
+            with self.lock:
                 self._read(agent)
-            return self._layers[kind]  # type: ignore[return-value]
+        return self._layers[kind]  # type: ignore[return-value]
 
     def put(self, layer: Layer) -> None:
         """Put a layer in place of the one before; ``write`` brings it into ``agent.state``.
@@ -177,6 +177,10 @@ class KeptLayers:
                 logger.warning("record=<%s> | cannot be read, it is left as it is and not used", kind.KEY)
 
 
+def _no_agent() -> None:
+    return None
+
+
 def _loaded(kind: type[_Layer], value: Any) -> _Layer:
     record = kind.KEY
     try:
@@ -184,7 +188,7 @@ def _loaded(kind: type[_Layer], value: Any) -> _Layer:
     except ValueError:
         fields = None
     version = fields.pop("version", None) if isinstance(fields, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:
         raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
     if version > kind.VERSION:
         raise CorruptRecordError(

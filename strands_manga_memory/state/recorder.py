@@ -23,8 +23,9 @@ from strands.types.content import Message
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.language.act_rules import DialogueAct
-from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.acts import courtesy
 from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.normalize import encodable
 from strands_manga_memory.language.subject import changes_subject
 from strands_manga_memory.state.conversation import ConversationLayer, Phase
 from strands_manga_memory.state.entities import ActiveEntity, Confidence, EntityLayer, Origin
@@ -104,7 +105,9 @@ class Recorder:
 
     def _move(self, phase: Phase) -> None:
         layer = self._to.conversation
-        self._to.layers.put_if_readable(layer.moved(_followed(layer, phase)))
+        followed = _followed(layer, phase)
+        if followed is not layer.phase:
+            self._to.layers.put_if_readable(layer.replaced(phase=followed))
 
     # Messages
 
@@ -126,14 +129,14 @@ class Recorder:
 
     def _user_said(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
-        text = message_text(message)[:_LONGEST]
+        text = _text(message)
         self._last_message = message, message["content"]
         layer = self._to.conversation
         changed: dict[str, Any] = {"phase": _followed(layer, _phase_of(_act(text), layer))}
         if not identity or identity != self._counted:  # a continuation is announced again
             self._counted = identity
             changed["turn_count"] = layer.turn_count + 1
-        self._to.layers.put_if_readable(layer.model_copy(update=changed))
+        self._to.layers.put_if_readable(layer.replaced(**changed))
         if text:
             self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
 
@@ -144,8 +147,8 @@ class Recorder:
             self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         if uses:
             given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
-            self._heard(given[:_LONGEST], Origin.TOOL, identity)
-        self._heard(message_text(message)[:_LONGEST], Origin.ASSISTANT, identity)
+            self._heard(encodable(given[:_LONGEST]), Origin.TOOL, identity)
+        self._heard(_text(message), Origin.ASSISTANT, identity)
 
     def _tools_said(self, results: list[ToolResult], identity: str) -> None:
         self._move(Phase.RESPONSE_GENERATION)
@@ -176,8 +179,8 @@ class Recorder:
             layer = layer.expired(turn, self._to.expires_after_turns)
         if leaves:
             layer = layer.dropped()
-        self._to.layers.put_if_readable(layer.heard(entities))
-        if origin is Origin.USER:
+        self._to.layers.put_if_readable(layer.heard(entities) if entities else layer)
+        if origin is Origin.USER and entities:
             conversation = self._to.conversation
             for entity in entities:
                 conversation = conversation.heard(entity.type, entity.value, identity, self._to.types)
@@ -195,7 +198,7 @@ class Recorder:
         with self._to.layers.lock:
             self._to.layers.put_if_readable(self._to.entities.without_source(identity))
             self._to.layers.put_if_readable(self._to.conversation.without_source(identity))
-            self._heard(message_text(message)[:_LONGEST], Origin.USER, identity)
+            self._heard(_text(message), Origin.USER, identity)
 
     # Tools
 
@@ -224,11 +227,11 @@ class Recorder:
         )
 
 
-def _act(text: str) -> DialogueAct:
+def _act(text: str) -> DialogueAct | None:
     """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
-        return DialogueAct.UNMATCHED
-    act = dialogue_act(text, "user")
+        return None
+    act = courtesy(text, "user")
     return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
 
 
@@ -237,13 +240,17 @@ def _followed(layer: ConversationLayer, phase: Phase) -> Phase:
     return phase if layer.phase is not Phase.HANDOFF and layer.can_move(phase) else layer.phase
 
 
-def _phase_of(act: DialogueAct, layer: ConversationLayer) -> Phase:
+def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
     """Return the phase a user's message begins."""
     if act is DialogueAct.FAREWELL:
         return Phase.FAREWELL
     if act is DialogueAct.GREETING and layer.phase in (Phase.GREETING, Phase.FAREWELL):
         return Phase.GREETING
     return Phase.SLOT_FILLING if layer.missing and layer.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
+
+
+def _text(message: Message) -> str:
+    return encodable(message_text(message)[:_LONGEST])
 
 
 def _result_text(result: ToolResult) -> str:
@@ -253,7 +260,7 @@ def _result_text(result: ToolResult) -> str:
             parts.append(block["text"])
         elif "json" in block:
             parts.append(json.dumps(block["json"], ensure_ascii=False, default=str))
-    return "\n".join(parts)
+    return encodable("\n".join(parts))
 
 
 def _leaves(value: Any) -> str:

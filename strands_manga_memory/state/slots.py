@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.normalize import normalized
+from strands_manga_memory.language.normalize import encodable, normalized
 from strands_manga_memory.state.layer import Part
 
 MOST_CHARACTERS = 200
@@ -69,7 +69,7 @@ class DialogueSlot(Part):
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r} takes a text or a number, got {value!r:.80}")
-        text = " ".join(str(value).split())
+        text = " ".join(encodable(str(value)).split())
         if not text or len(text) > MOST_CHARACTERS:
             raise StateError(f"slot {self.name!r} takes 1 to {MOST_CHARACTERS} characters, got {len(text)}")
         if self.allowed:

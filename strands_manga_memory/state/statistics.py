@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
@@ -73,18 +72,13 @@ class Timings:
 
     _of: dict[str, list[float]] = field(default_factory=dict)
 
-    @contextmanager
-    def measured(self, name: str) -> Iterator[None]:
-        """Measure what is done meanwhile."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            took = 1000 * (time.perf_counter() - start)
-            known = self._of.setdefault(name, [0.0, 0.0, 0.0])
-            known[0] += 1
-            known[1] += took
-            known[2] = max(known[2], took)
+    def add(self, name: str, start: float) -> None:
+        """Add something that was done from ``start``, by the performance counter, until now."""
+        took = 1000 * (time.perf_counter() - start)
+        known = self._of.setdefault(name, [0.0, 0.0, 0.0])
+        known[0] += 1
+        known[1] += took
+        known[2] = max(known[2], took)
 
     def as_dict(self) -> dict[str, Timing]:
         """Return them."""

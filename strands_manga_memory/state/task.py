@@ -69,7 +69,7 @@ class TaskStep(Part):
         if status not in _NEXT[self.status]:
             allowed = ", ".join(sorted(_NEXT[self.status])) or "nothing, it is done"
             raise StateError(f"step {self.id!r} cannot go from {self.status} to {status}; allowed: {allowed}")
-        return self.model_copy(update={"status": status, **fields})
+        return self.replaced(status=status, **fields)
 
     def started(self, now: float) -> TaskStep:
         """Return the step as it begins, or begins again."""
@@ -156,7 +156,7 @@ class TaskLayer(Part):
             done = (id_ for id_, each in steps.items() if not _NEXT[each.status] or each.error is not None)
             del steps[next(done, next(iter(steps)))]
             dropped += 1
-        return self.model_copy(update={"steps": steps, "dropped": dropped})  # every step was validated when it was made
+        return self.replaced(steps=steps, dropped=dropped)  # every step was validated when it was made
 
     def completed(self) -> list[TaskStep]:
         """Return the steps that are completed and not undone, the last one first."""

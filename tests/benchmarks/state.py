@@ -14,14 +14,16 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager
+from strands.agent.state import AgentState
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
+from strands.middleware import InvokeModelContext
 
 from strands_manga_memory import (
     ConversationScope,
@@ -54,6 +56,7 @@ BUDGETS: dict[str, str | float] = {
     "entity_recall": ">= 0.8",
     "prefix_stability": "== 1",
     "bytes_of_a_turn_at_200_messages": "<= 2048",
+    "bytes_of_a_turn_with_a_tool_beside_its_messages": "<= 2048",
     "history_bytes_of_injections": "== 0",
 }
 _KIT_BUDGETS = {"kit_least_precision": ">= 0.9", "kit_least_recall": ">= 0.8"}
@@ -82,10 +85,10 @@ def _clocked(owner: type, names: tuple[str, ...], spent: list[float]) -> Iterato
     originals = {name: getattr(owner, name) for name in names}
 
     def clocked(original: Callable[..., Any]) -> Callable[..., Any]:
-        def sync(*args: Any) -> Any:
+        def sync(*args: Any, **named: Any) -> Any:
             start = time.thread_time()
             try:
-                return original(*args)
+                return original(*args, **named)
             finally:
                 spent[-1] += 1000 * (time.thread_time() - start)
 
@@ -134,13 +137,26 @@ _SAID = (
 )
 """What is said in turn; what asks for the stock makes two model calls, the others one."""
 
+_STRANDS = ((AgentState, ("set",)), (InvokeModelContext, ("replace",)))
+"""What of Strands is called by hooks and injection: it copies and checks what is set in the state, and copies the request."""
+
 _HOOKS = ("_turn_begins", "_said", "_model_answered", "_tool_begins", "_tool_ended", "_turn_ended")
 
 
 def _call() -> dict[str, float]:
     """Hold a conversation, and clock every hook and every injection of it, the search for entities included."""
+    return {
+        "update_and_injection_of_a_model_call_ms": _held((recorder.Recorder, _HOOKS), (StateCoordinator, ("_told",))),
+        "of_that_in_strands_own_code_ms": _held(*_STRANDS),
+    }
+
+
+def _held(*clocked: tuple[type, tuple[str, ...]]) -> float:
+    """Hold the conversation, and return what these methods take of a model call."""
     spent: list[float] = [0.0]
-    with _clocked(recorder.Recorder, _HOOKS, spent), _clocked(StateCoordinator, ("_told",), spent):
+    with ExitStack() as stack:
+        for owner, names in clocked:
+            stack.enter_context(_clocked(owner, names, spent))
         coordinator = StateCoordinator(
             intents={"reorder": _SLOTS}, tool_timeout_ms=None, hot=InMemoryHotStore(), scope=_scope()
         )
@@ -158,7 +174,7 @@ def _call() -> dict[str, float]:
         asyncio.run(hold())
     cycle, calls = len(_SAID), sum("stock" in said for said in _SAID) + len(_SAID)
     cycles = [sum(spent[at : at + cycle]) / calls for at in range(1 + 10 * cycle, len(spent) - cycle + 1, cycle)]
-    return {"update_and_injection_of_a_model_call_ms": median(cycles)}
+    return median(cycles)
 
 
 def _alone() -> dict[str, float]:
@@ -342,26 +358,38 @@ def _prefix() -> dict[str, float]:
 
 
 class _WeighingStore(InMemoryHotStore):
-    """Adds up what it is given."""
+    """Adds up what it is given, and what of it is new messages."""
 
     survives_process = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.weighed = 0
+        self.weighed = self.messages = 0
 
     def write(self, conversation: str, write: HotWrite) -> WriteResult:
-        self.weighed += sum(len(name) + len(value) for name, value in write.fields.items()) + len(write.writers)
+        sizes = {name: len(name) + len(value) for name, value in write.fields.items()}
+        self.weighed += sum(sizes.values()) + len(write.writers)
+        self.messages += sum(size for name, size in sizes.items() if re.fullmatch(r"m\d+", name))
         return super().write(conversation, write)
 
 
 def _bytes() -> dict[str, float]:
-    """Hold 110 turns, and weigh the last ten beside their messages' texts."""
+    """Weigh turns of a conversation of 200 messages: beside their texts, and where a tool is called beside their messages."""
+    spoken, with_tools = _weighed(lambda _: text(200)), _weighed(_shop)
+    return {
+        "bytes_of_a_turn_at_200_messages": spoken.weighed / 10 - 350,
+        "bytes_of_a_turn_with_a_tool_beside_its_messages": (with_tools.weighed - with_tools.messages) / 10,
+    }
+
+
+def _weighed(reply: Callable[[list[dict[str, Any]]], Any]) -> _WeighingStore:
+    """Hold 110 turns, and weigh the last ten."""
     hot = _WeighingStore()
     coordinator = StateCoordinator(intents={"reorder": _SLOTS})
     manager = TieredSessionManager(_scope(), hot=hot)
     agent = Agent(
-        model=ScriptedModel(lambda _: text(200)),
+        model=ScriptedModel(reply),
+        tools=[get_stock],
         session_manager=manager,
         conversation_manager=ImportanceWeightedConversationManager(),
         plugins=[coordinator],
@@ -373,6 +401,6 @@ def _bytes() -> dict[str, float]:
     _work(coordinator, 20)
     for number in range(110):
         if number == 100:
-            hot.weighed = 0
+            hot.weighed = hot.messages = 0
         agent(f"Is volume {number + 1} of “Harbor Lights” in stock? {text(100)}")
-    return {"bytes_of_a_turn_at_200_messages": hot.weighed / 10 - 350}
+    return hot

@@ -52,6 +52,13 @@ def test_check_exits_with_1_on_a_missed_budget(register: Register, budget: str |
     assert runner.main(["made_up", "--check"]) == status
 
 
+@pytest.mark.parametrize(("missed", "status"), [("trips", 1), ("turn_ms", 0), ("", 0)])
+def test_check_counts_lets_timings_pass(register: Register, missed: str, status: int) -> None:
+    measured = {name: 2.0 if name == missed else 0.5 for name in ("trips", "turn_ms")}
+    register("made_up", {"trips": "< 1", "turn_ms": "< 1"}, *[measured] * 3)
+    assert runner.main(["made_up", "--check-counts"]) == status
+
+
 def test_a_missed_budget_is_named(register: Register, capsys: pytest.CaptureFixture[str]) -> None:
     register("made_up", {"trips": "== 1"}, {"trips": 2})
     assert runner.main(["made_up"]) == 0

@@ -170,7 +170,18 @@ def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged", ["not json", "[]", '{"phase": "farewell"}', '{"version": 1, "phase": "dreaming"}', 7, {"a": 1}]
+    "damaged",
+    [
+        "not json",
+        "[]",
+        '{"phase": "farewell"}',
+        '{"version": 1, "phase": "dreaming"}',
+        '{"version": true}',
+        '{"version": 0}',
+        '{"version": "1"}',
+        7,
+        {"a": 1},
+    ],
 )
 def test_damaged_state_is_left_as_it_is(damaged: Any) -> None:
     coordinator = StateCoordinator()
@@ -925,3 +936,35 @@ def test_confidence_is_inferred_for_tools_and_confirmed_for_users() -> None:
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StateCoordinator(**arguments)
+
+
+def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
+    """JSON from a model or a tool can hold one; it cannot be stored as UTF-8."""
+
+    @tool
+    def look(query: str) -> str:
+        """Look.
+
+        Args:
+            query: For what.
+        """
+        if query == "fail":
+            raise RuntimeError("no \ud800 luck")
+        return "B07X1234 「x\ud800y」"
+
+    calls = [
+        {"toolUse": {"toolUseId": f"t{at}", "name": "look", "input": {"query": query}}}
+        for at, query in enumerate(["\ud800 “a\udfffb”", "fail"])
+    ]
+    coordinator = StateCoordinator(intents={"find": [DialogueSlot(name="title", question="Which?", entity="title")]})
+    agent = agent_with(coordinator, ScriptedModel([calls, "“as\ud800s”, volume 3", "ok"]), tools=[look])
+    coordinator.set_intent("find")
+    coordinator.set_goal("find it")
+    agent("“ab\ud800c” \udc00 第3巻")
+    agent("and then?")
+    assert coordinator.goals.goal().calls == 2
+    assert {entity.type: entity.value for entity in coordinator.active_entities()}["asin"] == "B07X1234"
+    assert coordinator.conversation.slot("title").value == "ab?c"
+    assert coordinator.fill_slot("title", "“q\ud800r”").value == "q?r"
+    for key in ("conversation", "entities", "goals"):
+        assert json.loads(agent.state.get(f"manga_state.{key}").encode())["version"] == 1

@@ -398,3 +398,17 @@ def test_can_move_says_what_moved_does(start: Phase, end: Phase) -> None:
     else:
         with pytest.raises(StateError):
             layer.moved(end)
+
+
+@pytest.mark.parametrize("phase", [Phase.GREETING, Phase.FOLLOW_UP])
+def test_replaced_is_a_copy_as_pydantic_makes_it(phase: Phase) -> None:
+    layer = ConversationLayer.model_validate({"turn_count": 3, "later": {"kept": [1]}})
+    ours, theirs = layer.replaced(phase=phase), layer.model_copy(update={"phase": phase})
+    assert ours == theirs
+    assert ours.model_fields_set == theirs.model_fields_set
+    assert ours.model_extra == theirs.model_extra == {"later": {"kept": [1]}}
+    assert ours.stored() == theirs.stored()
+    assert ours.changed(turn_count=4) == theirs.changed(turn_count=4)
+    assert layer.phase is Phase.GREETING
+    with pytest.raises(ValidationError):
+        ours.phase = Phase.FAREWELL  # type: ignore[misc]
