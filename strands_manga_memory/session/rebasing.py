@@ -93,7 +93,7 @@ class Carried:
 
 
 def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:
-    """Return the number below which two logs mean the same message by the same number.
+    """Return the last number by which two logs mean the same message, as they do by every one below it.
 
     Numbers only rise, and a message that gets another one gets a later one: so they agree on all before one they agree on.
     """
