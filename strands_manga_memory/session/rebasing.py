@@ -168,7 +168,7 @@ class Rebase:
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
         self._unfinished = set(parse_runs(stored.head.open.get(writer, ""), record="head"))
         self._there: list[Logged] = []
-        self._taken: set[int] = set()
+        self._taken: dict[int, Identity] = {}
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
@@ -187,7 +187,7 @@ class Rebase:
         """
         own = [slot for slot in ours if slot.identity not in self._again]
         self._there = [*logged.values(), *self._logged]
-        self._taken = {slot.seq for slot in self._there}
+        self._taken = {slot.seq: slot.identity for slot in self._there}
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
@@ -199,6 +199,9 @@ class Rebase:
         in_place = {slot.turn for slot in self.begun.values() if slot.identity in identities}
         moved = self._meet({**logged, **{slot.identity: slot for slot in self._logged}}.values(), split)
         self._blocks.keep_granted(self._known, in_place=in_place, head=self.head, taken=self._taken)
+        for slot in self.mine:
+            if self._taken.get(slot.seq, slot.identity) != slot.identity:
+                self._blocks.drop(slot.turn)
         self._place_carried()
         self._place_mine(common)
         if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest

@@ -452,3 +452,25 @@ def test_the_rest_of_a_turn_follows_its_first_part_where_someone_has_moved_that(
     assert not model.has_moved_in(winner)
     after = model.draft(now=6.0, ttl=60.0, durable=True)
     assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(1019, 8)]
+
+
+def test_a_turn_that_goes_on_after_a_refusal_leaves_a_number_that_someone_else_has_taken() -> None:
+    """The first part is stored in its place, and the number that was set aside for the rest has someone else's message."""
+    model = new()
+    model.begin_turn()
+    question = say(model, user("refused"))
+    model.capture(question, {}, in_turn=False)  # it ended without an answer, so the next question belongs to it
+    first = save(model)
+    flush(model, first)
+    winner = stored(first)
+    model.begin_turn()
+    again = [*question, *say(model, user("again"))]
+    model.capture(again, {}, in_turn=True)
+    refused = model.draft(now=6.0, ttl=60.0, durable=True)
+    assert [slot.seq for slot in refused.slots if isinstance(slot, Logged)] == [1, 2]
+    theirs = dataclasses.replace(refused.pending[-1], tracking_id="theirs", seq=2, turn=2, order=0, number=0)
+    winner.version, winner.writers, winner.slots = 2, {**winner.writers, "other": 1}, [*winner.slots, theirs]
+    winner.head = dataclasses.replace(winner.head, next=refused.head.next, turns=2)
+    model.rebase(winner, logged={slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)})
+    numbers = [slot.seq for slot in save(model).slots if isinstance(slot, Logged)]
+    assert len(set(numbers)) == 3
