@@ -108,7 +108,7 @@ def _judge_user(
     for problem in _out_of_order(kept.log):
         wrong(problem)
 
-    refused = {event["tag"] for event in _of(events, "refused")}
+    refused = {event["tag"] for what in ("refused", "fails") for event in _of(events, what)}
     for name, messages in kept.windows.items():
         for problem in _problems(messages, refused):
             wrong(f"invalid: restored from {name}, {problem}")

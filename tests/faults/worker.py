@@ -24,7 +24,7 @@ from typing import Any
 import botocore.session
 from strands import Agent
 from strands.agent.conversation_manager import ConversationManager, NullConversationManager, SlidingWindowConversationManager
-from strands.hooks import BeforeModelCallEvent
+from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import (
     ImportanceWeightedConversationManager,
@@ -99,12 +99,15 @@ class GuardedModel(ScriptedModel):
 class Talker:
     """One user's agent in this process."""
 
-    def __init__(self, manager: TieredSessionManager, agent: Agent) -> None:
+    def __init__(self, manager: TieredSessionManager, agent: Agent, *, fails: Callable[[str], object]) -> None:
         self.manager = manager
         self.agent = agent
+        self.text = ""
+        self._fails = fails
         self.turn_epoch = 0
         self.was_deleted = False
         agent.hooks.add_callback(BeforeModelCallEvent, self._note_epoch)
+        agent.hooks.add_callback(AfterInvocationEvent, self._note_failure)
 
     @property
     def _model(self) -> Any:
@@ -114,6 +117,11 @@ class Talker:
         self.turn_epoch = min(self.turn_epoch, self.epoch)
         self.was_deleted = self.was_deleted or self._model.deleted
 
+    async def _note_failure(self, event: AfterInvocationEvent) -> None:
+        """Tell of a turn that ends with an error before it is saved as one that has ended: the worker may not live to see it."""
+        if event.result is None:
+            self._fails(self.text)
+
     @property
     def epoch(self) -> int:
         """The incarnation this process believes in; a deletion ends it and all before."""
@@ -121,7 +129,7 @@ class Talker:
 
     def turn(self, text: str) -> dict[str, Any]:
         """Make a turn and return what is known of it afterwards."""
-        self.turn_epoch, self.was_deleted = 1 << 62, False
+        self.turn_epoch, self.was_deleted, self.text = 1 << 62, False, text
         self.agent(text)
         self.was_deleted = self.was_deleted or bool(self._model.deleted)
         return {
@@ -242,7 +250,7 @@ class Worker:
             callback_handler=None,
             record_direct_tool_call=True,
         )
-        return Talker(manager, agent)
+        return Talker(manager, agent, fails=lambda text: self.journal.note("fails", user=user, tag=text.split()[0]))
 
     def turn(self, user: int, talker: Talker, *, kind: str | None = None, more: str = "", tag: str | None = None) -> str | None:
         """Make a turn; return its tag if it was acknowledged, which is what the journal calls ``ack``."""
