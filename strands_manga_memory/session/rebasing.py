@@ -204,8 +204,8 @@ class Rebase:
                 self._blocks.drop(slot.turn)
         self._place_carried()
         self._place_mine(common)
-        if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
-            self._blocks.resume(moved[0].turn, [slot.seq for slot in moved], save=self._known)
+        if all(slot.seq in self._unfinished for slot in moved):
+            self._resume()
 
     def _meet(self, logged: Iterable[Logged], split: Collection[int]) -> list[Logged]:
         """Take over what is stored of the turns that go on; return what has other numbers there."""
@@ -222,6 +222,16 @@ class Rebase:
                 there.order, there.number = 1, self._known
                 self.begun[there.identity] = there
         return moved
+
+    def _resume(self) -> None:
+        """Go on with our turn that is not finished there, behind what is stored of it, if its rest has no numbers yet.
+
+        Numbers are set aside for it, by us or by whoever moved it; we may have given them back with a save that is not there.
+        """
+        turn = next((slot.turn for slot in self.begun.values() if slot.seq in self._unfinished), None)
+        if turn is not None and not any(slot.seq for slot in self.mine if slot.turn == turn):
+            taken = [slot.seq for slot in self.begun.values() if slot.turn == turn]
+            self._blocks.resume(turn, taken, save=self._known)
 
     def _place_carried(self) -> None:
         messages, granted = self._carried.messages, self._carried.granted

@@ -474,3 +474,24 @@ def test_a_turn_that_goes_on_after_a_refusal_leaves_a_number_that_someone_else_h
     model.rebase(winner, logged={slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)})
     numbers = [slot.seq for slot in save(model).slots if isinstance(slot, Logged)]
     assert len(set(numbers)) == 3
+
+
+def test_what_follows_a_turn_stays_behind_it_where_the_save_that_ended_it_is_lost() -> None:
+    """With that save the numbers set aside for the turn were given back, but what is stored keeps them for it."""
+    model = new()
+    model.begin_turn()
+    said = say(model, user("one"), assistant(tool_use("t", "find")))
+    model.capture(said, {}, in_turn=True)
+    first = save(model)
+    flush(model, first)
+    winner = stored(first)
+    model.capture(said, {}, in_turn=False)
+    model.draft(now=5.5, ttl=60.0, durable=True)
+    (late,) = say(model, result("t"))
+    model.draft(now=6.0, ttl=60.0, durable=True)
+    theirs = dataclasses.replace(first.pending[-1], tracking_id="theirs", seq=1001, turn=2, order=0, number=0)
+    winner.version, winner.writers, winner.slots = 2, {**winner.writers, "other": 1}, [*winner.slots, theirs]
+    winner.head = dataclasses.replace(winner.head, next=1002, turns=2)
+    model.rebase(winner, logged={slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)})
+    after = model.draft(now=7.0, ttl=60.0, durable=True)
+    assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(3, 1)]
