@@ -238,12 +238,19 @@ class Rebase:
         kept = {slot.seq for slot in messages if slot.seq in self._awaited or self._is_left_out(slot, self._carried.common)}
         self._continued = {slot.turn: slot.turn for slot in messages if slot.seq in kept} | dict(self._carried.continued)
         turns = self._continued | self._new_turns({slot.turn for slot in messages} - self._continued.keys())
+        unfinished = {min(parse_runs(runs, record="head"), default=0) for runs in self._stored.head.open.values()}
+        latest: dict[int, int] = {}
         for slot in messages:
             slot.turn = turns[slot.turn]
-            first = min((there.seq for there in self._there if there.turn == slot.turn), default=0)
-            is_set_aside = slot.seq in kept or (first and first < slot.seq < first + TURN_NUMBERS <= granted)
-            slot.seq, slot.number = (slot.seq if is_set_aside else 0), 0
+            seqs = [there.seq for there in self._there if there.turn == slot.turn]
+            first, end = min(seqs, default=0), min(seqs, default=0) + TURN_NUMBERS
+            is_set_aside = slot.seq in kept or (first and first < slot.seq < end <= granted)
+            # Whoever carries the rest of an unfinished turn gives it the numbers that its author would.
+            following = max([*seqs, latest.get(slot.turn, 0)]) + 1
+            is_rest = first in unfinished and following < end <= granted
+            slot.seq, slot.number = (slot.seq if is_set_aside else following if is_rest else 0), 0
             slot.record = dump({**load(slot.record), "turn": slot.turn})
+            latest[slot.turn] = slot.seq
 
     def _is_left_out(self, slot: Logged, common: int) -> bool:
         """Tell whether the log there has what came after a message, but not the message: then it still has its number."""
