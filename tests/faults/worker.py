@@ -90,9 +90,9 @@ class GuardedModel(ScriptedModel):
         """Answer, then redact."""
         async for event in super().stream(messages, *arguments, **named):
             yield event
-        secret = next((text for text in talk.texts(messages[-1]) if "SECRET" in text), None)
-        if secret is not None:
-            yield {"redactContent": {"redactUserContentMessage": secret.partition(" SECRET")[0]}}
+        said = talk.texts(messages[-1])[-1:]  # what was said before, and not answered, may stand in the same message
+        if said and "SECRET" in said[0]:
+            yield {"redactContent": {"redactUserContentMessage": said[0].partition(" SECRET")[0]}}
         self.requests.clear()
 
 
