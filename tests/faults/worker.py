@@ -25,6 +25,7 @@ import botocore.session
 from strands import Agent
 from strands.agent.conversation_manager import ConversationManager, NullConversationManager, SlidingWindowConversationManager
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent
+from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory import (
     ImportanceWeightedConversationManager,
@@ -118,7 +119,7 @@ class Talker:
         self.was_deleted = self.was_deleted or self._model.deleted
 
     async def _note_failure(self, event: AfterInvocationEvent) -> None:
-        """Tell of a turn that ends with an error before it is saved as one that has ended: the worker may not live to see it."""
+        """Tell of a turn that ends with an error before it is saved as ended: the worker may not live to see it."""
         if event.result is None:
             self._fails(self.text)
 
@@ -262,7 +263,10 @@ class Worker:
         self.journal.note("begin", user=user, tag=tag, kind=kind)
         try:
             outcome = talker.turn(f"{tag} {kind}{more}")
-        except StoreUnavailableError:
+        except (StoreUnavailableError, EventLoopException) as error:
+            # Strands wraps what a hook raises while the model answers.
+            if not isinstance(getattr(error, "original_exception", error), StoreUnavailableError):
+                raise
             self.journal.note("refused", user=user, tag=tag, kind=kind, began=began)
             return None
         self.journal.note("ack", user=user, tag=tag, kind=kind, began=began, **outcome)

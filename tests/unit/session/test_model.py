@@ -513,7 +513,12 @@ def test_the_rest_of_an_unfinished_turn_is_carried_to_where_its_author_would_put
     there = {slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)}
     carried = Carried(messages=rest, shown=rest, continued={1: 1}, granted=1002, seen=author.writers)
     model.rebase(winner, carried=carried, logged=there)
-    assert [(slot.seq, slot.turn) for slot in save(model).slots if isinstance(slot, Logged)] == [(1001, 2), (1, 1), (2, 1), (3, 1)]
+    assert [(slot.seq, slot.turn) for slot in save(model).slots if isinstance(slot, Logged)] == [
+        (1001, 2),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+    ]
 
 
 def test_a_turn_that_ended_with_a_call_keeps_numbers_for_its_results() -> None:
