@@ -10,7 +10,7 @@ from strands_manga_memory.session.checking import checked_number
 from strands_manga_memory.session.hot_tier import logged_of
 from strands_manga_memory.session.records import Place, Segment, pack, segment_number, unpack
 from strands_manga_memory.session.split import discard_parts, key_of, put_split, whole_values
-from strands_manga_memory.session.window import Logged
+from strands_manga_memory.session.window import Identity, Logged
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table
 
@@ -39,7 +39,8 @@ class SegmentLog:
     def put(self, slots: Sequence[Logged], committed: Sequence[Segment] = ()) -> tuple[list[Segment], int | None]:
         """Store messages that no segment has; return their segments, and the number at which one of others is stored, if any.
 
-        Messages that an earlier try had stored, whose answer was lost, are found there and not stored again.
+        Messages that an earlier try had stored, whose answer was lost, are found there and not stored again; an earlier
+        revision of one is replaced.
 
         Args:
             slots: The messages.
@@ -69,11 +70,13 @@ class SegmentLog:
                 behind = self._behind(stored[len(run) :], committed)
                 if _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or behind is None:
                     return segments, run[0].seq
-                if not is_ours and not self._claimed(item, stored):
+                latest = {slot.seq: slot for slot in run}
+                merged = [max(slot, latest.get(slot.seq, slot), key=lambda one: one.revision) for slot in stored]
+                if (merged != stored or not is_ours) and not self._claimed(item, merged, is_ours=is_ours):
                     continue
                 # Another segment that this one reaches into counts no longer: what follows there needs one of its own.
-                slots = [*stored, *behind, *slots[min(len(run), len(stored)) :]]
-                run = stored
+                slots = [*merged, *behind, *slots[min(len(run), len(stored)) :]]
+                run = merged
             segments.append(Segment(run[0].seq, run[-1].seq))
             slots = slots[len(run) :]
         return segments, None
@@ -89,9 +92,9 @@ class SegmentLog:
                 return None
         return [held[seq] for seq in sorted(held) if seq > slots[-1].seq]
 
-    def _claimed(self, item: Item, slots: Sequence[Logged]) -> bool:
-        """Share a segment with whoever stored it: from now on neither can discard it."""
-        self._revisions[self._first(item)] = -1
+    def _claimed(self, item: Item, slots: Sequence[Logged], *, is_ours: bool) -> bool:
+        """Store later revisions in a segment, and share it with whoever else stored it: then neither can discard it."""
+        self._revisions[self._first(item)] = self._revision(item) + 1 if is_ours else -1
         return self._replaced(item, {slot.seq: slot for slot in slots})
 
     def read(self, segments: Sequence[Segment]) -> dict[int, Logged]:
@@ -250,9 +253,9 @@ class SegmentLog:
                 yield logged_of(record, int(seq) if seq.isdecimal() else -1, name)
 
 
-def _identities(slots: Iterable[Logged]) -> list[tuple[int, str, int]]:
+def _identities(slots: Iterable[Logged]) -> list[tuple[int, Identity]]:
     return list(map(_identity, slots))
 
 
-def _identity(slot: Logged) -> tuple[int, str, int]:
-    return slot.seq, slot.tracking_id, slot.revision
+def _identity(slot: Logged) -> tuple[int, Identity]:
+    return slot.seq, slot.identity

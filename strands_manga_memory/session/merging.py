@@ -162,7 +162,7 @@ class Merger:
             found = copies.hot.read_log(parse_runs(hot.head.pending, record="head"))
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
             common = common_of(known, found_or_shown)
-            moved = estranged([slot for slot in known if slot.seq >= common], found_or_shown)
+            moved = estranged([slot for slot in known if slot.seq > common], found_or_shown)
             loose = {key: moved.get(id(slot), slot) for key, slot in loose.items()} | {slot.identity: slot for slot in found}
             known = [*moved.values(), *found_or_shown]
             # A rolled back copy may have been gone on with under new numbers: its messages can be anywhere in the durable log.

@@ -27,6 +27,7 @@ from strands_manga_memory.session.window import (
     parse_runs,
     runs_text,
     starts_turn,
+    tool_use_ids,
 )
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.hot import CLOSING
@@ -114,6 +115,11 @@ class Model:
     def begin_turn(self) -> None:
         """Take note that a turn begins: what is appended until the next one belongs to it."""
         self.in_turn, self._begun_after = True, max((slot.order for slot in self._of_turns), default=0)
+
+    @property
+    def _is_going_on(self) -> bool:
+        """Whether more of the turn is to come: if it has ended, the results of a tool call that nobody has answered."""
+        return self.in_turn or (self._last is not None and bool(tool_use_ids(self._last)))
 
     def knows(self, tracking_id: str) -> int:
         """Return how many messages of this id the window has; the turn, if there is no window."""
@@ -227,12 +233,12 @@ class Model:
     def _note_open_turns(self) -> None:
         """Enter into the head which turns are not finished: ours, and those of others that we carry."""
         self.head.open.pop(self.writer, None)
-        if not (self.in_turn or self._open_elsewhere):
+        if not (self._is_going_on or self._open_elsewhere):
             return
         logged = self._logged()
         for writer, messages in self._open_elsewhere.items():
             self.head.open[writer] = runs_text(sorted({slot.seq for slot in logged if slot.identity in messages}))
-        turn = {slot.seq for slot in logged if slot.order > 0 and slot.turn == self.turn} if self.in_turn else set()
+        turn = {slot.seq for slot in logged if slot.order > 0 and slot.turn == self.turn} if self._is_going_on else set()
         if turn:
             self.head.open[self.writer] = runs_text(sorted(turn))
 
@@ -272,14 +278,14 @@ class Model:
         foreign = Blocks()
         for slot in (slot for slot in self.recent if slot.seq == 0):
             is_foreign = any(slot.identity in messages for messages in self._open_elsewhere.values())
-            is_open = is_foreign or (self.in_turn and slot.turn == self.turn)
+            is_open = is_foreign or (self._is_going_on and slot.turn == self.turn)
             blocks = foreign if is_foreign else self._blocks
             slot.seq = blocks.take(slot.turn, self.head, is_open=is_open, save=self.number)
             if durable:
                 self.pending.add(slot.seq)
         for slot in (slot for slot in self.recent if slot.order and not slot.number):
             slot.number = self.number
-        if not self.in_turn:
+        if not self._is_going_on:
             self._blocks.give_back(self.turn, self.head)
         for body in self.slots:
             if isinstance(body, Body) and body.number == 0:
@@ -350,7 +356,7 @@ class Model:
             self._appended(),
             logged=logged,
             common=common_of((*self._logged(), *self._of_turns), logged.values()),
-            open_turn=self.turn if self.in_turn else None,
+            open_turn=self.turn if self._is_going_on else None,
         )
         for slot in carried.messages:
             slot.order = next(self._foreign_orders)

@@ -93,7 +93,7 @@ class Carried:
 
 
 def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:
-    """Return the number below which two logs mean the same message by the same number.
+    """Return the last number by which two logs mean the same message, as they do by every one below it.
 
     Numbers only rise, and a message that gets another one gets a later one: so they agree on all before one they agree on.
     """
@@ -168,7 +168,7 @@ class Rebase:
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
         self._unfinished = set(parse_runs(stored.head.open.get(writer, ""), record="head"))
         self._there: list[Logged] = []
-        self._taken: set[int] = set()
+        self._taken: dict[int, Identity] = {}
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
@@ -187,7 +187,7 @@ class Rebase:
         """
         own = [slot for slot in ours if slot.identity not in self._again]
         self._there = [*logged.values(), *self._logged]
-        self._taken = {slot.seq for slot in self._there}
+        self._taken = {slot.seq: slot.identity for slot in self._there}
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too, and the rest keeps its numbers:
@@ -199,10 +199,13 @@ class Rebase:
         in_place = {slot.turn for slot in self.begun.values() if slot.identity in identities}
         moved = self._meet({**logged, **{slot.identity: slot for slot in self._logged}}.values(), split)
         self._blocks.keep_granted(self._known, in_place=in_place, head=self.head, taken=self._taken)
+        for slot in self.mine:
+            if self._taken.get(slot.seq, slot.identity) != slot.identity:
+                self._blocks.drop(slot.turn)
         self._place_carried()
         self._place_mine(common)
-        if moved and all(slot.seq in self._unfinished for slot in moved):  # whoever moved it has set numbers aside for the rest
-            self._blocks.resume(moved[0].turn, [slot.seq for slot in moved], save=self._known)
+        if all(slot.seq in self._unfinished for slot in moved):
+            self._resume()
 
     def _meet(self, logged: Iterable[Logged], split: Collection[int]) -> list[Logged]:
         """Take over what is stored of the turns that go on; return what has other numbers there."""
@@ -220,17 +223,34 @@ class Rebase:
                 self.begun[there.identity] = there
         return moved
 
+    def _resume(self) -> None:
+        """Go on with our turn that is not finished there, behind what is stored of it, if its rest has no numbers yet.
+
+        Numbers are set aside for it, by us or by whoever moved it; we may have given them back with a save that is not there.
+        """
+        turn = next((slot.turn for slot in self.begun.values() if slot.seq in self._unfinished), None)
+        if turn is not None and not any(slot.seq for slot in self.mine if slot.turn == turn):
+            taken = [slot.seq for slot in self.begun.values() if slot.turn == turn]
+            self._blocks.resume(turn, taken, save=self._known)
+
     def _place_carried(self) -> None:
         messages, granted = self._carried.messages, self._carried.granted
         kept = {slot.seq for slot in messages if slot.seq in self._awaited or self._is_left_out(slot, self._carried.common)}
         self._continued = {slot.turn: slot.turn for slot in messages if slot.seq in kept} | dict(self._carried.continued)
         turns = self._continued | self._new_turns({slot.turn for slot in messages} - self._continued.keys())
+        unfinished = {min(parse_runs(runs, record="head"), default=0) for runs in self._stored.head.open.values()}
+        latest: dict[int, int] = {}
         for slot in messages:
             slot.turn = turns[slot.turn]
-            first = min((there.seq for there in self._there if there.turn == slot.turn), default=0)
-            is_set_aside = slot.seq in kept or (first and first < slot.seq < first + TURN_NUMBERS <= granted)
-            slot.seq, slot.number = (slot.seq if is_set_aside else 0), 0
+            seqs = [there.seq for there in self._there if there.turn == slot.turn]
+            first, end = min(seqs, default=0), min(seqs, default=0) + TURN_NUMBERS
+            is_set_aside = slot.seq in kept or (first and first < slot.seq < end <= granted)
+            # Whoever carries the rest of an unfinished turn gives it the numbers that its author would.
+            following = max([*seqs, latest.get(slot.turn, 0)]) + 1
+            is_rest = first in unfinished and following < end <= granted
+            slot.seq, slot.number = (slot.seq if is_set_aside else following if is_rest else 0), 0
             slot.record = dump({**load(slot.record), "turn": slot.turn})
+            latest[slot.turn] = slot.seq
 
     def _is_left_out(self, slot: Logged, common: int) -> bool:
         """Tell whether the log there has what came after a message, but not the message: then it still has its number."""

@@ -274,7 +274,8 @@ def shown_of(
     by_id = {slot.tracking_id: slot for slot in carried}
     messages = [slot if isinstance(slot, Logged) else by_id.get(slot.tracking_id) for slot in shown]
     latest = {slot.turn: slot.seq for slot in messages if slot is not None}
-    return [*shown, *(slot for slot in carried if slot.turn in latest and slot.seq > latest[slot.turn])]
+    rest = [slot for slot in carried if slot not in messages]
+    return [*shown, *(slot for slot in rest if slot.turn in latest and slot.seq > latest[slot.turn])]
 
 
 def _copy(body: Body) -> Body:

@@ -49,7 +49,8 @@ _PASSING = (
     TimeoutError,
     TryAgainError,
 )
-_PASSING_CODES = re.compile(r"(?:^|-)(?:BUSY|MISCONF|NOREPLICAS|OOM|READONLY)\b")  # those redis-py or an old server wraps
+# Those redis-py or an old server wraps, and what a script says whose slot is on its way to another node.
+_PASSING_CODES = re.compile(r"(?:^|-)(?:BUSY|MISCONF|NOREPLICAS|OOM|READONLY)\b|access a non local key")
 _Answer = TypeVar("_Answer")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.faults import talk
 from tests.faults.journal import read
-from tests.faults.judge import Kept, Loss, Verdict, judged
+from tests.faults.judge import Kept, Loss, Verdict, is_excused, judged
 from tests.faults.scenario import USERS, Durable, Hot, Move, Scenario
 from tests.faults.stage import Servers, Stage
 from tests.faults.worker import END_WITHIN, Orders, window, work
@@ -202,8 +202,8 @@ class Run:
         most = int(str(self.scenario.settings["flush_every"])) - 1
         for user in range(USERS):
             begun = self.stage.begun(user)  # a turn that was under way at the last flush is one of those since then
-            turns = [event["tag"] for event in events if event["what"] == "ack" and event["user"] == user]
-            behind = [tag for tag in turns if tag not in begun]
+            turns = [event for event in events if event["what"] == "ack" and event["user"] == user]
+            behind = [turn["tag"] for turn in turns if turn["tag"] not in begun and not is_excused(turn, events, self.losses)]
             if len(behind) > most and not self.scenario.deletes:
                 self.wrong.append(f"user {user}: {len(behind)} turns are not flushed, at most {most} may be: {behind}")
         slots = list(self.workers)

@@ -108,7 +108,7 @@ def _judge_user(
     for problem in _out_of_order(kept.log):
         wrong(problem)
 
-    refused = {event["tag"] for event in _of(events, "refused")}
+    refused = {event["tag"] for what in ("refused", "fails") for event in _of(events, what)}
     for name, messages in kept.windows.items():
         for problem in _problems(messages, refused):
             wrong(f"invalid: restored from {name}, {problem}")
@@ -160,6 +160,19 @@ def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -
     is_confirmed = any(began > max((lapse.at for lapse in before), default=-1.0) for began in confirmed)
     later = [lapse for lapse in lapses if lapse.at > death.at]
     return not is_confirmed or any(tag not in lapse.durable.get(user, ()) for lapse in later)
+
+
+def is_excused(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> bool:
+    """Tell whether an acknowledged turn need not be flushed although everyone is at rest.
+
+    Its worker was killed before he had done it: then the turn may be lost already, or it waits for whoever saves next.
+    """
+    death = next((loss for loss in losses if loss.worker == turn["worker"]), None)
+    if death is None:
+        return False
+    acks = (event for event in events if event["what"] == "ack" and event["user"] == turn["user"])
+    is_waiting = not any(ack["began"] > death.at and not ack["unsaved"] for ack in acks)
+    return is_waiting or _may_be_lost(turn, events, losses)
 
 
 def _deleted(events: Sequence[Event]) -> tuple[int, frozenset[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.faults.campaign import run
-from tests.faults.judge import Kept, Loss, judged
+from tests.faults.judge import Kept, Loss, is_excused, judged
 from tests.faults.scenario import Durable, Hot, Scenario
 from tests.faults.stage import Servers
 from tests.faults.worker import PLANTS
@@ -106,6 +106,23 @@ def test_a_later_save_confirms_what_came_before() -> None:
     verdict = judged(Scenario.drawn(7), events, [forgot(6), killed(9)], kept)
     assert verdict.at_risk == 0
     assert len([wrong for wrong in verdict.wrong if "lost: " in wrong]) == 2
+
+
+def test_what_a_killed_worker_left_waits_for_who_saves_next() -> None:
+    turns, losses = [ack("a", 5.0), ack("b", 5.0, worker="1.0")], [killed(9)]
+    assert [is_excused(turn, turns, losses) for turn in turns] == [True, False]
+    assert not is_excused(turns[0], [*turns, ack("c", 11.0, worker="1.0")], losses)
+    assert is_excused(turns[0], [*turns, ack("c", 11.0, worker="1.0")], [forgot(8), *losses])
+
+
+@pytest.mark.parametrize(("what", "is_wrong"), [("begin", True), ("fails", False), ("refused", False)])
+def test_a_turn_that_ended_with_an_error_stays_as_it_is(what: str, is_wrong: bool) -> None:
+    window = [{"role": "user", "content": [{"text": "canary7user0w0.0n1 text"}]}]
+    events = [{"what": what, "at": 1.0, "worker": "0.0", "user": 0, "tag": "canary7user0w0.0n1"}]
+    events += [{"what": "closed", "at": 2.0, "worker": "1.0", "user": user, "window": window} for user in range(2)]
+    kept = {0: Kept(window, {"the tiers": window}), 1: Kept([], {})}
+    verdict = judged(Scenario.drawn(7), events, [], kept)
+    assert any("invalid" in wrong for wrong in verdict.wrong) == is_wrong
 
 
 def test_the_same_seed_draws_the_same_scenario() -> None:

@@ -24,7 +24,8 @@ from typing import Any
 import botocore.session
 from strands import Agent
 from strands.agent.conversation_manager import ConversationManager, NullConversationManager, SlidingWindowConversationManager
-from strands.hooks import BeforeModelCallEvent
+from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent
+from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory import (
     ImportanceWeightedConversationManager,
@@ -90,21 +91,24 @@ class GuardedModel(ScriptedModel):
         """Answer, then redact."""
         async for event in super().stream(messages, *arguments, **named):
             yield event
-        secret = next((text for text in talk.texts(messages[-1]) if "SECRET" in text), None)
-        if secret is not None:
-            yield {"redactContent": {"redactUserContentMessage": secret.partition(" SECRET")[0]}}
+        said = talk.texts(messages[-1])[-1:]  # what was said before, and not answered, may stand in the same message
+        if said and "SECRET" in said[0]:
+            yield {"redactContent": {"redactUserContentMessage": said[0].partition(" SECRET")[0]}}
         self.requests.clear()
 
 
 class Talker:
     """One user's agent in this process."""
 
-    def __init__(self, manager: TieredSessionManager, agent: Agent) -> None:
+    def __init__(self, manager: TieredSessionManager, agent: Agent, *, fails: Callable[[str], object]) -> None:
         self.manager = manager
         self.agent = agent
+        self.text = ""
+        self._fails = fails
         self.turn_epoch = 0
         self.was_deleted = False
         agent.hooks.add_callback(BeforeModelCallEvent, self._note_epoch)
+        agent.hooks.add_callback(AfterInvocationEvent, self._note_failure)
 
     @property
     def _model(self) -> Any:
@@ -114,6 +118,11 @@ class Talker:
         self.turn_epoch = min(self.turn_epoch, self.epoch)
         self.was_deleted = self.was_deleted or self._model.deleted
 
+    async def _note_failure(self, event: AfterInvocationEvent) -> None:
+        """Tell of a turn that ends with an error before it is saved as ended: the worker may not live to see it."""
+        if event.result is None:
+            self._fails(self.text)
+
     @property
     def epoch(self) -> int:
         """The incarnation this process believes in; a deletion ends it and all before."""
@@ -121,7 +130,7 @@ class Talker:
 
     def turn(self, text: str) -> dict[str, Any]:
         """Make a turn and return what is known of it afterwards."""
-        self.turn_epoch, self.was_deleted = 1 << 62, False
+        self.turn_epoch, self.was_deleted, self.text = 1 << 62, False, text
         self.agent(text)
         self.was_deleted = self.was_deleted or bool(self._model.deleted)
         return {
@@ -242,7 +251,7 @@ class Worker:
             callback_handler=None,
             record_direct_tool_call=True,
         )
-        return Talker(manager, agent)
+        return Talker(manager, agent, fails=lambda text: self.journal.note("fails", user=user, tag=text.split()[0]))
 
     def turn(self, user: int, talker: Talker, *, kind: str | None = None, more: str = "", tag: str | None = None) -> str | None:
         """Make a turn; return its tag if it was acknowledged, which is what the journal calls ``ack``."""
@@ -254,7 +263,10 @@ class Worker:
         self.journal.note("begin", user=user, tag=tag, kind=kind)
         try:
             outcome = talker.turn(f"{tag} {kind}{more}")
-        except StoreUnavailableError:
+        except (StoreUnavailableError, EventLoopException) as error:
+            # Strands wraps what a hook raises while the model answers.
+            if not isinstance(getattr(error, "original_exception", error), StoreUnavailableError):
+                raise
             self.journal.note("refused", user=user, tag=tag, kind=kind, began=began)
             return None
         self.journal.note("ack", user=user, tag=tag, kind=kind, began=began, **outcome)

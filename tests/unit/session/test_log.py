@@ -98,12 +98,26 @@ def test_one_that_goes_on_with_something_else_is_a_collision() -> None:
     assert other.put(slots(1, 2), [Segment(3, 4)]) == ([], 1)
 
 
-@pytest.mark.parametrize("mine", [slot(1, id_="mine"), slot(1, revision=1)])
-def test_what_others_have_stored_there_is_a_collision_and_stays(mine: Logged) -> None:
+def test_what_others_have_stored_there_is_a_collision_and_stays() -> None:
     log, table = new()
     SegmentLog(table, Place.of("s", "A", "default"), Codec()).put([slot(1, "theirs"), slot(2, "theirs too")])
-    assert log.put([mine, slot(2)]) == ([], 1)
+    assert log.put([slot(1, id_="mine"), slot(2)]) == ([], 1)
     assert texts(one.message for one in log.read([Segment(1, 2)]).values()) == ["theirs", "theirs too"]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_earlier_revision_that_is_stored_there_gives_way_to_a_later_one(is_ours: bool) -> None:
+    """Someone flushed it before it was redacted: with a number of its own the redacted one would be there twice."""
+    log, table = new()
+    first = log if is_ours else SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    first.put(slots(1, 2))
+    assert log.put([slot(1, "redacted", revision=1), slot(2)]) == ([Segment(1, 2)], None)
+    assert texts(one.message for one in log.read([Segment(1, 2)]).values()) == ["redacted", "message 2"]
+    assert b"message 1" not in b"".join(row["data"] for row in table.rows.values())
+    assert log.put(slots(1, 2, 3)) == ([Segment(1, 2), Segment(3, 3)], None)
+    assert texts(one.message for one in log.read([Segment(1, 2)]).values()) == ["redacted", "message 2"]
+    log.discard([1])
+    assert len(table.rows) == (1 if is_ours else 2)
 
 
 def test_a_collision_in_the_middle_tells_what_is_stored_so_far() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.model import Model
+from strands_manga_memory.session.rebasing import Carried
 from strands_manga_memory.session.records import Draft, Stored
 from strands_manga_memory.session.window import Body, Logged, parse_runs, window_text
 from strands_manga_memory.stores.codec import dump, load
@@ -452,3 +453,84 @@ def test_the_rest_of_a_turn_follows_its_first_part_where_someone_has_moved_that(
     assert not model.has_moved_in(winner)
     after = model.draft(now=6.0, ttl=60.0, durable=True)
     assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(1019, 8)]
+
+
+def test_a_turn_that_goes_on_after_a_refusal_leaves_a_number_that_someone_else_has_taken() -> None:
+    """The first part is stored in its place, and the number that was set aside for the rest has someone else's message."""
+    model = new()
+    model.begin_turn()
+    question = say(model, user("refused"))
+    model.capture(question, {}, in_turn=False)  # it ended without an answer, so the next question belongs to it
+    first = save(model)
+    flush(model, first)
+    winner = stored(first)
+    model.begin_turn()
+    again = [*question, *say(model, user("again"))]
+    model.capture(again, {}, in_turn=True)
+    refused = model.draft(now=6.0, ttl=60.0, durable=True)
+    assert [slot.seq for slot in refused.slots if isinstance(slot, Logged)] == [1, 2]
+    theirs = dataclasses.replace(refused.pending[-1], tracking_id="theirs", seq=2, turn=2, order=0, number=0)
+    winner.version, winner.writers, winner.slots = 2, {**winner.writers, "other": 1}, [*winner.slots, theirs]
+    winner.head = dataclasses.replace(winner.head, next=refused.head.next, turns=2)
+    model.rebase(winner, logged={slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)})
+    numbers = [slot.seq for slot in save(model).slots if isinstance(slot, Logged)]
+    assert len(set(numbers)) == 3
+
+
+def test_what_follows_a_turn_stays_behind_it_where_the_save_that_ended_it_is_lost() -> None:
+    """With that save the numbers set aside for the turn were given back, but what is stored keeps them for it."""
+    model = new()
+    model.begin_turn()
+    said = say(model, user("one"), assistant(tool_use("t", "find")))
+    model.capture(said, {}, in_turn=True)
+    first = save(model)
+    flush(model, first)
+    winner = stored(first)
+    model.capture(said, {}, in_turn=False)
+    model.draft(now=5.5, ttl=60.0, durable=True)
+    (late,) = say(model, result("t"))
+    model.draft(now=6.0, ttl=60.0, durable=True)
+    theirs = dataclasses.replace(first.pending[-1], tracking_id="theirs", seq=1001, turn=2, order=0, number=0)
+    winner.version, winner.writers, winner.slots = 2, {**winner.writers, "other": 1}, [*winner.slots, theirs]
+    winner.head = dataclasses.replace(winner.head, next=1002, turns=2)
+    model.rebase(winner, logged={slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)})
+    after = model.draft(now=7.0, ttl=60.0, durable=True)
+    assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(3, 1)]
+
+
+def test_the_rest_of_an_unfinished_turn_is_carried_to_where_its_author_would_put_it() -> None:
+    model, author = new(), new()
+    author.begin_turn()
+    said = say(author, user("one"))
+    author.capture(said, {}, in_turn=True)
+    winner = stored(save(author))
+    said += say(author, assistant("two"), assistant("three"))
+    author.capture(said, {}, in_turn=False)
+    rest = [dataclasses.replace(slot, seq=slot.seq + 2000, order=0, number=0) for slot in save(author).pending[1:]]
+    theirs = dataclasses.replace(rest[-1], tracking_id="theirs", seq=1001, turn=2)
+    winner.version, winner.slots = 7, [*winner.slots, theirs]
+    winner.head = dataclasses.replace(winner.head, next=1002, turns=2)
+    there = {slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)}
+    carried = Carried(messages=rest, shown=rest, continued={1: 1}, granted=1002, seen=author.writers)
+    model.rebase(winner, carried=carried, logged=there)
+    assert [(slot.seq, slot.turn) for slot in save(model).slots if isinstance(slot, Logged)] == [
+        (1001, 2),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+    ]
+
+
+def test_a_turn_that_ended_with_a_call_keeps_numbers_for_its_results() -> None:
+    """An error ended it; the results that say so come with the next invocation."""
+    model = new()
+    model.begin_turn()
+    said = say(model, user("one"), assistant(tool_use("t", "find")))
+    model.capture(said, {}, in_turn=False)
+    first = save(model)
+    assert first.head.open == {model.writer: "1-2"}
+    say(model, result("t"))
+    assert [slot.seq for slot in save(model).pending] == [1, 2, 3]
+    say(model, assistant("done"))
+    model.touched = True
+    assert save(model).head.open == {}

@@ -263,6 +263,17 @@ def test_what_is_carried_is_shown_once_where_its_last_message_is_shown_in_anothe
     assert texts(slot.message for slot in shown) == ["a", "[…]"]
 
 
+def test_what_is_carried_is_shown_once_where_its_last_message_has_no_number_yet() -> None:
+    carried = [logged(message, seq) for message, seq in zip(ids(user("a"), use("t"), assistant("b")), (1, 2, 0), strict=True)]
+    assert shown_of(carried, carried, log={}, first=1, visible=()) == carried
+
+
+def test_a_call_whose_results_came_after_a_note_is_answered() -> None:
+    messages = ids(user("a"), use("t"), result("t"), assistant("b"))
+    _, _, *notes = mended(messages[:2], cut={"0", "1"})
+    assert mended([*messages[:2], *notes, *messages[2:]], cut={"0", "1"}) == messages
+
+
 def test_results_that_come_after_all_replace_those_that_said_they_would_not() -> None:
     messages = ids(user("a"), use("t"))
     closed = mended(messages, cut={"0", "1"})

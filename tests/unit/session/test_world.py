@@ -12,6 +12,7 @@ HOT, DURABLE = (
     Step("a_tier_goes_down_or_comes_back", None, ("hot",)),
     Step("a_tier_goes_down_or_comes_back", None, ("durable",)),
 )
+HOT_FAILS = Step("a_call_fails", None, ("hot", False))
 START = Step("start")
 
 
@@ -64,6 +65,43 @@ TWO_TIERS = {
     ],
     "a deletion reaches one tier": [
         *(START, START, begin(2), tool(2, save=True), HOT, Step("delete", 1), flush(2), end(2), begin(2)),
+    ],
+    "an unfinished turn is opened where its rest cannot be looked at": [
+        *(START, begin(1), flush(1), tool(1, save=True), end(1, edit=True), HOT_FAILS, START, kill(2, closing=True)),
+        *(kill(1, closing=False),),
+    ],
+    "a flush that was stored without an answer is given other numbers": [
+        *(START, START, begin(1), flush(1), end(1, 3), HOT_FAILS, begin(1), begin(2), end(2, 3)),
+        *(Step("time_passes", 2, (0.05,)), Step("a_call_fails", None, ("durable", True)), flush(1)),
+    ],
+    "the rest of a turn is carried again after the hot tier has gone": [
+        *(START, kill(1, closing=False), START, START, START, kill(2, closing=True), kill(4, closing=False), DURABLE),
+        *(kill(3, closing=True), DURABLE, START, kill(5, closing=False), START, START, begin(7), START, HOT_FAILS, begin(8)),
+        *(tool(8, save=True), flush(7), kill(6, closing=False), end(7, 3), end(8, 3, edit=True), START, HOT, begin(8)),
+        *(begin(9), end(9, 4)),
+    ],
+    "a turn that was shown as cut goes on, and is joined with a copy that has it as unfinished": [
+        *(START, kill(1, closing=True), START, START, START, kill(3, closing=True), kill(2, closing=False), START, START),
+        *(begin(6), end(6, 2), begin(5), tool(5, save=True), kill(6, closing=False), begin(4), START, flush(7)),
+        *(end(5, 3, edit=True), HOT_FAILS, end(4, 4)),
+    ],
+    "the hot tier is lost, and a flush has left a segment among the numbers of another one": [
+        *(
+            START,
+            begin(1),
+            tool(1, save=True),
+            end(1, 4, edit=True),
+            START,
+            hot_goes_back(),
+            begin(1),
+            DURABLE,
+            START,
+            begin(2),
+        ),
+        *(end(2, 2), Step("time_passes", 2, (30.0,)), end(1, 1), work(1), Step("time_passes", 2, (0.05,))),
+        *(Step("a_call_fails", None, ("durable", True)), hot_goes_back(), begin(1), DURABLE, work(1), START, DURABLE, START),
+        *(DURABLE, Step("time_passes", 1, (0.05,)), flush(2), START, begin(6), COPY, tool(1, save=False), hot_goes_back()),
+        *(COPY, flush(1), hot_goes_back(1), end(6, 1)),
     ],
     "the hot tier loses a message that was left there by someone who is alive": [
         *(START, START, Step("a_call_fails", None, ("durable", False)), START, begin(1), START, DURABLE),
