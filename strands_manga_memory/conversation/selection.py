@@ -446,12 +446,13 @@ class _Filling:
 def _make_room(shortener: Shortener, groups: Sequence[_Group], *, budget: int) -> None:
     """Shorten what must stay until it is within the budget, and large tool results until the high band has room as well.
 
-    In this order, each step only as far as it is needed: tool results (older ones first, the largest first), texts of the
-    first turn, the oldest tool calls of the current turn (with their results), images and documents (a note takes their place),
-    other texts, inputs of tool calls; then the same again more drastically; then what stays only because a message beside it
-    is pinned; at last nothing of a piece but the note that it was cut. At least half of the budget is left to what must stay; if it was over the budget, up to a quarter is freed for
-    the middle band, so that one huge result does not drive out the conversation. Pinned messages are never touched: if they
-    alone are over the budget, the rest keeps a readable size and the result is over it.
+    In this order, each step only as far as it is needed: tool results (older ones first, the largest first), texts of the first
+    turn, the oldest tool calls of the current turn (with their results), images and documents (a note takes their place), other
+    texts, inputs of tool calls; then the same again more drastically; then what stays only because a message beside it is
+    pinned; at last nothing of a piece but the note that it was cut. At least half of the budget is left to what must stay; if
+    it was over the budget, up to a quarter is freed for the middle band, so that one huge result does not drive out the
+    conversation. Pinned messages are never touched: if they alone are over the budget, the rest keeps a readable size and the
+    result is over it.
     """
     others = dict.fromkeys(Band, 0)
     spoken = 0
