@@ -27,6 +27,7 @@ BUDGETS = {
     "estimate_japanese_under_percent": "<= 0",
     "counted_again_us": "< 10",
     "score_us": "< 50",
+    "score_of_a_long_text_us": "< 100",
 }
 
 ENGLISH = (
@@ -57,6 +58,14 @@ JAPANESE = (
     "以上です。助かりました。",
     "またのご利用をお待ちしております。",
 )
+
+LONG = (
+    "Please tell me about the delivery of the order that I placed last week, with three volumes of that series. " * 4,
+    "昨日注文した漫画の配送状況について教えていただけますか。三巻セットで塔と猫の話だったと思います。" * 5,
+    "I like " * 500,
+    "ok thanks great " * 7,
+)
+"""Some of them are what a careless rule would take very long for."""
 
 
 def _conversation(texts: Sequence[str]) -> list[Message]:
@@ -129,4 +138,5 @@ def run() -> dict[str, float]:
         "estimate_us": _microseconds(estimate.count, prose),
         "counted_again_us": _microseconds(again, prose),
         "score_us": _microseconds(RuleScorer().score, [*prose, *plain]),
+        "score_of_a_long_text_us": _microseconds(RuleScorer().score, _conversation(LONG)),
     }

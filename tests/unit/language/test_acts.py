@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-
 import pytest
 
 from strands_manga_memory.language import DialogueAct, dialogue_act
@@ -167,22 +164,3 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read() -> None:
     assert dialogue_act(f"I prefer hardcovers. {filler}", "user") == DialogueAct.PREFERENCE
     assert dialogue_act(f"{filler} I prefer hardcovers.", "user") == DialogueAct.PREFERENCE
     assert dialogue_act(f"{filler} I prefer hardcovers. {filler}", "user") == DialogueAct.UNMATCHED
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Please tell me about the delivery of the order that I placed last week, with three volumes of that series. " * 4,
-        "昨日注文した漫画の配送状況について教えていただけますか。三巻セットで塔と猫の話だったと思います。" * 5,
-        "I like " * 500,
-        "ok thanks great " * 7,
-    ],
-)
-def test_a_message_takes_well_under_a_tenth_of_a_millisecond(text: str) -> None:
-    times = []
-    for _ in range(30):
-        start = time.thread_time()
-        for _ in range(20):
-            dialogue_act(text, "user")
-        times.append((time.thread_time() - start) / 20)
-    assert statistics.median(times) < 100e-6  # the design says 50 us; twice that allows for a busy machine
