@@ -384,7 +384,7 @@ TIME = EntityType(
     ),
     _time,
     has_digits=True,
-    cues=(":", "am", "a.m", "pm", "p.m", "時"),
+    cues=(":", "am", "a.m", "pm", "p.m", "時", "o'clock", "past", "quarter", "night", *_PART.split("|")),
 )
 PRICE = EntityType(
     "price",
