@@ -62,7 +62,7 @@ class SegmentLog:
                 item = self._table.get(*key)
                 if item is None:  # discarded meanwhile
                     continue
-                # An earlier try may have stored it without an answer; whoever claims it leaves his own mark.
+                # An earlier try may have stored it without an answer; whoever claims it takes our mark away.
                 is_ours = self._revisions.get(run[0].seq) == self._revision(item) or item.get("by") == self._token
                 self._revisions[run[0].seq] = self._revision(item)
                 stored = list(self._messages([item]))
