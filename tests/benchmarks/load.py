@@ -148,7 +148,7 @@ class Load:
             rate: Messages a second.
             seconds: For how long.
             stateless: Whether every message is answered by an agent restored for it, as by a worker that keeps nothing.
-            churn: Whether sessions end and others begin.
+            churn: Whether sessions end and others begin; then nothing but the timeline is kept.
         """
         self.samples.taken()
         self.timeline, self.turned_away = [], 0
@@ -173,7 +173,7 @@ class Load:
         start = time.perf_counter()
         tasks: set[asyncio.Task[Any]] = set()
         done: list[dict[str, float]] = []
-        watch = asyncio.create_task(self._watch(start, done))
+        watch = asyncio.create_task(self._watch(start, done, keep=not churn))
         free: list[int] = self.rng.sample(range(len(self.turns)), len(self.turns))
         for count in itertools.count():
             due = start + count / rate
@@ -237,11 +237,15 @@ class Load:
         self.turns[number] += 1
         return sum(found)
 
-    async def _watch(self, start: float, done: list[dict[str, float]]) -> None:
+    async def _watch(self, start: float, done: list[dict[str, float]], *, keep: bool) -> None:
         seen = 0
         while True:
             await asyncio.sleep(1.0)
             new, seen = done[seen:], len(done)
+            if not keep:  # what is kept of each message for an hour would pass for growth of the process
+                self.samples.taken()
+                done.clear()
+                seen = 0
             layers = sorted(turn["layer"] for turn in new) or [0.0]
             self.timeline.append(
                 {

@@ -272,7 +272,7 @@ def _soak(hot: str) -> dict[str, float]:
     rows = {f"soak_{what}_late_over_early": _late_over_early([point[what] for point in line]) for what in _GROWS}
     return {
         "soak_minutes": SOAK,
-        "soak_messages": len(parts[0]["turns"]),
+        "soak_messages": sum(point["messages"] for point in line),
         **{f"soak_{what}_at_end": line[-1][what] for what in _GROWS},
         **rows,
     }
