@@ -228,7 +228,13 @@ class Model:
         self._shown_closed = {}
         self._note_open_turns()
         self.head.pending = runs_text(sorted(self.pending))
+        self.head.revised = runs_text(sorted(self._revised_pending()))
         return self._draft(version=self.version + 1, ttl=ttl, durable=durable)
+
+    def _revised_pending(self) -> set[int]:
+        revisions = {slot.seq: slot.revision for slot in self._logged() if slot.seq in self.pending}
+        elsewhere = self.pending.intersection(parse_runs(self.head.revised, record="head")) - revisions.keys()
+        return elsewhere | {seq for seq, revision in revisions.items() if revision}
 
     def _note_open_turns(self) -> None:
         """Enter into the head which turns are not finished: ours, and those of others that we carry."""
@@ -320,11 +326,12 @@ class Model:
     def has_flushed(self, head: Head, committed: Iterable[Segment]) -> None:
         """Take note that the durable tier had ``head`` and the log ``committed`` when this copy went on from there.
 
-        Turns that others have not finished stay as they are: those may still be given other numbers.
+        What was revised since is still to come there. Turns that others have not finished stay as they are: those may still
+        be given other numbers.
         """
         self.head.flushed_turns = max(self.head.flushed_turns, head.flushed_turns)
-        still_open = {seq for runs in self.head.open.values() for seq in parse_runs(runs, record="head")}
-        self.pending = {*outside(self.pending, committed), *(self.pending & still_open)}
+        stays = {seq for runs in (self.head.revised, *self.head.open.values()) for seq in parse_runs(runs, record="head")}
+        self.pending = {*outside(self.pending, committed), *(self.pending & stays)}
 
     def _keep_turns(self, turns: Collection[int]) -> None:
         """Forget other turns than these: all of them is stored, so nothing of them can ever be stored anew."""

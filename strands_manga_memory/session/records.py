@@ -110,6 +110,7 @@ class Head:
         bodies: The number of the last body.
         flushed_turns: ``turns`` at the last durable flush.
         pending: Sequence numbers that only the hot tier has, as runs.
+        revised: Those of ``pending`` that are not as they were logged: the durable tier may have them in an earlier revision.
         segments: Log segments of the durable tier that the window needs, as ``first-last,first-last``.
         garbage: First sequence numbers of segments that were written and never committed.
         open: Writers whose turn is not finished, with the sequence numbers of that turn, as runs.
@@ -127,6 +128,7 @@ class Head:
     bodies: int = 0
     flushed_turns: int = 0
     pending: str = ""
+    revised: str = ""
     segments: str = ""
     garbage: str = ""
     open: dict[str, str] = field(default_factory=dict)
@@ -197,6 +199,7 @@ _CHECKS: dict[str, Callable[[object, str, str], Any]] = {
     "created": checked_time,
     "active": checked_time,
     "pending": _runs,
+    "revised": _runs,
     "segments": _segments,
     "garbage": _numbers,
     "open": _open_turns,

@@ -205,6 +205,26 @@ def test_five_turns_are_flushed_together_also_by_workers_that_answer_one_message
     assert texts(both.manager().history())[::2] == [f"turn {turn}" for turn in range(1, 27)]
 
 
+def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_worker_is_gone(both: Stores) -> None:
+    one = warm(both)
+    one("turn 2")
+    quiet(one)
+    gone = both.elsewhere().agent(flush_every=100)
+    one._session_manager.flush()
+    conversation = gone._session_manager._conversations["A", gone.agent_id]
+    with conversation.lock:
+        revised = {**gone.messages[2], "content": [{"text": "revised"}]}
+        assert conversation.model.revise(revised, at=0.0) is not None
+    conversation.request().result()
+    after = both.elsewhere().agent(flush_every=100)
+    assert texts(after.messages)[2] == texts(after._session_manager.history())[2] == "revised"
+    after("turn 3")
+    after._session_manager.flush()
+    both.lose_hot()
+    found = both.elsewhere().manager()
+    assert texts(found.history())[::2] == ["hello", "revised", "turn 3"]
+
+
 def _messages_in_hot(stores: Stores) -> int:
     return sum(
         field.startswith(b"m") and field[1:].isdigit()
