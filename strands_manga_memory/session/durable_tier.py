@@ -6,11 +6,12 @@ import dataclasses
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.session.checking import checked_fields, checked_number, checked_text, checked_time
-from strands_manga_memory.session.contention import OvertakenError
+from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.hot_tier import body_of_record
 from strands_manga_memory.session.log import SegmentLog
@@ -105,16 +106,15 @@ class DurableTier:
         Args:
             window: Read the messages of the window too, in one more round trip; else ``complete`` does it later.
         """
-        while True:
+        for _ in tries("the durable tier's copy"):
             self.forget()
             with trusted(self._name):
                 stored = self._loaded()
             if stored is None or stored.state == DELETED or not window:
                 return stored
-            try:
+            with suppress(OvertakenError):
                 return self.complete(stored)
-            except OvertakenError as error:
-                logger.debug("error=<%s> | reading it anew", error)
+        raise AssertionError("tries ends with an error")
 
     def _loaded(self) -> Stored | None:
         found = self._read()

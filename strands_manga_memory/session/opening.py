@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
-from strands_manga_memory.session.contention import OvertakenError
+from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.flushing import Flusher
 from strands_manga_memory.session.merging import Merger
@@ -78,11 +79,10 @@ class Opening:
 
     def open(self, *, inspect: bool) -> list[Message] | None:
         """Take over the later copy, or begin a new incarnation, as ``Conversation.open`` says."""
-        while True:
-            try:
+        for _ in tries("the conversation"):
+            with suppress(OvertakenError):
                 return self._opened(inspect=inspect)
-            except OvertakenError as error:
-                logger.debug("error=<%s> | opening it anew", error)
+        raise AssertionError("tries ends with an error")
 
     def _opened(self, *, inspect: bool) -> list[Message] | None:
         tiers = self._copies.tiers

@@ -182,7 +182,7 @@ class Rebase:
         Args:
             ours: What we appended.
             logged: What is in the log there for certain, as it is there.
-            common: Number below which a message is known by the same number there.
+            common: The last number by which a message is known there as it is here; see ``common_of``.
             open_turn: Our turn that is not finished.
         """
         own = [slot for slot in ours if slot.identity not in self._again]
