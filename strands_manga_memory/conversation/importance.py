@@ -27,6 +27,7 @@ from strands.types.content import ContentBlock, Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.calibration import Calibration
+from strands_manga_memory.conversation.contents import Contents
 from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, MessageFate, fate_of
 from strands_manga_memory.conversation.intake import is_quote
 from strands_manga_memory.conversation.layout import Layout, MessageLog, check_manager, identify
@@ -123,6 +124,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._lock = threading.RLock()
         self._notes = Notes(self.counter, self.scorer, self._history)
         self._fates = Fates()
+        self._contents = Contents()
         self._first_turn: frozenset[str] = frozenset()
         self._within: list[Message] = []
         self._warned_over_budget = False
@@ -372,7 +374,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
                     stays = [message for at, message in choice.kept.items() if at >= len(history)]
                 self._within = [*agent.messages, *coming] if same_objects(stays, coming) else []
                 if len(self._notes) > 2 * len(agent.messages) + 128:
-                    for memory in (self._notes, self._log, self._fates):
+                    for memory in (self._notes, self._log, self._fates, self._contents):
                         memory.forget_all_but(agent.messages)
         except Exception:
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
@@ -420,6 +422,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if not same_objects(agent.messages[: len(history)], history):
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
+        for at in choice.shortened:
+            if at < len(history):
+                self._contents.replace(history[at], choice.kept[at])
         agent.messages[: len(history)] = [message for at, message in choice.kept.items() if at < len(history)]
         self._fates.see(history)
         ages = _ages(history)

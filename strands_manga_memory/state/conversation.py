@@ -105,7 +105,9 @@ class ConversationLayer(Layer):
         asked = self.clarifications
         if slot.status is SlotStatus.CONFIRMED:
             asked = tuple(each for each in asked if each.slot != slot.name)
-        return self.changed(slots={**self.slots, slot.name: slot}, clarifications=asked)
+        slots = {**self.slots, slot.name: slot}
+        change = self.replaced if slot.name in self.slots else self.changed  # one more may be one too many
+        return change(slots=slots, clarifications=asked)
 
     def slot(self, name: str) -> DialogueSlot:
         """Return a slot.

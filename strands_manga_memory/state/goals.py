@@ -91,7 +91,7 @@ class Goal(Part):
         """Return the goal after a tool call. However many there are, the goal stays as small."""
         name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
         used = self.tools.get(name, _UNUSED)
-        usage = ToolUsage(
+        usage = used.replaced(
             calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
         )
         return self.replaced(  # the execution was validated when it was made

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
+
+_set = object.__setattr__
+"""Past a frozen model's own ``__setattr__``, as pydantic's ``__setstate__`` does it."""
 
 
 class Part(BaseModel):
     """Something a layer holds. Fields that a later release added are kept as they are."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+
+    @classmethod
+    def made(cls, **fields: Any) -> Self:
+        """Return one of values that are known to be allowed: they are not looked at, which takes a fifth of the time."""
+        made: Self = _blank(cls).replaced(**fields)
+        return made
 
     def changed(self, **fields: Any) -> Self:
         """Return this with other values in some fields.
@@ -26,15 +36,17 @@ class Part(BaseModel):
         It is ``model_copy`` for what is never changed in place and has no private attributes, in a third of the time.
         """
         made = type(self).__new__(type(self))
-        made.__setstate__(
-            {
-                "__dict__": {**self.__dict__, **fields},
-                "__pydantic_extra__": self.__pydantic_extra__,
-                "__pydantic_fields_set__": self.__pydantic_fields_set__ | fields.keys(),
-                "__pydantic_private__": None,
-            }
-        )
+        _set(made, "__dict__", {**self.__dict__, **fields})
+        _set(made, "__pydantic_extra__", self.__pydantic_extra__)
+        _set(made, "__pydantic_fields_set__", self.__pydantic_fields_set__ | fields.keys())
+        _set(made, "__pydantic_private__", None)
         return made
+
+
+@lru_cache
+def _blank(part: type[Part]) -> Any:
+    required = (name for name, field in part.model_fields.items() if field.is_required())
+    return part.model_construct(**dict.fromkeys(required))  # in the order of the fields, as what was validated stands in it
 
 
 class Layer(Part):

@@ -205,13 +205,13 @@ class TaskKeeper(GoalKeeper):
                     )
                 )
             self._execution = self._execution.with_step(
-                ExecutionStep(kind=ExecutionKind.TOOL, text=f"{step.name}: {note or status}"[:300], ok=ok),
+                ExecutionStep.made(kind=ExecutionKind.TOOL, text=f"{step.name}: {note or status}"[:300], ok=ok),
                 pattern=step.name if ok else f"{step.name}: {error_pattern(text)}",
             )
             goals = self.goals
             if goals.active is not None:
                 took = ended.duration_ms - step.duration_ms
-                done = Execution(tool=step.name, ok=ok, ms=round(took, 1), note=shortened(note, 80))
+                done = Execution.made(tool=step.name, ok=ok, ms=round(took, 1), note=shortened(note, 80))
                 goal = goals.active.executed(done, at=round(self._wall(), 3), error=text, raw_characters=size)
                 self.layers.put_if_readable(goals.with_goal(goal))
 

@@ -412,3 +412,13 @@ def test_replaced_is_a_copy_as_pydantic_makes_it(phase: Phase) -> None:
     assert layer.phase is Phase.GREETING
     with pytest.raises(ValidationError):
         ours.phase = Phase.FAREWELL  # type: ignore[misc]
+
+
+def test_what_is_made_of_known_values_is_stored_as_what_is_validated() -> None:
+    fields = {"tool": "get_stock", "ok": False, "ms": 1.5, "note": "3 left"}
+
+    made, validated = Execution.made(**fields), Execution(**fields)
+
+    assert made == validated
+    assert made.model_dump_json(exclude_defaults=True) == validated.model_dump_json(exclude_defaults=True)
+    assert ExecutionStep.made(kind=ExecutionKind.TOOL, text="x", ok=True) == ExecutionStep(kind="tool", text="x", ok=True)
