@@ -23,6 +23,7 @@ class Rival:
         stores: What it writes to: ``redis``, ``dynamodb``, ``files``.
         note: What must be known about how it was run.
         remembers_window: Whether it is what gives an agent its window back; the others keep lists, and trimming is not theirs.
+        expires: Whether it takes a time to live.
     """
 
     name: str
@@ -31,10 +32,11 @@ class Rival:
     stores: tuple[str, ...] = ("files",)
     note: str = ""
     remembers_window: bool = True
+    expires: bool = False
 
 
 RIVALS = (
-    Rival("strands_manga_memory", "ours", stores=("redis", "dynamodb")),
+    Rival("strands_manga_memory", "ours", stores=("redis", "dynamodb"), expires=True),
     Rival("Strands FileSessionManager", "strands_file"),
     Rival("Strands SnapshotSessionManager", "strands_snapshot", note="LocalFileStorage"),
     Rival(
@@ -43,8 +45,15 @@ RIVALS = (
         ("strands-dynamodb-storage==0.2.0", _STRANDS),
         ("dynamodb",),
         "under SnapshotSessionManager, without s3_bucket, which is what takes values over 380 KB",
+        expires=True,
     ),
-    Rival("strands-redis-session-manager", "redis_session", ("strands-redis-session-manager==0.1.0", _STRANDS), ("redis",)),
+    Rival(
+        "strands-redis-session-manager",
+        "redis_session",
+        ("strands-redis-session-manager==0.1.0", _STRANDS),
+        ("redis",),
+        expires=True,
+    ),
     Rival(
         "strands-valkey-session-manager",
         "valkey_session",
@@ -57,6 +66,7 @@ RIVALS = (
         "dynamodb_session",
         ("strands-dynamodb-session-manager==0.2.0", _STRANDS),
         ("dynamodb",),
+        expires=True,
     ),
     Rival("bedrock-agentcore", "agentcore", ("bedrock-agentcore==1.25.0", _STRANDS), ()),
     Rival(
@@ -66,6 +76,7 @@ RIVALS = (
         ("redis",),
         "called as its runner does: get_items, then add_items twice",
         remembers_window=False,
+        expires=True,
     ),
     Rival(
         "langgraph-checkpoint-aws",
@@ -74,6 +85,7 @@ RIVALS = (
         ("dynamodb",),
         "DynamoDBSaver, called synchronously, without s3_offload_config",
         remembers_window=False,
+        expires=True,
     ),
     Rival(
         "langgraph-checkpoint-plainredis",
@@ -82,6 +94,7 @@ RIVALS = (
         ("redis",),
         "called synchronously; langgraph-checkpoint-redis itself needs RedisJSON and RediSearch",
         remembers_window=False,
+        expires=True,
     ),
 )
 

@@ -113,11 +113,12 @@ def our_stores():
     return open_hot_store(f"{URL}?deadline=5"), durable
 
 
-def ours(session, agent_id, window):
-    from strands_manga_memory import TieredSessionManager
+def ours(session, agent_id, window, ttl):
+    from strands_manga_memory import TieredSessionManager, TtlPolicy
 
     hot, durable = our_stores()
-    manager = TieredSessionManager(session, hot=hot, durable=durable, hot_deadline=5.0, durable_deadline=10.0)
+    lives = TtlPolicy(mode="sliding", seconds=ttl, session=ttl) if ttl else None
+    manager = TieredSessionManager(session, hot=hot, durable=durable, hot_deadline=5.0, durable_deadline=10.0, ttl=lives)
     return StrandsConversation(manager, agent_id, window)
 
 
@@ -126,32 +127,34 @@ def redis_client(kind):
     return kind.from_url(URL)
 
 
-def strands_file(session, agent_id, window):
+def strands_file(session, agent_id, window, ttl):
     from strands.session import FileSessionManager
 
     return StrandsConversation(FileSessionManager(session, storage_dir=FOLDER), agent_id, window)
 
 
-def strands_snapshot(session, agent_id, window):
+def strands_snapshot(session, agent_id, window, ttl):
     from strands.session import SnapshotSessionManager
     from strands.storage import LocalFileStorage
 
     return StrandsConversation(SnapshotSessionManager(session, storage=LocalFileStorage(FOLDER)), agent_id, window)
 
 
-def aws_storage(session, agent_id, window):
+def aws_storage(session, agent_id, window, ttl):
     from strands.session import SnapshotSessionManager
     from strands_dynamodb_storage import DynamoDBStorage
 
-    storage = DynamoDBStorage(TABLE, client=table("pk", "sk"))
+    storage = DynamoDBStorage(TABLE, client=table("pk", "sk"), ttl_seconds=ttl)
     return StrandsConversation(SnapshotSessionManager(session, storage=storage), agent_id, window)
 
 
-def redis_session(session, agent_id, window):
+def redis_session(session, agent_id, window, ttl):
     import redis
     from redis_session_manager import RedisSessionManager
 
-    return StrandsConversation(RedisSessionManager(session, redis_client=redis_client(redis.Redis)), agent_id, window)
+    return StrandsConversation(
+        RedisSessionManager(session, redis_client=redis_client(redis.Redis), ttl_seconds=ttl), agent_id, window
+    )
 
 
 @functools.cache
@@ -170,20 +173,20 @@ def without_module():
     return WithoutModule
 
 
-def valkey_session(session, agent_id, window):
+def valkey_session(session, agent_id, window, ttl):
     from strands_valkey_session_manager import ValkeySessionManager
 
     return StrandsConversation(ValkeySessionManager(session, redis_client(without_module())), agent_id, window)
 
 
-def dynamodb_session(session, agent_id, window):
+def dynamodb_session(session, agent_id, window, ttl):
     from strands_dynamodb_session_manager import DynamoDBSessionManager
 
-    manager = DynamoDBSessionManager(session, TABLE, region_name="us-east-1", endpoint_url=ENDPOINT)
+    manager = DynamoDBSessionManager(session, TABLE, region_name="us-east-1", endpoint_url=ENDPOINT, ttl_seconds=ttl)
     return StrandsConversation(manager, agent_id, window)
 
 
-def agentcore(session, agent_id, window):
+def agentcore(session, agent_id, window, ttl):
     import bedrock_agentcore  # noqa: F401
 
     raise NotImplementedError("it needs the live AgentCore service")
@@ -192,11 +195,11 @@ def agentcore(session, agent_id, window):
 class OpenAISession:
     """Calls the session as the runner does: what the user says, then what the agent answers."""
 
-    def __init__(self, session):
+    def __init__(self, session, ttl):
         import redis.asyncio
         from agents.extensions.memory import RedisSession
 
-        self.session = RedisSession(session, redis_client=redis_client(redis.asyncio.Redis))
+        self.session = RedisSession(session, redis_client=redis_client(redis.asyncio.Redis), ttl=ttl)
         self.kept = []
 
     async def turn(self, text):
@@ -214,8 +217,8 @@ class OpenAISession:
         asyncio.get_event_loop().create_task(self.session.clear_session())
 
 
-def openai_session(session, agent_id, window):
-    return OpenAISession(session)
+def openai_session(session, agent_id, window, ttl):
+    return OpenAISession(session, ttl)
 
 
 class LangGraph:
@@ -241,27 +244,27 @@ class LangGraph:
         self.saver.delete_thread(session)
 
 
-def langgraph_aws(session, agent_id, window):
-    return LangGraph(aws_saver(), session)
+def langgraph_aws(session, agent_id, window, ttl):
+    return LangGraph(aws_saver(ttl), session)
 
 
 @functools.cache
-def aws_saver():
+def aws_saver(ttl):
     from langgraph_checkpoint_aws import DynamoDBSaver
 
     table("PK", "SK")
-    return DynamoDBSaver(TABLE, region_name="us-east-1", endpoint_url=ENDPOINT)
+    return DynamoDBSaver(TABLE, region_name="us-east-1", endpoint_url=ENDPOINT, ttl_seconds=ttl)
 
 
 @functools.cache
-def redis_saver():
+def redis_saver(ttl):
     from langgraph_checkpoint_plainredis import RedisSaver
 
-    return RedisSaver(url=URL)
+    return RedisSaver(url=URL, ttl=ttl)
 
 
-def langgraph_redis(session, agent_id, window):
-    return LangGraph(redis_saver(), session)
+def langgraph_redis(session, agent_id, window, ttl):
+    return LangGraph(redis_saver(ttl), session)
 
 
 async def gaps(work, every=0.001):
@@ -290,7 +293,7 @@ def answer(adapter, request, held):
     """Do what a request asks for; return what it gives."""
     do = request["do"]
     if do == "open":
-        held["it"] = adapter(request["session"], request.get("agent", "a"), request.get("window", 0))
+        held["it"] = adapter(request["session"], request.get("agent", "a"), request.get("window", 0), request.get("ttl"))
         return {}
     if do == "turn":
         return {"stall": held["loop"].run_until_complete(gaps(held["it"].turn(request["text"])))}

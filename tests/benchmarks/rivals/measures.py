@@ -16,6 +16,9 @@ AWAY = 0.05
 WORDS = "Which volume of Attack on Titan comes after 12, and is it in stock as a paperback? " * 3
 CANARY = "canary-7Kx"
 
+TTL = 2
+"""Seconds that sessions live where it is asked what is left of them."""
+
 Cell = float | int | str | None
 
 
@@ -189,6 +192,70 @@ def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
     return cells
 
 
+def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
+    """Let a session's time to live run out under a live agent that then goes on, with DynamoDB's reaper at work.
+
+    Two processes follow; what the second of them finds must be what the first one found and added.
+    """
+    if not rival.expires:
+        return {}
+    name, session = "a live agent goes on after its session expired", stage.new_session()
+    try:
+        with driven(rival, stage, session=session, ttl=TTL) as driver:
+            driver.ask("turn", text="old turn")
+            stage.expire(TTL)
+            for text in ("first after", "second after"):
+                driver.ask("turn", text=text)
+            driver.ask("close")
+        stage.expire(0)
+        with driven(rival, stage, session=session, ttl=TTL) as driver:
+            before = driver.texts()
+            driver.ask("turn", text="third after")
+            driver.ask("close")
+        with driven(rival, stage, session=session, ttl=TTL) as driver:
+            kept = [text for text in driver.texts() if "third after" not in text]
+    except RivalError as error:
+        return {name: str(error).partition(":")[0]}
+    if kept != before:
+        return {name: "MIXED"}
+    return {name: "yes" if {"first after", "second after"} <= set(before) else "turns LOST"}
+
+
+def in_use(rival: Rival, stage: Stage) -> dict[str, Cell]:
+    """Use a session for longer than its time to live, but never let it rest so long; count the turns that are left."""
+    if not rival.expires:
+        return {}
+    session, turns = stage.new_session(), 6
+    with driven(rival, stage, session=session, ttl=TTL) as driver:
+        for number in range(turns):
+            driver.ask("turn", text=f"turn {number}")
+            stage.expire(TTL / 2)
+        driver.ask("close")
+    with driven(rival, stage, session=session, ttl=TTL) as driver:
+        found = driver.texts()
+    return {f"of {turns} turns in use past the TTL left": sum(f"turn {number}" in found for number in range(turns))}
+
+
+def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
+    """Give agents ids that are made of the separators and words that keys of one another might hold."""
+    if not rival.remembers_window:
+        return {}
+    name, session = "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' beside one another", stage.new_session()
+    ids = ("x", "x:msgs", "x#msg", "x:messages")
+    try:
+        for id_ in ids:
+            with driven(rival, stage, session=session, agent=id_) as driver:
+                driver.ask("turn", text=f"said to {id_}")
+                driver.ask("close")
+        for id_ in ids:
+            with driven(rival, stage, session=session, agent=id_) as driver:
+                if [text for text in driver.texts() if text.startswith("said to")] != [f"said to {id_}"]:
+                    return {name: "MIXED"}
+    except RivalError as error:
+        return {name: str(error).partition(":")[0]}
+    return {name: "apart"}
+
+
 def crowded(rival: Rival, stage: Stage) -> dict[str, Cell]:
     """Count round trips to restore one turn beside 5,000 keys of somebody else."""
     if "redis" not in rival.stores:
@@ -217,5 +284,8 @@ MEASURES: tuple[Callable[[Rival, Stage], dict[str, Cell]], ...] = (
     oversized,
     redacted,
     neighbours,
+    lapsed,
+    in_use,
+    alike,
     crowded,
 )

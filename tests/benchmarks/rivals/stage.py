@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from typing import Any
 from tests import servers
 from tests.benchmarks.rivals.catalogue import ROOT, Rival, python_of
 from tests.benchmarks.wire import Chunk, Wire
+
+_EXPIRY = ("ttl", "expireAt", "expires_at")
+"""Where those that are compared write when an item is past its time, in seconds since 1970."""
 
 
 class RivalError(Exception):
@@ -50,6 +54,18 @@ class Stage:
         chunks = list(self.log)
         self.log.clear()
         return chunks
+
+    def expire(self, seconds: float) -> None:
+        """Wait so long and a little more, then delete what DynamoDB's reaper may: each item that is past its own time."""
+        threading.Event().wait(seconds + 0.2 if seconds else 0)
+        client, now = self.dynamodb.client(), time.time()
+        for name in client.list_tables()["TableNames"]:
+            keys = [each["AttributeName"] for each in client.describe_table(TableName=name)["Table"]["KeySchema"]]
+            for page in client.get_paginator("scan").paginate(TableName=name):
+                for item in page["Items"]:
+                    times = [float(item[field]["N"]) for field in _EXPIRY if field in item and "N" in item[field]]
+                    if times and min(times) <= now:
+                        client.delete_item(TableName=name, Key={key: item[key] for key in keys})
 
     def _settle(self) -> None:
         """Wait until nothing passes any more: what is done in the background counts too."""
