@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 END = object()
@@ -18,11 +19,20 @@ class DeadlineError(TimeoutError):
 _left_behind: set[asyncio.Task[None]] = set()
 
 
+def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Give a loop another default executor, because a thread of the present one may be stuck.
+
+    The thread of a plain function cannot be stopped. Left in the executor it takes up one of few places, and ``asyncio.run``,
+    and with it ``agent(...)``, would wait for it before it returns. What else runs there goes on and ends by itself.
+    """
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+
+
 class Pump:
     """The events of a stream, until a deadline.
 
-    The stream runs in a task of its own, so that a tool which ignores its cancellation is left behind, not waited for. What
-    no task can bound: a tool that blocks the event loop itself.
+    The stream runs in a task of its own, so that a tool which ignores its cancellation is left behind, not waited for; so is
+    the thread of a plain function, see :func:`leave_threads`. What no task can bound: a tool that blocks the event loop itself.
 
     Args:
         stream: The events.
@@ -77,6 +87,7 @@ class Pump:
                 self._timer.cancel()
                 self._waiter = None
             if not self._events:
+                leave_threads(self._loop)
                 raise DeadlineError
         self._given_at = self._loop.time()
         event = self._events.popleft()

@@ -14,7 +14,7 @@ from strands.tools.decorator import DecoratedFunctionTool
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.deadline import END, DeadlineError
+from strands_manga_memory.deadline import END, DeadlineError, leave_threads
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
 from strands_manga_memory.mcp.call import Call
 from strands_manga_memory.mcp.client import keep_exceptions
@@ -123,6 +123,7 @@ class Inline:
                 return await anext(self._stream, END)
         except TimeoutError as error:
             if deadline.expired():
+                leave_threads(self._loop)
                 raise DeadlineError from error
             raise
         finally:

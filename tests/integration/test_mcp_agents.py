@@ -426,6 +426,26 @@ def test_middleware_guards_tools_made_elsewhere() -> None:
     assert (status["broken"]["calls"], status["broken"]["state"], status["add"]["failures_in_a_row"]) == (2, "open", 0)
 
 
+@pytest.mark.parametrize("by", ["guard", "middleware"])
+def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
+    answered, ended = threading.Event(), threading.Event()
+
+    @tool
+    def endless() -> str:
+        """Go on until the call is answered."""
+        answered.wait(30)
+        ended.set()
+        return "ended"
+
+    limits = policy(failures=1, timeout=0.2)
+    agent = agent_of(guard_tool(endless, limits) if by == "guard" else endless)
+    if by == "middleware":
+        agent.add_middleware(ExecuteToolStage, BreakerMiddleware(limits))
+    assert Answer(agent.tool.endless()).code == "timeout"
+    assert not ended.is_set(), "the call waited for the tool"
+    answered.set()
+
+
 def test_middleware_leaves_guarded_tools_to_their_guard(client: MCPClient) -> None:
     middleware = BreakerMiddleware()
     guarded = guard_tool(broken, policy(failures=1))

@@ -463,6 +463,24 @@ async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None
     assert "was stopped after 50 ms" in results["t1"]["content"][0]["text"]
 
 
+def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never_ends() -> None:
+    answered, ended = threading.Event(), threading.Event()
+
+    @tool
+    def endless() -> str:
+        """Go on until the agent has answered."""
+        answered.wait(30)
+        ended.set()
+        return "ended"
+
+    coordinator = StateCoordinator(tool_timeout_ms=50)
+    agent = agent_with(coordinator, ScriptedModel([[use("endless", "t1")], "that is all I know"]), tools=[endless])
+    assert "that is all I know" in str(agent("go"))
+    assert not ended.is_set(), "the agent waited for the tool"
+    answered.set()
+    assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
+
+
 async def test_a_cancelled_turn_leaves_no_step_in_progress() -> None:
     running = asyncio.Event()
 
