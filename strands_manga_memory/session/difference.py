@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 
-from strands_manga_memory.stores.codec import MOST_UNPACKED
+from strands_manga_memory.stores.codec import unpacked
 
 _WINDOW = 32 * 1024
 """So many bytes a compressor looks back, at most."""
@@ -26,11 +26,7 @@ def applied(difference: bytes, before: bytes) -> bytes:
     Raises:
         ValueError: It is damaged, belongs to another ``before``, or unpacks to over 64 MiB.
     """
-    unpacking = zlib.decompressobj(zdict=before[-_WINDOW:])
     try:
-        value = unpacking.decompress(difference, MOST_UNPACKED + 1)
+        return unpacked(difference, before=before[-_WINDOW:])
     except zlib.error as error:
         raise ValueError(f"it is no difference to what is stored beside it: {error}") from error
-    if not unpacking.eof or unpacking.unused_data or len(value) > MOST_UNPACKED:
-        raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")
-    return value

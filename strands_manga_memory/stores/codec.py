@@ -104,7 +104,7 @@ class Codec:
                 payload = self._cipher.decrypt(payload, place)
             else:
                 self.check_plain(place)
-            return _unpacked(payload) if flags & _COMPRESSED else payload
+            return unpacked(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
@@ -117,8 +117,14 @@ class Codec:
         return load_stored(self.unseal(data, place), place)
 
 
-def _unpacked(payload: bytes) -> bytes:
-    unpacking = zlib.decompressobj()
+def unpacked(payload: bytes, *, before: bytes = b"") -> bytes:
+    """Return what was compressed, with ``before`` as preset dictionary.
+
+    Raises:
+        ValueError: It is cut, or unpacks to over 64 MiB.
+        zlib.error: It is damaged, or was compressed with another dictionary.
+    """
+    unpacking = zlib.decompressobj(zdict=before)
     data = unpacking.decompress(payload, MOST_UNPACKED + 1)
     if not unpacking.eof or unpacking.unused_data or len(data) > MOST_UNPACKED:
         raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")
