@@ -29,6 +29,7 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import recorder
 from strands_manga_memory.telemetry.events import RESTORE, SERIALIZATION, STORE_CALL, TURN
 from tests.benchmarks import text
+from tests.benchmarks.bare import exchanges
 
 MOST_UNDER_WAY = 400
 """Messages a process answers at a time; what comes beyond that is turned away, and counted."""
@@ -289,7 +290,7 @@ def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
     logging.disable(logging.CRITICAL)
     memory = MangaMemory.open(hot=hot, durable=durable, hot_deadline=0.05, durable_deadline=5.0)
     load = Load(memory, Samples(), itertools.count(first))
-    calls: dict[str, Callable[..., Any]] = {"begin": load.begin, "run": load.run, "lost": load.lost}
+    calls: dict[str, Callable[..., Any]] = {"begin": load.begin, "run": load.run, "lost": load.lost, "bare": exchanges}
     while (order := pipe.recv())[0] != "end":
         name, arguments, named = order
         pipe.send(calls[name](*arguments, **named))

@@ -44,6 +44,7 @@ PROCESSES = 2
 AGES = (10, 100, 1000, 3000, 10_000)
 
 _RATE_SECONDS = 40
+_BARE_SECONDS = 10
 _RATE_SESSIONS = 400
 _SOAK_SESSIONS = 200
 _CHECKED = 100
@@ -145,7 +146,7 @@ def _at(rows: Mapping[str, float], rate: float) -> dict[str, float]:
 
 
 def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
-    """Every message restores its agent: the layer as a stateless worker has it."""
+    """Every message restores its agent: the layer as a stateless worker has it; and the servers' clients by themselves."""
     rows: dict[str, float] = {}
     with _workers(1, hot, dynamodb.table_url("manga_scale")) as [worker]:
         worker.call("begin", _RATE_SESSIONS)
@@ -153,6 +154,7 @@ def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
         for rate in RATES:
             [found] = _run([worker], rate, _RATE_SECONDS, "restored for each", stateless=True)
             turns = found["turns"]
+            bare = worker.call("bare", hot, dynamodb.endpoint, rate, _BARE_SECONDS)
             rows |= _at(
                 {
                     **_percentiles("hot_load", found["hot.load"]),
@@ -163,6 +165,8 @@ def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
                     **_percentiles("breaker_outcome", [turn["breaker_outcome"] for turn in turns]),
                     **_percentiles("layer", [turn["layer"] for turn in turns]),
                     **_percentiles("turn", [turn["seconds"] for turn in turns]),
+                    **_percentiles("bare_hot_read", bare["hot"]),
+                    **_percentiles("bare_durable_read", bare["durable"]),
                     "messages_answered": len(turns),
                 },
                 rate,
@@ -227,13 +231,16 @@ def _growth() -> dict[str, float]:
         agent, messages = new_agent(stage, "growing"), 0
         for age in AGES:
             asyncio.run(converse(agent, (age - messages) // 2, 500))
-            turns = [measured(stage, agent, text(500)) for _ in range(5)]
+            turns, hot_bytes = [], []
+            for _ in range(5):
+                turns.append(measured(stage, agent, text(500)))
+                hot_bytes.append(_hot_bytes(stage))
             messages = age + 10
             rows |= {
                 f"growth_bytes_per_turn_at_{age}_messages": median(turn.bytes for turn in turns),
                 f"growth_commands_per_turn_at_{age}_messages": median(turn.executed for turn in turns),
                 f"growth_turn_at_{age}_messages_ms": median(asyncio.run(_timed(agent))),
-                f"growth_hot_bytes_at_{age}_messages": _hot_bytes(stage),
+                f"growth_hot_bytes_at_{age}_messages": min(hot_bytes),  # behind a flush, which comes every five turns
                 f"growth_durable_bytes_at_{age}_messages": sum(
                     len(str(item)) if not isinstance(item.get("data"), bytes) else len(item["data"])
                     for item in stage.unwatched[1].query("growing")

@@ -9,6 +9,7 @@ import pytest
 from strands_manga_memory import open_table
 from tests import servers
 from tests.benchmarks import scale
+from tests.benchmarks.bare import exchanges
 
 
 @pytest.mark.parametrize("stateless", [False, True])
@@ -30,6 +31,16 @@ def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, statele
         assert kept < 20 < sum(point["messages"] for point in found["timeline"]) + kept, "a soak keeps no messages"
     assert worker.call("lost", 5) == 0
     worker.end()
+
+
+def test_the_clients_of_the_servers_by_themselves(
+    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    found = exchanges(valkey_server.url, dynamodb_server.endpoint, 50, 0.2)
+    assert [len(found[tier]) for tier in ("hot", "durable")] == [10, 10]
+    assert min(found["hot"] + found["durable"]) > 0
 
 
 def test_what_grows_is_told_from_what_only_fills_up() -> None:
