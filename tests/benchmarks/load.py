@@ -296,7 +296,7 @@ def leave_to_reference_counts() -> None:
 
 
 def let_go_of_traces(agent: Agent) -> None:
-    """Let go of what Strands keeps of earlier turns for the life of an agent: their traces, with every answer, and their usage."""
+    """Let go of what Strands keeps of earlier turns for the life of an agent: traces, with every answer, and usage."""
     metrics = agent.event_loop_metrics
     del metrics.traces[:-1], metrics.agent_invocations[:-1], metrics.cycle_durations[:-1]
 
