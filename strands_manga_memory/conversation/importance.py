@@ -404,7 +404,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._fix_first_turn([candidate.message for candidate in candidates])
         service = self._notes.vocabulary.service
         limits = Limits(budget, self.max_turns, self.bands, may_shorten=may_shorten, weights=self.signals, service=service)
-        return choose(candidates, limits, first_turn=self._first_turn, count=self.counter.count)
+        return choose(candidates, limits, first_turn=self._first_turn, count=self._notes.count)
 
     def _commit(self, agent: Agent, history: list[Message], choice: Choice) -> None:
         """Make a choice from ``history`` the agent's history, in one step; what was added to it meanwhile stays."""

@@ -48,7 +48,8 @@ def size_of(value: Any) -> int:
 class Ledger(Generic[_Measure]):
     """Measures each message once, and again when its content has changed.
 
-    Entries are known by ``tracking_id`` and content fingerprint. Safe to use from several threads.
+    Entries are known by a hash of ``tracking_id`` and content, one number each: there are thousands of them in a process with
+    many agents. Safe to use from several threads.
 
     Args:
         measure: Called with a message, outside any lock.
@@ -57,14 +58,14 @@ class Ledger(Generic[_Measure]):
     def __init__(self, measure: Callable[[Message], _Measure]) -> None:
         self._measure = measure
         self._lock = threading.Lock()
-        self._measured: dict[tuple[str | None, int], _Measure] = {}
+        self._measured: dict[int, _Measure] = {}
 
     def __call__(self, message: Message) -> _Measure:
         """Return the measure of ``message``."""
-        key = message.get("tracking_id"), content_fingerprint(message)
+        key = _key(message, message.get("tracking_id"))
         value = self._measured.get(key)
         if value is None:
-            value = self._measured.get((None, key[1]))  # measured before it got its id
+            value = self._measured.get(_key(message, None))  # measured before it got its id
             value = self._measure(message) if value is None else value
             with self._lock:
                 self._measured[key] = value
@@ -74,10 +75,17 @@ class Ledger(Generic[_Measure]):
         return len(self._measured)
 
     def __contains__(self, message: Message) -> bool:
-        return (message.get("tracking_id"), content_fingerprint(message)) in self._measured
+        return _key(message, message.get("tracking_id")) in self._measured
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Drop what is known of every other message."""
-        keep = [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
+        keep = [_key(message, message.get("tracking_id")) for message in messages]
         with self._lock:
             self._measured = {key: self._measured[key] for key in keep if key in self._measured}
+
+
+def _key(message: Message, id_: str | None) -> int:
+    content = message["content"]
+    if len(content) == 1 and len(block := content[0]) == 1 and "text" in block:
+        return hash((id_, message["role"], block["text"]))  # most messages: in half the time
+    return hash((id_, content_fingerprint(message)))

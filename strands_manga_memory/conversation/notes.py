@@ -63,6 +63,20 @@ class Note:
     gist: tuple[Message, int] | None = None
 
 
+@dataclass(eq=False, slots=True)
+class _Recent:
+    """A message of late, and which of its words were taken up since; as tuples, which take a quarter of what sets do."""
+
+    note: Note
+    words: tuple[str, ...]
+    taken_up: tuple[str, ...] = ()
+
+    def hear(self, words: frozenset[str]) -> None:
+        if not words.isdisjoint(self.words):
+            self.taken_up = tuple(words.intersection(self.words).union(self.taken_up))
+            self.note.referenced = len(self.taken_up)
+
+
 class Notes:
     """Notes on the messages of one history, taken in the order of speech.
 
@@ -76,7 +90,9 @@ class Notes:
     """
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
-        self.tokens = Ledger(counter.count)
+        self._counter = counter
+        self._mark_tokens: int | None = None
+        self.tokens = Ledger(self.count)
         self.vocabulary = Vocabulary()
         self._notes = Ledger(self._note)
         self._scorer = scorer
@@ -85,10 +101,18 @@ class Notes:
         self._takes_history = _takes_history(scorer)
         self._average = ImportanceWeights().unmatched
         self._previous: Note | None = None
-        self._recent: deque[tuple[Note, frozenset[str], set[str]]] = deque(maxlen=_NEXT)
+        self._recent: deque[_Recent] = deque(maxlen=_NEXT)
         self._skims = False
         self._warned = False
         self._revision = 0
+
+    def count(self, message: Message) -> int:
+        """Return the tokens of a message, counted anew unless it is a mark: all marks are alike."""
+        if not is_stub(message):
+            return self._counter.count(message)
+        if self._mark_tokens is None:
+            self._mark_tokens = self._counter.count(message)
+        return self._mark_tokens
 
     def total(self, messages: Iterable[Message]) -> int:
         """Return the tokens of all ``messages`` together."""
@@ -152,11 +176,9 @@ class Notes:
             note.answers = self._previous is not None and self._previous.traits.asks
             self.vocabulary.hears(message["role"], tells=note.traits.tells)
         note.new = self.vocabulary.learn(words)
-        for earlier, own, taken_up in self._recent:
-            if not words.isdisjoint(own):
-                taken_up |= words & own
-                earlier.referenced = len(taken_up)
-        self._recent.append((note, words, set()))
+        for earlier in self._recent:
+            earlier.hear(words)
+        self._recent.append(_Recent(note, tuple(words)))
         return note
 
     def _score(self, message: Message, act: str) -> float:

@@ -270,6 +270,7 @@ class _Filling:
     ) -> None:
         self.kept = kept
         self.changed: set[int] = set()
+        self._marks: set[int] = set()
         self.room = room
         self._candidates = candidates
         self._limits = limits
@@ -291,6 +292,8 @@ class _Filling:
                     self._why.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
                 elif self._take(item) and opens:
                     exchanges_left -= 1
+        self.kept.update((at, stub_of(self._candidates[at].message)) for at in self._marks)
+        self.changed |= self._marks
         for at in range(len(self._candidates)):
             self._why.setdefault(at, NO_ROOM)
 
@@ -414,6 +417,7 @@ class _Filling:
                 self.kept[at] = message if link.forms is None else link.forms.get(at, message)
                 self._why[at] = _IN_BAND[link.band]
                 self.changed.discard(at)
+                self._marks.discard(at)
             if link.forms:
                 self.changed.update(link.forms)
         return True
@@ -430,11 +434,10 @@ class _Filling:
         place.is_open = True
         for at in place.texts:
             candidate = self._candidates[at]
-            small = candidate.tokens <= self._stub_tokens
-            self.kept[at] = candidate.message if small else stub_of(candidate.message)
+            self.kept[at] = candidate.message
             self._why[at] = PLACE_KEPT
-            if not small:
-                self.changed.add(at)
+            if candidate.tokens > self._stub_tokens:
+                self._marks.add(at)
         for at in place.rigid:
             self.kept[at] = self._candidates[at].message
             self._why[at] = "in an exchange of which something stays"

@@ -5,6 +5,7 @@ All of it is read from the surface, in English and Japanese, in some ten microse
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from strands_manga_memory.language.act_rules import words
 
 _READ = 4_000
 """Of a longer text only so many characters are read."""
+
+_MOST_SHARED = 50_000
+"""So many different words are kept once for all conversations of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,22 @@ class Traits:
     wants: bool = False
     asks: bool = False
     tells: bool = False
+
+
+@functools.lru_cache(4_096)
+def _traits(number: bool, names: int, time: bool, wants: bool, asks: bool, tells: bool) -> Traits:  # noqa: FBT001 - a cache's key
+    """Return one and the same object for all texts that show the same."""
+    return Traits(number, names, time, wants, asks, tells)
+
+
+_shared: dict[str, str] = {}
+
+
+def _share(said: frozenset[str]) -> frozenset[str]:
+    """Return words as the objects that other conversations have them as: thousands of agents use the same ones."""
+    if len(_shared) > _MOST_SHARED:
+        _shared.clear()
+    return frozenset(map(_shared.setdefault, said, said))
 
 
 STOP_WORDS = words(
@@ -99,7 +119,7 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
     if not text.isascii() and _JA_TEXT.search(text):
-        found = Traits(
+        found = _traits(
             number=_JA_NUMBER.search(text) is not None,
             names=len(_JA_NAME.findall(text)),
             time=_JA_TIME.search(text) is not None,
@@ -107,11 +127,11 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
             asks=_JA_ASKS.search(text) is not None,
             tells=_JA_TELLS.search(text) is not None,
         )
-        return found, frozenset(_JA_WORD.findall(low)) - STOP_WORDS
+        return found, _share(frozenset(_JA_WORD.findall(low)) - STOP_WORDS)
     said = _words(low)
     speaks_of_self = not _SELF.isdisjoint(said)
     has_digit = any(map(low.__contains__, _DIGITS))
-    found = Traits(
+    found = _traits(
         number=has_digit or not _NUMBERS.isdisjoint(said),
         names=len(_NAME.findall(text)),
         time=not _TIMES.isdisjoint(said) or (has_digit and _CLOCK.search(low) is not None),
@@ -119,7 +139,7 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
         asks=low.endswith("?"),
         tells=speaks_of_self and _TELLS.search(low) is not None and not _SERVES.search(low),
     )
-    return found, said - STOP_WORDS
+    return found, _share(said - STOP_WORDS)
 
 
 def _words(low: str) -> frozenset[str]:

@@ -161,18 +161,17 @@ class Conversation:
             self._attempt("durable", self._flusher.flush, self.tiers.durable_health)
 
     def _commit_hot(self, *, flush: bool) -> None:
-        hot_error: StoreUnavailableError | None = None
-        if self.is_dirty:
-            try:
+        is_tiered = self._copies.durable is not None
+        try:
+            if self.is_dirty:
                 self._attempt("hot", self._saver.save, self.tiers.hot_health)
-            except StoreUnavailableError as error:
-                hot_error = error
-        if self._copies.durable is not None and (flush or hot_error or self._copies.flush_is_due):
+        except StoreUnavailableError:
+            if is_tiered:
+                self.tiers.writer.submit(self.place, self._flush_quietly)
+            raise
+        if is_tiered and (flush or self._copies.flush_is_due):
             # With the hot tier's consent a flush runs beside the next turn's save, so that no turn waits for the durable tier.
-            key = self.place if hot_error else (self.place, "flush")
-            self.tiers.writer.submit(key, self._flush_quietly if hot_error else self._flush_beside)
-        if hot_error is not None:
-            raise hot_error
+            self.tiers.writer.submit((self.place, "flush"), self._flush_beside)
 
     def _flush(self) -> None:
         with self._copies.durable_lock:  # a flush that is under way may be all it takes

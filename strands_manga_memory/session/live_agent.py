@@ -120,9 +120,10 @@ class LiveAgent:
                 return
             model.closing = False
             identity = message.get("tracking_id") or ""
-            live = sum((other.get("tracking_id") or "") == identity for other in agent.messages)
+            known = model.knows(identity)
+            live = sum((other.get("tracking_id") or "") == identity for other in agent.messages) if known else 0
             # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
-            is_continuation = 0 < live <= model.knows(identity)
+            is_continuation = 0 < live <= known
             if not is_continuation or model.revise(message, at=now) is None:
                 intent = model.meta.get("active_intent")
                 model.append(message, at=now, extra={"intent": intent} if intent else None)

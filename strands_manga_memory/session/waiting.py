@@ -43,6 +43,8 @@ async def saved(conversation: Conversation, future: Future[None]) -> None:
         logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, type(error).__name__)
         if tiers.on_store_error == "raise":
             raise StoreUnavailableError("the turn could not be saved in time; it is kept and saved later") from error
+    finally:
+        del waiter, future  # else an error, its traceback, this frame and the future would hold one another
 
 
 def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
@@ -58,6 +60,8 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
         if must or tiers.on_store_error == "raise":
             raise StoreUnavailableError("no tier took it in time; it is kept and saved later") from error
         logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
+    finally:
+        del future  # as above
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
@@ -65,20 +69,20 @@ def awaitable(future: Future[None]) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 
-    def settle() -> None:
+    def settle(ended: Future[None]) -> None:
         if waiter.done():
             return
-        error = future.exception()
+        error = ended.exception()
         if error is not None:
             waiter.set_exception(error)
             waiter.exception()  # a caller who was cancelled never looks at it
         else:
             waiter.set_result(None)
 
-    def done(_: Future[None]) -> None:
+    def done(ended: Future[None]) -> None:
         if not loop.is_closed():
             try:
-                loop.call_soon_threadsafe(settle)
+                loop.call_soon_threadsafe(settle, ended)
             except RuntimeError:
                 logger.debug("event loop closed before the save ended")
 

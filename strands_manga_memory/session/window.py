@@ -6,7 +6,7 @@ import itertools
 import marshal
 import re
 import uuid
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -98,7 +98,7 @@ def matched(messages: Sequence[Message], known: Iterable[Slot]) -> list[Slot]:
     Messages are recognized by ``tracking_id`` and content. Several messages may share a ``tracking_id`` (a caller passed one
     list twice): the latest slots go to the latest messages.
     """
-    by_key: dict[tuple[str, int], deque[Slot]] = defaultdict(deque)
+    by_key: dict[tuple[str, int], list[Slot]] = defaultdict(list)
     for slot in known:
         by_key[slot.tracking_id, slot.fingerprint].append(slot)
     slots: list[Slot] = []

@@ -153,6 +153,7 @@ class Writer:
         else:
             future.set_result(result)
         finally:
+            del future, work  # else an error, its traceback, this frame and the future would hold one another
             with self._changed:
                 self._active.discard(key)
                 if key in self._queues:

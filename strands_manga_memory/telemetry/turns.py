@@ -6,7 +6,6 @@ import inspect
 import time
 import weakref
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, cast
 
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
@@ -57,25 +56,33 @@ class _TimedRegistry:
         self._clock = clock
 
     def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
-        clock = self._clock
-
-        @wraps(callback)
-        async def awaited(event: Any) -> None:
-            start = time.perf_counter()
-            try:
-                await callback(event)
-            finally:
-                clock.layer += time.perf_counter() - start
-
-        @wraps(callback)
-        def called(event: Any) -> None:
-            start = time.perf_counter()
-            try:
-                callback(event)
-            finally:
-                clock.layer += time.perf_counter() - start
-
-        self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
+        within = _awaited if inspect.iscoroutinefunction(callback) else _called
+        self._registry.add_callback(event_type, within(callback, self._clock), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
+
+
+# Each makes one small function: a process with thousands of agents has a dozen for each of them.
+
+
+def _awaited(callback: Callable[[Any], Any], clock: _TurnClock) -> Callable[[Any], Any]:
+    async def awaited(event: Any) -> None:
+        start = time.perf_counter()
+        try:
+            await callback(event)
+        finally:
+            clock.layer += time.perf_counter() - start
+
+    return awaited
+
+
+def _called(callback: Callable[[Any], Any], clock: _TurnClock) -> Callable[[Any], Any]:
+    def called(event: Any) -> None:
+        start = time.perf_counter()
+        try:
+            callback(event)
+        finally:
+            clock.layer += time.perf_counter() - start
+
+    return called

@@ -14,6 +14,7 @@ import os
 import random
 import threading
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -72,8 +73,8 @@ class Samples:
     """How long things took, in seconds, by name; from the events of the package's own telemetry."""
 
     def __init__(self) -> None:
-        self.of: dict[str, list[float]] = defaultdict(list)
-        self.serialized: list[tuple[float, float]] = []
+        self.of: dict[str, array[float]] = defaultdict(_column)
+        self.serialized = _column()
         recorder.note = self._note  # type: ignore[method-assign]
 
     def _note(self, event: Any, seconds: float | None = None, attributes: Any = None, counts: Any = None) -> None:
@@ -82,14 +83,25 @@ class Samples:
         elif event is STORE_CALL:
             self.of[f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"].append(seconds or 0.0)
         elif event is SERIALIZATION:
-            self.serialized.append((time.perf_counter(), seconds or 0.0))
+            self.serialized.append(seconds or 0.0)
         elif event is RESTORE:
             self.of["restore"].append(seconds or 0.0)
 
-    def taken(self) -> dict[str, list[float]]:
+    def taken(self) -> dict[str, array[float]]:
         """Return what there is, and begin anew."""
-        found, self.of, self.serialized = dict(self.of), defaultdict(list), []
+        found, self.of, self.serialized = dict(self.of), defaultdict(_column), _column()
         return found
+
+
+def _column() -> array[float]:
+    """Return where numbers are kept, 8 bytes each: what is measured must not weigh more than what it is measured of."""
+    return array("d")
+
+
+_MEASURED = ("late", "seconds", "layer", "serialization", "breaker_check", "breaker_outcome")
+
+Turns = dict[str, "array[float]"]
+"""What was measured of each message, by name; serialization only where nothing ran beside it."""
 
 
 @dataclass
@@ -105,6 +117,7 @@ class Load:
     under_way: int = 0
     turned_away: int = 0
     timeline: list[dict[str, float]] = field(default_factory=list)
+    before_kb: float = 0.0
     rng: random.Random = field(default_factory=lambda: random.Random(1))
 
     @property
@@ -131,7 +144,7 @@ class Load:
         of_bare = (_resident_kb() - before) / _BARE
         del bare, agent
         gc.collect()
-        before = _resident_kb()
+        self.before_kb = _resident_kb()
         self.agents = []
         for number in range(sessions):
             self.users.append(next(self.numbers))
@@ -140,7 +153,10 @@ class Load:
             asyncio.run(self._live_turn(number))
         self._settle()
         gc.collect()
-        return {"kb_per_bare_agent": of_bare, "kb_per_session": (_resident_kb() - before) / max(1, sessions)}
+        return {"kb_per_bare_agent": of_bare, "kb_per_session": self._kb_per_session()}
+
+    def _kb_per_session(self) -> float:
+        return (_resident_kb() - self.before_kb) / max(1, len(self.agents))
 
     def run(self, rate: float, seconds: float, *, stateless: bool, churn: bool = False) -> dict[str, Any]:
         """Answer ``rate`` messages a second for so long; return how long everything took, and how the process grew.
@@ -153,8 +169,7 @@ class Load:
         """
         self.samples.taken()
         self.timeline, self.turned_away = [], 0
-        gc.collect()
-        gc.freeze()
+        leave_to_reference_counts()
         turns = asyncio.run(self._messages(rate, seconds, stateless=stateless, churn=churn))
         is_settled = self._settle()
         return {
@@ -163,6 +178,7 @@ class Load:
             "timeline": self.timeline,
             "turned_away": self.turned_away,
             "backlog_at_end": 0 if is_settled else self.writer.backlog,
+            "kb_per_session": self._kb_per_session(),
             "unsaved_at_end": 0 if churn or stateless else sum(self._unsaved(agent) for agent in self.agents),
         }
 
@@ -170,10 +186,10 @@ class Load:
     def _unsaved(agent: Agent) -> int:
         return int(agent._session_manager.stats()["unsaved_messages"])  # type: ignore[union-attr]
 
-    async def _messages(self, rate: float, seconds: float, *, stateless: bool, churn: bool) -> list[dict[str, float]]:
+    async def _messages(self, rate: float, seconds: float, *, stateless: bool, churn: bool) -> Turns:
         start = time.perf_counter()
         tasks: set[asyncio.Task[Any]] = set()
-        done: list[dict[str, float]] = []
+        done: Turns = {name: _column() for name in _MEASURED}
         watch = asyncio.create_task(self._watch(start, done, keep=not churn))
         free: list[int] = self.rng.sample(range(len(self.turns)), len(self.turns))
         for count in itertools.count():
@@ -196,25 +212,24 @@ class Load:
         watch.cancel()
         return done
 
-    async def _message(
-        self, due: float, number: int, done: list[dict[str, float]], free: list[int], *, stateless: bool, churn: bool
-    ) -> None:
+    async def _message(self, due: float, number: int, done: Turns, free: list[int], *, stateless: bool, churn: bool) -> None:
         self.under_way += 1
         alone = self.under_way == 1
         before, began = len(self.samples.serialized), time.perf_counter()
         layer = await (self._stateless_turn(number) if stateless else self._live_turn(number))
         ended = time.perf_counter()
         self.under_way -= 1
-        turn = {"at": due, "late": began - due, "seconds": ended - began, "layer": layer}
+        turn = {"late": began - due, "seconds": ended - began, "layer": layer}
         if alone and not self.under_way:
-            turn["serialization"] = sum(seconds for _, seconds in self.samples.serialized[before:])
+            turn["serialization"] = sum(self.samples.serialized[before:])
         start = time.perf_counter()
         permit = _BREAKER.try_acquire()
         turn["breaker_check"] = (checked := time.perf_counter()) - start
         if permit is not None:
             permit.success()
         turn["breaker_outcome"] = time.perf_counter() - checked
-        done.append(turn)
+        for name, value in turn.items():
+            done[name].append(value)
         if churn and self.turns[number] >= 20:
             await asyncio.to_thread(self.agents[number]._session_manager.close)  # type: ignore[union-attr]
             self.users[number], self.turns[number] = next(self.numbers), 0
@@ -235,23 +250,25 @@ class Load:
         found: list[float] = []
         _layer.set(found)
         await agent.invoke_async(text(_PROMPT))
+        let_go_of_traces(agent)
         self.turns[number] += 1
         return sum(found)
 
-    async def _watch(self, start: float, done: list[dict[str, float]], *, keep: bool) -> None:
+    async def _watch(self, start: float, done: Turns, *, keep: bool) -> None:
         seen = 0
         while True:
             await asyncio.sleep(1.0)
-            new, seen = done[seen:], len(done)
+            new, seen = len(done["layer"]) - seen, len(done["layer"])
+            layers = sorted(done["layer"][seen - new :]) or [0.0]
             if not keep:  # what is kept of each message for an hour would pass for growth of the process
                 self.samples.taken()
-                done.clear()
+                for column in done.values():
+                    del column[:]
                 seen = 0
-            layers = sorted(turn["layer"] for turn in new) or [0.0]
             self.timeline.append(
                 {
                     "at": time.perf_counter() - start,
-                    "messages": len(new),
+                    "messages": new,
                     "layer_p50_ms": 1000 * layers[len(layers) // 2],
                     "layer_p99_ms": 1000 * layers[int(0.99 * (len(layers) - 1))],
                     "resident_mb": _resident_kb() / 1024,
@@ -283,6 +300,23 @@ class Load:
 
 
 _BREAKER = CircuitBreaker(BreakerPolicy())
+
+
+def leave_to_reference_counts() -> None:
+    """Keep Python's garbage collector from what lives, as a server with thousands of live agents should once it is warm.
+
+    A full collection looks at every container there is: seconds, with 5,000 agents. A turn leaves no garbage for it, so it need
+    hardly ever look.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 1_000)
+
+
+def let_go_of_traces(agent: Agent) -> None:
+    """Let go of what Strands keeps of earlier turns for the life of an agent: traces, with every answer, and usage."""
+    metrics = agent.event_loop_metrics
+    del metrics.traces[:-1], metrics.agent_invocations[:-1], metrics.cycle_durations[:-1]
 
 
 def work(pipe: Connection, hot: str, durable: str, first: int) -> None:

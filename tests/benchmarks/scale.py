@@ -160,14 +160,14 @@ def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
                     **_percentiles("hot_load", found["hot.load"]),
                     **_percentiles("hot_write", found["hot.write"]),
                     **_percentiles("durable_load", found["durable.get"]),
-                    **_percentiles("serialization", [turn["serialization"] for turn in turns if "serialization" in turn]),
-                    **_percentiles("breaker_check", [turn["breaker_check"] for turn in turns]),
-                    **_percentiles("breaker_outcome", [turn["breaker_outcome"] for turn in turns]),
-                    **_percentiles("layer", [turn["layer"] for turn in turns]),
-                    **_percentiles("turn", [turn["seconds"] for turn in turns]),
+                    **_percentiles("serialization", turns["serialization"]),
+                    **_percentiles("breaker_check", turns["breaker_check"]),
+                    **_percentiles("breaker_outcome", turns["breaker_outcome"]),
+                    **_percentiles("layer", turns["layer"]),
+                    **_percentiles("turn", turns["seconds"]),
                     **_percentiles("bare_hot_read", bare["hot"]),
                     **_percentiles("bare_durable_read", bare["durable"]),
-                    "messages_answered": len(turns),
+                    "messages_answered": len(turns["layer"]),
                 },
                 rate,
             )
@@ -184,21 +184,22 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
         parts = _run(workers, PEAK, seconds, "agents stay", stateless=False)
         clients = sum(_clients(node) for node in nodes)
         lost = sum(_each(workers, "lost", _CHECKED // PROCESSES))
-    turns = [turn for part in parts for turn in part["turns"]]
-    asked = len(turns) + sum(part["turned_away"] for part in parts)
-    on_time = [turn for turn in turns if turn["late"] < 1.0]
+    turns = {name: [value for part in parts for value in part["turns"][name]] for name in ("late", "seconds", "layer")}
+    answered = len(turns["late"])
+    asked = answered + sum(part["turned_away"] for part in parts)
+    on_time = sum(late < 1.0 for late in turns["late"])
     timelines = [part["timeline"] for part in parts]
     if PLOT is not None:
         _plot_timeline("peak", timelines)
     backlogs = [[sum(moment) for moment in zip(*([point["backlog"] for point in line] for line in timelines), strict=False)]]
     return {
         "peak_sessions": SESSIONS,
-        "peak_messages": len(turns),
-        "peak_messages_a_second": len(turns) / seconds,
-        "peak_share_of_messages_answered": len(on_time) / max(1, asked),
-        **{f"peak_{name}": value for name, value in _percentiles("layer", [turn["layer"] for turn in turns]).items()},
-        **{f"peak_{name}": value for name, value in _percentiles("turn", [turn["seconds"] for turn in turns]).items()},
-        **{f"peak_{name}": value for name, value in _percentiles("late", [turn["late"] for turn in turns]).items()},
+        "peak_messages": answered,
+        "peak_messages_a_second": answered / seconds,
+        "peak_share_of_messages_answered": on_time / max(1, asked),
+        **{f"peak_{name}": value for name, value in _percentiles("layer", turns["layer"]).items()},
+        **{f"peak_{name}": value for name, value in _percentiles("turn", turns["seconds"]).items()},
+        **{f"peak_{name}": value for name, value in _percentiles("late", turns["late"]).items()},
         "peak_turns_lost": lost,
         "peak_unsaved_at_end": sum(part["unsaved_at_end"] for part in parts),
         "peak_backlog_at_end": sum(part["backlog_at_end"] for part in parts),
@@ -209,6 +210,7 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
         "peak_connections_to_valkey": clients,
         "peak_resident_mb_of_a_process": max(point["resident_mb"] for line in timelines for point in line),
         "kb_of_memory_per_session": max(part["kb_per_session"] for part in begun),
+        "kb_of_memory_per_session_at_end": max(part["kb_per_session"] for part in parts),
         "kb_of_memory_per_bare_agent": max(part["kb_per_bare_agent"] for part in begun),
     }
 
