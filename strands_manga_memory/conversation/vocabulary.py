@@ -21,7 +21,7 @@ class Vocabulary:
     def learn(self, words: Collection[str]) -> int:
         """Take in the words of a message; return how many of them are new."""
         before = len(self._words)
-        self._words.update(dict.fromkeys(words))
+        self._words.update(dict.fromkeys(tuple(words)))  # made from a set, a dictionary takes half as much again
         new = len(self._words) - before
         if len(self._words) > _MOST_WORDS:
             self._words = dict.fromkeys(islice(self._words, _MOST_WORDS // 2, None))
