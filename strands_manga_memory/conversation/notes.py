@@ -18,7 +18,7 @@ from strands_manga_memory.conversation.stubs import is_stub
 from strands_manga_memory.conversation.tokens import TokenCounter
 from strands_manga_memory.conversation.vocabulary import Vocabulary
 from strands_manga_memory.language.messages import message_text
-from strands_manga_memory.language.traits import Traits, traits
+from strands_manga_memory.language.traits import Traits, shared, traits
 
 logger = logging.getLogger(__name__)
 
@@ -175,10 +175,11 @@ class Notes:
             note.traits, words = traits(message_text(message))
             note.answers = self._previous is not None and self._previous.traits.asks
             self.vocabulary.hears(message["role"], tells=note.traits.tells)
-        note.new = self.vocabulary.learn(words)
+        kept = shared(words)
+        note.new = self.vocabulary.learn(kept)
         for earlier in self._recent:
             earlier.hear(words)
-        self._recent.append(_Recent(note, tuple(words)))
+        self._recent.append(_Recent(note, kept))
         return note
 
     def _score(self, message: Message, act: str) -> float:

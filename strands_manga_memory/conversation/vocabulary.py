@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from itertools import islice
 
 _MOST_WORDS = 20_000
@@ -18,10 +18,10 @@ class Vocabulary:
         self._texts = 0
         self._telling = 0
 
-    def learn(self, words: Collection[str]) -> int:
+    def learn(self, words: Sequence[str]) -> int:
         """Take in the words of a message; return how many of them are new."""
         before = len(self._words)
-        self._words.update(dict.fromkeys(words))
+        self._words.update(dict.fromkeys(words))  # made from a set, a dictionary would take half as much again
         new = len(self._words) - before
         if len(self._words) > _MOST_WORDS:
             self._words = dict.fromkeys(islice(self._words, _MOST_WORDS // 2, None))

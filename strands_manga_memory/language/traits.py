@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from strands_manga_memory.language.act_rules import words
@@ -48,11 +49,11 @@ def _traits(number: bool, names: int, time: bool, wants: bool, asks: bool, tells
 _shared: dict[str, str] = {}
 
 
-def _share(said: frozenset[str]) -> frozenset[str]:
-    """Return words as the objects that other conversations have them as: thousands of agents use the same ones."""
+def shared(said: Collection[str]) -> tuple[str, ...]:
+    """Return words, to be kept, as the objects that other conversations keep: thousands of agents use the same ones."""
     if len(_shared) > _MOST_SHARED:
         _shared.clear()
-    return frozenset(map(_shared.setdefault, said, said))
+    return tuple(map(_shared.setdefault, said, said))
 
 
 STOP_WORDS = words(
@@ -127,7 +128,7 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
             asks=_JA_ASKS.search(text) is not None,
             tells=_JA_TELLS.search(text) is not None,
         )
-        return found, _share(frozenset(_JA_WORD.findall(low)) - STOP_WORDS)
+        return found, frozenset(_JA_WORD.findall(low)) - STOP_WORDS
     said = _words(low)
     speaks_of_self = not _SELF.isdisjoint(said)
     has_digit = any(map(low.__contains__, _DIGITS))
@@ -139,7 +140,7 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
         asks=low.endswith("?"),
         tells=speaks_of_self and _TELLS.search(low) is not None and not _SERVES.search(low),
     )
-    return found, _share(said - STOP_WORDS)
+    return found, said - STOP_WORDS
 
 
 def _words(low: str) -> frozenset[str]:

@@ -310,7 +310,7 @@ def leave_to_reference_counts() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 1_000)
+    gc.set_threshold(20_000, 10, 1_000)
 
 
 def let_go_of_traces(agent: Agent) -> None:

@@ -1,0 +1,132 @@
+"""A process that tells, as JSON, what turns leave for the garbage collector and what live agents take.
+
+In a process of its own, because everything a process does at the time would be counted in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import tracemalloc
+import types
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from strands import Agent, tool
+
+import strands_manga_memory
+from strands_manga_memory import MangaMemory, open_hot_store
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.benchmarks import begin_anew, text
+
+_PACKAGE = str(Path(strands_manga_memory.__file__).parent)
+_TURNS = 5
+_AGENTS, _OLD = 5, 30
+
+
+@tool
+def look(title: str) -> str:
+    """Look for a title."""
+    return f"{title} is in stock"
+
+
+def _is_ours(found: Any) -> bool:
+    if isinstance(found, types.FrameType):
+        return found.f_code.co_filename.startswith(_PACKAGE)
+    module = found.__module__ if isinstance(found, types.FunctionType) else type(found).__module__
+    return str(module).startswith("strands_manga_memory")
+
+
+def _name(found: Any) -> str:
+    if isinstance(found, types.FrameType):
+        return f"frame of {found.f_code.co_name}"
+    return str(found.__qualname__ if isinstance(found, types.FunctionType) else type(found).__qualname__)
+
+
+async def _garbage(agent: Agent) -> dict[str, int]:
+    """Return what of ours only the garbage collector can free after some turns."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    for _ in range(_TURNS):
+        await agent.invoke_async(text(200))
+    await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[union-attr]
+    gc.collect()
+    gc.set_debug(0)
+    gc.enable()
+    found = Counter(_name(each) for each in gc.garbage if _is_ours(each))
+    gc.garbage.clear()
+    return dict(found)
+
+
+def _calls_a_tool(messages: Any) -> Any:
+    if "toolResult" in messages[-1]["content"][0]:
+        return text(500)
+    return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "look", "input": {"title": "Monster"}}}]
+
+
+async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, dict[str, int]]:
+    def agent(name: str, reply: Any = lambda _: text(500), **settings: Any) -> Agent:
+        kwargs = memory.agent_kwargs(user_id="u", session_id=name, max_tokens=1_000, **settings)
+        return Agent(model=ScriptedModel(reply), tools=[look], callback_handler=None, **kwargs)
+
+    agents = {
+        "texts": agent("texts"),
+        "tools": agent("tools", _calls_a_tool, save_on="message"),
+        "everything": agent("everything", recall=True, state=True),
+        "a tier is down": agent("down"),
+    }
+    found = {}
+    for name, each in agents.items():
+        for _ in range(10):  # until it trims
+            await each.invoke_async(text(200))
+        hot.down = name == "a tier is down"
+        found[name] = await _garbage(each)
+    hot.down = False
+    return found
+
+
+def _objects() -> int:
+    return sum(_is_ours(each) for each in gc.get_objects())
+
+
+async def _size(memory: MangaMemory) -> dict[str, float]:
+    """Return what a live agent takes of ours with 60 messages, when its history has long been trimmed."""
+
+    async def play(session: str) -> Agent:
+        kwargs = memory.agent_kwargs(user_id="size", session_id=session)
+        agent = Agent(model=ScriptedModel(lambda _: text(500)), callback_handler=None, **kwargs)
+        begin_anew()  # in the same words as the others: those are shared
+        for _ in range(_OLD):
+            await agent.invoke_async(text(200))
+        await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[union-attr]
+        return agent
+
+    await play("first")  # what all share comes with it
+    tracemalloc.start()
+    gc.collect()
+    before = _objects()
+    agents = [await play(f"s{number}") for number in range(_AGENTS)]
+    gc.collect()
+    objects = _objects() - before
+    taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{_PACKAGE}/*")])
+    tracemalloc.stop()
+    del agents
+    return {
+        "kb": sum(line.size for line in taken.statistics("filename")) / 1024 / _AGENTS,
+        "objects": objects / _AGENTS,
+    }
+
+
+def main(folder: str, url: str) -> None:
+    hot = FaultyHotStore(open_hot_store(url))
+    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/s.sqlite3")  # type: ignore[arg-type]
+    print(json.dumps({"size": asyncio.run(_size(memory)), "garbage": asyncio.run(_all_garbage(memory, hot))}))
+    memory.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,33 @@
+"""What live agents leave for the garbage collector, and what they take: a server may hold thousands of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.integration import footprint_child
+
+
+@pytest.fixture(scope="module")
+def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    command = [sys.executable, "-W", "error", footprint_child.__file__, str(tmp_path_factory.mktemp("told")), valkey_server.url]
+    folder = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:
+    """Also one whose save failed: an error holds the frames it went through, and none of those may hold the error."""
+    assert told["garbage"] == {"texts": {}, "tools": {}, "everything": {}, "a tier is down": {}}
+
+
+def test_a_live_agent_of_sixty_messages_is_small(told: dict[str, Any]) -> None:
+    assert 30 < told["size"]["kb"] <= 160, "the records of its messages are 30 KB of that"
+    assert 100 < told["size"]["objects"] <= 240, "what the garbage collector would have to look at"
