@@ -44,7 +44,7 @@ class MessageFate:
 
 _Packed = tuple[Any, ...]
 """The fields of a fate in order, but the signals as their names and their values. Of each agent there may be a thousand, and of
-agents thousands: this takes a quarter of the memory, and the garbage collector need not look at it."""
+agents thousands: this takes half of the memory, and the garbage collector need not look at it."""
 
 
 def _packed(fate: MessageFate) -> _Packed:

@@ -161,15 +161,15 @@ class Conversation:
             self._attempt("durable", self._flusher.flush, self.tiers.durable_health)
 
     def _commit_hot(self, *, flush: bool) -> None:
-        is_tiered = self._copies.durable is not None
+        has_durable = self._copies.durable is not None
         try:
             if self.is_dirty:
                 self._attempt("hot", self._saver.save, self.tiers.hot_health)
         except StoreUnavailableError:
-            if is_tiered:
+            if has_durable:
                 self.tiers.writer.submit(self.place, self._flush_quietly)
             raise
-        if is_tiered and (flush or self._copies.flush_is_due):
+        if has_durable and (flush or self._copies.flush_is_due):
             # With the hot tier's consent a flush runs beside the next turn's save, so that no turn waits for the durable tier.
             self.tiers.writer.submit((self.place, "flush"), self._flush_beside)
 

@@ -32,6 +32,10 @@ from strands_manga_memory.telemetry.events import RESTORE, SERIALIZATION, STORE_
 from tests.benchmarks import text
 from tests.benchmarks.bare import exchanges
 
+RESTING = (20_000, 10, 1_000)
+"""Thresholds of the garbage collector where agents stay: a full collection looks at all there is of 5,000 of them, and a turn leaves
+nothing for it to find. Where agents are let go it has to look: they are cycles."""
+
 MOST_UNDER_WAY = 400
 """Messages a process answers at a time; what comes beyond that is turned away, and counted."""
 
@@ -169,7 +173,10 @@ class Load:
         """
         self.samples.taken()
         self.timeline, self.turned_away = [], 0
-        leave_to_reference_counts()
+        gc.collect()
+        gc.freeze()
+        if not (stateless or churn):
+            gc.set_threshold(*RESTING)
         turns = asyncio.run(self._messages(rate, seconds, stateless=stateless, churn=churn))
         is_settled = self._settle()
         return {
@@ -300,17 +307,6 @@ class Load:
 
 
 _BREAKER = CircuitBreaker(BreakerPolicy())
-
-
-def leave_to_reference_counts() -> None:
-    """Keep Python's garbage collector from what lives, as a server with thousands of live agents should once it is warm.
-
-    A full collection looks at every container there is: seconds, with 5,000 agents. A turn leaves no garbage for it, so it need
-    hardly ever look.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 1_000)
 
 
 def let_go_of_traces(agent: Agent) -> None:
