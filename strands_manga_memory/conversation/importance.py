@@ -32,7 +32,7 @@ from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, Mes
 from strands_manga_memory.conversation.intake import is_quote
 from strands_manga_memory.conversation.layout import Layout, MessageLog, check_manager, identify
 from strands_manga_memory.conversation.ledger import size_of
-from strands_manga_memory.conversation.notes import Notes
+from strands_manga_memory.conversation.notes import Notes, weakly
 from strands_manga_memory.conversation.requests import Requests, with_added, without_added
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.selection import Candidate, Choice, Limits, choose
@@ -122,7 +122,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._agent: weakref.ref[Agent] | None = None
         self._initialized = False
         self._lock = threading.RLock()
-        self._notes = Notes(self.counter, self.scorer, self._history)
+        self._notes = Notes(self.counter, self.scorer, weakly(self._history))
         self._fates = Fates()
         self._contents = Contents()
         self._first_turn: frozenset[str] = frozenset()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from strands.types.content import Message
 
@@ -21,6 +22,8 @@ from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.traits import Traits, shared, traits
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _NEXT = 8
 """So many messages are looked at for words that refer back to one."""
@@ -63,6 +66,19 @@ class Note:
     gist: tuple[Message, int] | None = None
 
 
+def weakly(method: Callable[..., _T]) -> Callable[..., _T]:
+    """Return a method as a function that does not keep its object alive: held by a part of it, that would be a cycle."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> _T:
+        bound = reference()
+        if bound is None:
+            raise ReferenceError("the object is gone")
+        return bound(*arguments)
+
+    return call
+
+
 @dataclass(eq=False, slots=True)
 class _Recent:
     """A message of late, and which of its words were taken up since; as tuples, which take a quarter of what sets do."""
@@ -92,9 +108,9 @@ class Notes:
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
         self._counter = counter
         self._mark_tokens: int | None = None
-        self.tokens = Ledger(self.count)
+        self.tokens = Ledger(weakly(self.count))
         self.vocabulary = Vocabulary()
-        self._notes = Ledger(self._note)
+        self._notes = Ledger(weakly(self._note))
         self._scorer = scorer
         self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
         self._history = history

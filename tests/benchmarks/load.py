@@ -33,8 +33,8 @@ from tests.benchmarks import text
 from tests.benchmarks.bare import exchanges
 
 RESTING = (20_000, 10, 1_000)
-"""Thresholds of the garbage collector where agents stay: a full collection looks at all there is of 5,000 of them, and a turn leaves
-nothing for it to find. Where agents are let go it has to look: they are cycles."""
+"""Thresholds of the garbage collector that let it rest: a full collection looks at all there is of 5,000 agents, for seconds,
+and neither a turn nor an agent that is let go leaves anything for it to find."""
 
 MOST_UNDER_WAY = 400
 """Messages a process answers at a time; what comes beyond that is turned away, and counted."""
@@ -175,8 +175,7 @@ class Load:
         self.timeline, self.turned_away = [], 0
         gc.collect()
         gc.freeze()
-        if not (stateless or churn):
-            gc.set_threshold(*RESTING)
+        gc.set_threshold(*RESTING)
         turns = asyncio.run(self._messages(rate, seconds, stateless=stateless, churn=churn))
         is_settled = self._settle()
         return {

@@ -12,6 +12,8 @@ import sys
 import tracemalloc
 import types
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +48,24 @@ def _name(found: Any) -> str:
     return str(found.__qualname__ if isinstance(found, types.FunctionType) else type(found).__qualname__)
 
 
-async def _garbage(agent: Agent) -> dict[str, int]:
-    """Return what of ours only the garbage collector can free after some turns."""
+@contextmanager
+def _collected(into: dict[str, int]) -> Iterator[None]:
+    """Note what of ours only the garbage collector can free afterwards."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
-    for _ in range(_TURNS):
-        await agent.invoke_async(text(200))
-    await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[union-attr]
+    yield
     gc.collect()
     gc.set_debug(0)
     gc.enable()
-    found = Counter(_name(each) for each in gc.garbage if _is_ours(each))
+    into |= Counter(_name(each) for each in gc.garbage if _is_ours(each))
     gc.garbage.clear()
-    return dict(found)
+
+
+async def _play(agent: Agent, turns: int) -> None:
+    for _ in range(turns):
+        await agent.invoke_async(text(200))
+    await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[union-attr]
 
 
 def _calls_a_tool(messages: Any) -> Any:
@@ -79,13 +85,15 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
         "everything": agent("everything", recall=True, state=True),
         "a tier is down": agent("down"),
     }
-    found = {}
+    found: dict[str, dict[str, int]] = {name: {} for name in (*agents, "let go")}
     for name, each in agents.items():
-        for _ in range(10):  # until it trims
-            await each.invoke_async(text(200))
+        await _play(each, 10)  # until it trims
         hot.down = name == "a tier is down"
-        found[name] = await _garbage(each)
+        with _collected(found[name]):
+            await _play(each, _TURNS)
     hot.down = False
+    with _collected(found["let go"]):
+        await _play(agent("let go"), 10)
     return found
 
 
@@ -96,20 +104,18 @@ def _objects() -> int:
 async def _size(memory: MangaMemory) -> dict[str, float]:
     """Return what a live agent takes of ours with 60 messages, when its history has long been trimmed."""
 
-    async def play(session: str) -> Agent:
+    async def agent_of(session: str) -> Agent:
         kwargs = memory.agent_kwargs(user_id="size", session_id=session)
         agent = Agent(model=ScriptedModel(lambda _: text(500)), callback_handler=None, **kwargs)
         begin_anew()  # in the same words as the others: those are shared
-        for _ in range(_OLD):
-            await agent.invoke_async(text(200))
-        await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[union-attr]
+        await _play(agent, _OLD)
         return agent
 
-    await play("first")  # what all share comes with it
+    await agent_of("first")  # what all share comes with it
     tracemalloc.start()
     gc.collect()
     before = _objects()
-    agents = [await play(f"s{number}") for number in range(_AGENTS)]
+    agents = [await agent_of(f"s{number}") for number in range(_AGENTS)]
     gc.collect()
     objects = _objects() - before
     taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{_PACKAGE}/*")])
