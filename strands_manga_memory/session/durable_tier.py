@@ -92,7 +92,7 @@ class DurableTier:
         self.segments: list[Segment] = []
         self.committed: list[Segment] = []
         self._unread: tuple[str, Mapping[str, bytes]] = ("", {})
-        self._since = 0
+        self._since = self._free = 0
         self.collision: int | None = None
         self.added: list[Segment] = []
 
@@ -127,6 +127,7 @@ class DurableTier:
         self._item = {name: value for name, value in item.items() if name != "data"}
         self._is_listed = item["state"] != DELETED
         if item["state"] == DELETED:
+            self._free = head.next
             return Stored(epoch=item["epoch"], version=untagged(item["version"]), head=head, state=DELETED)
         self.segments, self.committed = Segment.parse(head.segments, record=self._name), self._committed(clear)
         self._since = head.since
@@ -236,6 +237,9 @@ class DurableTier:
         """
         self.collision = None
         if self._is_over(draft.epoch):
+            return WriteStatus.CONFLICT, draft.head
+        if self._is_buried and any(slot.seq < self._free for slot in draft.pending):  # whoever buried it deletes all below
+            self.collision = min(slot.seq for slot in draft.pending)
             return WriteStatus.CONFLICT, draft.head
         if not self._is_listed and (self._item is None or self._is_buried):
             self.enlist(draft.base)  # what listed it went with the head, or with the user's erasure
@@ -349,7 +353,8 @@ class DurableTier:
         first, last = self._place.everything
         rows = self._table.query(self._place.session, first=first, last=last, attributes=[])
         keys = [(self._place.session, str(row["sk"])) for row in rows]
-        self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key])
+        begun = self._place.log_key(beyond)  # by someone who began another life meanwhile
+        self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key and key < begun])
         self.segments = []
         return epoch
 

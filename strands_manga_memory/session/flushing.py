@@ -201,6 +201,8 @@ class Flusher:
             self._merger.join(stored, copies.read_hot())
             return
         *_, beyond = durable.log.beyond(collision)
+        if stored is not None and stored.state == DELETED:
+            beyond = max(beyond, stored.head.next)
         with copies.lock:
             below = [seq for seq in copies.model.pending if seq < collision]
             lacking = copies.model.lacks(below)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.durable_tier import SEQ_STEP_AFTER_DELETE
 from strands_manga_memory.session.log import SegmentLog
 from strands_manga_memory.session.records import Place, Segment
 from strands_manga_memory.session.tiers import Tiers
@@ -113,3 +115,44 @@ def test_numbers_of_a_life_that_was_deleted_meanwhile_say_nothing_about_those_of
     assert say(conversation, "hello") is None
     assert texts(slot.message for slot in opened(table).history()) == ["hello"]
     assert not any(b'text":"deleted' in row.get("data", b"") for row in table.rows.values())
+
+
+class WatchedTable(MemoryTable):
+    """A table in which something happens once before rows are looked for."""
+
+    happens: Callable[[], object] | None = None
+
+    def query(self, *keys: Any, **named: Any) -> Any:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().query(*keys, **named)
+
+
+def test_a_deletion_leaves_the_life_that_begins_behind_its_tombstone() -> None:
+    table = WatchedTable()
+    first = opened(table)
+    assert say(first, "deleted") is None
+    put = table.put
+
+    def buried(item: dict[str, Any], **named: Any) -> bool:
+        done = put(item, **named)
+        table.put = put
+        table.happens = lambda: say(opened(table), "hello")
+        return done
+
+    table.put = buried
+    first.bury()
+    assert texts(slot.message for slot in opened(table).history()) == ["hello"]
+
+
+def test_who_knows_the_tombstone_of_one_tier_begins_behind_that_of_the_other() -> None:
+    """Whoever left it deletes what is below its number, perhaps only now."""
+    table = MemoryTable()
+    first, other = opened(table), opened(table)
+    assert say(first, "deleted") is None
+    first.bury()
+    with other.lock:
+        other.model.restart(epoch=3, next_seq=1, now=1.0, buried=2)
+    assert say(other, "hello") is None
+    assert [slot.seq for slot in opened(table).history()] == [SEQ_STEP_AFTER_DELETE + 1]
