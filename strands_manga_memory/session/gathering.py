@@ -16,8 +16,8 @@ def gathered(log: Iterable[Logged]) -> Iterator[Logged]:
     """Yield the messages of a log turn by turn, each once, in its latest revision.
 
     Numbers are given when messages are saved, so turns of several writers may cross, and one that was saved late follows later
-    ones of its writer. A turn comes where its first message is, but before the later turns of its writer, and its number is
-    above those before.
+    ones of its writer. A turn comes where its last message is, as in the window of whoever ended it, but before the later turns
+    of its writer, and its number is above those before.
     """
     turns: dict[str, dict[Identity, Logged]] = {}
     order: list[str] = []
@@ -33,14 +33,17 @@ def gathered(log: Iterable[Logged]) -> Iterator[Logged]:
             yield slot if slot.turn == number else _renumbered(slot, number)
 
     for slot in log:
-        if slot.of not in turns:
-            turns[slot.of] = {}
-            order.insert(_place(slot.of, order, latest), slot.of)
-        turn = turns[slot.of]
+        turn = turns.setdefault(slot.of, {})
         same = turn.get(slot.identity)
-        held += same is None
-        if same is None or slot.revision > same.revision:
-            turn[slot.identity] = slot
+        if same is not None:
+            turn[slot.identity] = max(same, slot, key=lambda one: one.revision)
+            continue
+        if turn and slot.of != order[-1]:
+            order.remove(slot.of)
+        if slot.of not in order[-1:]:
+            order.insert(_place(slot.of, order, latest), slot.of)
+        turn[slot.identity] = slot
+        held += 1
         while held > _MOST_HELD:
             yield from next_turn()
     while order:

@@ -27,6 +27,12 @@ def test_turns_that_cross_come_one_after_the_other() -> None:
     assert ids(*log) == ["a1", "a2", "b1", "b2"]
 
 
+def test_a_turn_comes_where_it_ended() -> None:
+    """Whoever ends a turn that others have overtaken puts it last in the window too."""
+    log = [slot("a1", 1, 1, "a.1", 1), slot("b1", 2, 2, "b.1", 1), slot("b2", 3, 2, "b.1", 2), slot("a2", 4, 1, "a.1", 2)]
+    assert ids(*log) == ["b1", "b2", "a1", "a2"]
+
+
 def test_what_was_stored_in_another_order_comes_in_the_order_of_its_turn() -> None:
     assert ids(slot("a2", 1, 1, "a.1", 2), slot("a1", 2, 1, "a.1", 1)) == ["a1", "a2"]
 
@@ -42,11 +48,11 @@ def test_a_message_that_is_there_twice_comes_once_in_its_latest_revision() -> No
 
 
 def test_numbers_of_turns_rise_and_each_turn_has_one() -> None:
-    log = [slot("a1", 1, 3, "a.1", 1), slot("b", 2, 1, "b.1", 1), slot("a2", 3, 4, "a.1", 2), slot("c", 4, 9, "c.1", 1)]
+    log = [slot("a1", 1, 3, "a.1", 1), slot("a2", 2, 4, "a.1", 2), slot("b", 3, 1, "b.1", 1), slot("c", 4, 9, "c.1", 1)]
     found = list(gathered(log))
     assert [one.turn for one in found] == [3, 3, 4, 9]
     assert [load(one.record)["turn"] for one in found] == [3, 3, 4, 9]
-    assert log[1].turn == 1
+    assert log[2].turn == 1
 
 
 def test_records_of_an_earlier_version_come_as_they_are_stored() -> None:
