@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
@@ -14,8 +14,10 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.session.contention import ContendedError
 from strands_manga_memory.session.copies import Copies
+from strands_manga_memory.session.durable_tier import SEQ_STEP_AFTER_DELETE
 from strands_manga_memory.session.flushing import Flusher
-from strands_manga_memory.session.history import history
+from strands_manga_memory.session.gathering import gathered
+from strands_manga_memory.session.history import history, with_unsaved
 from strands_manga_memory.session.merging import Merger
 from strands_manga_memory.session.model import Model
 from strands_manga_memory.session.opening import Opening
@@ -114,6 +116,8 @@ class Conversation:
                     raise
             if self._copies.durable is not None:
                 self._flush()
+                if self.model.closing:
+                    self._flusher.discard_deleted()
 
         return self.tiers.writer.submit(self.place, work)
 
@@ -234,6 +238,9 @@ class Conversation:
                 stored = copies.durable.load()
             if stored is not None and (stored.state == DELETED or not stored.is_part_of(self.model.writers)):
                 self._merger.reconcile(stored, only_looking=not self.is_dirty)
+            elif stored is not None and copies.hot is not None and copies.durable is not None and self.model.is_beyond(stored):
+                # It has gone back to what it was before; what others have flushed is in the other one.
+                self._merger.reconcile_with_durable(copies.durable.load(), only_looking=not self.is_dirty)
 
     def bury(self) -> None:
         """Leave a tombstone in both tiers and delete everything else; runs on the writer.
@@ -250,8 +257,10 @@ class Conversation:
                     if stored := copies.durable.load(window=False):
                         next_seq = stored.head.next
                 if copies.hot is not None:
-                    ttl = self.tiers.ttl
+                    ttl, buried = self.tiers.ttl, epoch
                     epoch = copies.hot.bury(epoch=epoch, ttl=ttl.session + ttl.grace)
+                    if is_buried and epoch > buried:  # someone had begun another life behind the first tombstone
+                        next_seq += SEQ_STEP_AFTER_DELETE
                     is_buried = True
         finally:
             if is_buried:
@@ -276,9 +285,9 @@ class Conversation:
             model.show(messages)
             return messages
 
-    def history(self, *, after: int = 0) -> Iterator[Logged]:
-        """Yield the log in order: what the durable tier has, then what only the hot one or this process has."""
-        return history(self._copies, after=after)
+    def history(self, *, after: int = 0, unsaved: Iterable[Logged] = ()) -> Iterator[Logged]:
+        """Yield the log turn by turn: what the durable tier has, what only the hot one or this process has, and ``unsaved``."""
+        return gathered(with_unsaved(history(self._copies, after=after), unsaved, after=after))
 
     def flush_claimed(self) -> None:
         """Flush what the hot tier has of a conversation that a sweeper claimed, just as it is.

@@ -179,6 +179,9 @@ class Copies:
             writers = self.last_flush.writers if head.pending else draft.writers
             self.last_flush = LastFlush((draft.epoch, draft.version), draft.head.frontier, ahead, writers)
             self.saved_at = max(self.saved_at, draft.head.active)
+            confirmed = self.confirmed
+            if confirmed is not None and (confirmed.epoch, confirmed.version) < (draft.epoch, draft.version):
+                self.confirmed = None  # it was stored without the hot tier's consent; what that had before must not replace it
             if self.hot is None:
                 self.model.saved(draft, keep=True)
                 self.confirmed = draft

@@ -52,7 +52,7 @@ _PUT_ANEW = {"data", "parts", "tag", "session_id", "sk"}
 
 _TRIES = 5
 
-_SEQ_STEP_AFTER_DELETE = 1_000_000
+SEQ_STEP_AFTER_DELETE = 1_000_000
 """Numbers that a new incarnation leaves free, so that a late write of the deleted one never takes one of its own."""
 
 
@@ -92,6 +92,7 @@ class DurableTier:
         self.segments: list[Segment] = []
         self.committed: list[Segment] = []
         self._unread: tuple[str, Mapping[str, bytes]] = ("", {})
+        self._since = self._free = 0
         self.collision: int | None = None
         self.added: list[Segment] = []
 
@@ -126,8 +127,10 @@ class DurableTier:
         self._item = {name: value for name, value in item.items() if name != "data"}
         self._is_listed = item["state"] != DELETED
         if item["state"] == DELETED:
+            self._free = head.next
             return Stored(epoch=item["epoch"], version=untagged(item["version"]), head=head, state=DELETED)
         self.segments, self.committed = Segment.parse(head.segments, record=self._name), self._committed(clear)
+        self._since = head.since
         stored = Stored(
             epoch=item["epoch"],
             version=untagged(item["version"]),
@@ -235,13 +238,18 @@ class DurableTier:
         self.collision = None
         if self._is_over(draft.epoch):
             return WriteStatus.CONFLICT, draft.head
+        if self._is_buried and any(slot.seq < self._free for slot in draft.pending):  # whoever buried it deletes all below
+            self.collision = min(slot.seq for slot in draft.pending)
+            return WriteStatus.CONFLICT, draft.head
         if not self._is_listed and (self._item is None or self._is_buried):
             self.enlist(draft.base)  # what listed it went with the head, or with the user's erasure
-        missing = [slot for slot in draft.pending if not any(s.first <= slot.seq <= s.last for s in self.committed)]
         # Segments count only with the head: if that fails, the next try looks again whether they hold what it wants to store.
         segments, committed = self.segments, [run for run in self.committed if run.last >= draft.head.first]
+        if self._since != draft.head.since:  # those of an incarnation that has ended may have numbers of this one
+            segments, committed = [], []
+        missing = [slot for slot in draft.pending if not any(slot.seq in run for run in committed)]
         if missing:
-            added, self.collision = self.log.put(missing, self.committed)
+            added, self.collision = self.log.put(missing, committed)
             segments, committed = [*segments, *added], joined([*committed, *added])
             self.added += added
             if self.collision is not None:
@@ -275,7 +283,7 @@ class DurableTier:
         parts = {"base": dump(dict(draft.base)), "clear": dump(clear), "head": dump(head.to_dict())}
         if not self._put_head(draft.epoch, version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}):
             return WriteStatus.CONFLICT, draft.head
-        self.segments, self.committed, self.added = segments, committed, []
+        self.segments, self.committed, self.added, self._since = segments, committed, [], draft.head.since
         self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
         if not self._is_listed:
             self._list(draft.base)
@@ -295,7 +303,7 @@ class DurableTier:
 
     def discard_disowned(self) -> None:
         """Delete what was disowned."""
-        self.log.discard(self._disowned, shared=True)
+        self.log.discard(self.log.revisions(self._disowned))
         self._disowned = []
 
     def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:
@@ -337,7 +345,7 @@ class DurableTier:
         while True:
             self._item = self._intact_head()
             epoch = max(epoch, self.expect[0] + 1 if self.expect else 1)
-            beyond = self.log.last_first() + _SEQ_STEP_AFTER_DELETE
+            beyond = self.log.last_first() + SEQ_STEP_AFTER_DELETE
             head = Head(created=self._clock(), active=self._clock(), next=beyond, first=beyond, since=epoch)
             parts = {"base": dump({}), "clear": dump({"place": [epoch, 0, DELETED]}), "head": dump(head.to_dict())}
             if self._put_head(epoch, 0, DELETED, None, parts):
@@ -345,7 +353,8 @@ class DurableTier:
         first, last = self._place.everything
         rows = self._table.query(self._place.session, first=first, last=last, attributes=[])
         keys = [(self._place.session, str(row["sk"])) for row in rows]
-        self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key])
+        begun = self._place.log_key(beyond)  # by someone who began another life meanwhile
+        self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key and key < begun])
         self.segments = []
         return epoch
 

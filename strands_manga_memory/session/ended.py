@@ -8,6 +8,7 @@ from typing import Any
 from strands_manga_memory.language.messages import message_text
 from strands_manga_memory.language.transcript import Transcript, Utterance
 from strands_manga_memory.session.durable_tier import DurableTier
+from strands_manga_memory.session.gathering import gathered
 from strands_manga_memory.session.hot_tier import HotTier
 from strands_manga_memory.session.records import Place, Segment, Stored, segment_number
 from strands_manga_memory.session.tiers import Tiers
@@ -83,7 +84,7 @@ def _transcript(ids: Mapping[str, Any], log: Iterable[Logged], stored: Stored | 
     if not ids.get("user") or not ids.get("session"):
         return None
     utterances, covered, revisions, first_at, turns, latest = [], 0, 0, None, 0, 0.0
-    for slot in log:
+    for slot in gathered(log):
         first_at = slot.at if first_at is None else first_at
         covered, revisions, latest, turns = max(covered, slot.seq), revisions + slot.revision, slot.at, max(turns, slot.turn)
         message = slot.message

@@ -46,6 +46,12 @@ class Flusher:
             confirmed = self._copies.confirmed
             return confirmed is not None and self._store(confirmed) is None
 
+    def discard_deleted(self) -> None:
+        """Delete what came late of the conversation that was deleted before this one: its writer may have died over it."""
+        head = self._copies.model.head
+        if head.buried and head.since == head.buried + 1:
+            self._durable.log.delete_below(head.first)
+
     def flush_as_stored(self, stored: Stored) -> None:
         """Flush what the hot tier has, just as it is.
 
@@ -103,17 +109,23 @@ class Flusher:
         with copies.lock:
             draft = self._completed(draft)
             revised = list(copies.model.revised)
-        # What someone else has flushed meanwhile may be an earlier revision.
-        flushed = [slot for slot in draft.pending if slot.revision and any(slot.seq in run for run in durable.committed)]
+        # What someone else has flushed meanwhile may be an earlier revision, and so what is stored by a number that it had.
+        flushed = [
+            slot
+            for slot in draft.pending
+            if slot.revision and (len(slot.had) > 1 or any(slot.seq in run for run in durable.committed))
+        ]
         ahead = copies.tiers.hot_survives and not copies.model.closing
+        # Whoever commits one of them after this will have claimed it anew.
+        garbage = durable.log.revisions([int(first) for first in draft.head.garbage.split(",") if first])
         with copies.sending(draft):
             status, head = durable.write(draft, ahead=ahead)
         if status is not WriteStatus.OK:
             return draft
         if revised or flushed:
             durable.log.rewrite([*revised, *flushed])
-        garbage = [int(first) for first in draft.head.garbage.split(",") if first]
-        durable.log.discard([first for first in garbage if not any(first in run for run in durable.committed)])
+        is_committed = {first for first in garbage if any(first in run for run in durable.committed)}
+        durable.log.discard({first: revision for first, revision in garbage.items() if first not in is_committed})
         copies.flushed(draft, head, ahead=ahead, revised=revised)
         return None
 
@@ -156,15 +168,13 @@ class Flusher:
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
         # What was stored under a number that it lost since, twice, or for a conversation that was deleted, is garbage.
         is_all_lost, committed = model.deleted and not was_deleted, [*committed, *durable.committed]
-        durable.log.discard(
-            [
-                segment.first
-                for segment in added
-                if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
-                and not any(segment.first in run for run in committed)
-            ],
-            shared=is_all_lost,
-        )
+        lost = [
+            segment.first
+            for segment in added
+            if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
+            and not any(segment.first in run for run in committed)
+        ]
+        durable.log.discard(durable.log.revisions(lost) if is_all_lost else durable.log.own_revisions(lost))
         if copies.hot_is_up and copies.is_dirty and not model.deleted:
             self._saver.save()
 
@@ -186,13 +196,25 @@ class Flusher:
     def _give_way(self, collision: int, stored: Stored | None) -> None:
         """Leave the numbers from ``collision`` on to what someone else has stored there."""
         copies, durable = self._copies, self._durable
-        if stored is not None and any(collision in run for run in durable.committed):
+        is_of_this_life = stored is not None and stored.head.since == copies.model.head.since
+        if stored is not None and is_of_this_life and any(collision in run for run in durable.committed):
             self._merger.join(stored, copies.read_hot())
             return
         *_, beyond = durable.log.beyond(collision)
+        if stored is not None and stored.state == DELETED:
+            beyond = max(beyond, stored.head.next)
         with copies.lock:
+            below = [seq for seq in copies.model.pending if seq < collision]
+            lacking = copies.model.lacks(below)
+        if lacking and copies.hot is not None:  # what gets another number has to be at hand
+            found = copies.hot.read_log(lacking)
+            with copies.lock:
+                copies.model.recent += found
+        with copies.lock:
+            copies.model.let_go(held=below, writers=copies.last_flush.writers)
             copies.carries = True
-            copies.model.pending = set(outside(copies.model.pending, durable.committed))
+            if is_of_this_life:
+                copies.model.pending = set(outside(copies.model.pending, durable.committed))
             copies.model.resequence(garbage=[collision], beyond=beyond, first=collision)
 
     def _compare(self, draft: Draft, stored: Stored | None) -> None:

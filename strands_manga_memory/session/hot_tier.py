@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.checking import checked_message, checked_number, checked_time
+from strands_manga_memory.session.checking import checked_message, checked_number, checked_text, checked_time
 from strands_manga_memory.session.hot_states import HotStates
 from strands_manga_memory.session.records import (
     Draft,
@@ -201,10 +201,19 @@ def logged_of(record: bytes, seq: int, name: str) -> Logged:
         checked_time(data.get("at"), name, "at"),
         seq=checked_number(seq, name, "seq"),
         revision=checked_number(data.get("revision", 0), name, "revision"),
+        turn_id=checked_text(data.get("turn_id", ""), name, "turn_id"),
+        ordinal=checked_number(data.get("ordinal", 0), name, "ordinal"),
     )
 
 
 def body_of_record(record: bytes, number: int, name: str) -> Body:
     """Return the body of a record; raise ``CorruptRecordError`` naming ``name`` if it holds none."""
-    _, message = checked_message(record, name)
-    return Body(message.get("tracking_id") or "", fingerprint(message), record, number=number)
+    data, message = checked_message(record, name)
+    return Body(
+        message.get("tracking_id") or "",
+        fingerprint(message),
+        record,
+        number=number,
+        turn_id=checked_text(data.get("turn_id", ""), name, "turn_id"),
+        ordinal=checked_number(data.get("ordinal", 0), name, "ordinal"),
+    )

@@ -47,6 +47,7 @@ class SegmentLog:
             committed: Numbers that other segments hold.
         """
         segments: list[Segment] = []
+        origin: dict[int, int] = {}
         while slots:
             # A segment has no gaps: numbers that are missing may be set aside for someone's open turn.
             run = [slot for at, slot in enumerate(slots) if slot.seq == slots[0].seq + at]
@@ -62,20 +63,18 @@ class SegmentLog:
                 item = self._table.get(*key)
                 if item is None:  # discarded meanwhile
                     continue
-                # An earlier try may have stored it without an answer; whoever claims it takes our mark away.
-                is_ours = self._revisions.get(run[0].seq) == self._revision(item) or item.get("by") == self._token
-                self._revisions[run[0].seq] = self._revision(item)
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
                 behind = self._behind(stored[len(run) :], committed)
                 if _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or behind is None:
-                    return segments, run[0].seq
+                    return segments, origin.get(run[0].seq, run[0].seq)
                 latest = {slot.seq: slot for slot in run}
                 merged = [max(slot, latest.get(slot.seq, slot), key=lambda one: one.revision) for slot in stored]
-                if (merged != stored or not is_ours) and not self._claimed(item, merged, is_ours=is_ours):
+                if not self._claimed(item, merged):
                     continue
                 # Another segment that this one reaches into counts no longer: what follows there needs one of its own.
                 slots = [*merged, *behind, *slots[min(len(run), len(stored)) :]]
+                origin |= {slot.seq: origin.get(run[0].seq, run[0].seq) for slot in behind}
                 run = merged
             segments.append(Segment(run[0].seq, run[-1].seq))
             slots = slots[len(run) :]
@@ -92,10 +91,18 @@ class SegmentLog:
                 return None
         return [held[seq] for seq in sorted(held) if seq > slots[-1].seq]
 
-    def _claimed(self, item: Item, slots: Sequence[Logged], *, is_ours: bool) -> bool:
-        """Store later revisions in a segment, and share it with whoever else stored it: then neither can discard it."""
-        self._revisions[self._first(item)] = self._revision(item) + 1 if is_ours else -1
-        return self._replaced(item, {slot.seq: slot for slot in slots})
+    def _claimed(self, item: Item, slots: Sequence[Logged]) -> bool:
+        """Store a segment anew that is there already: whoever took it for garbage before that cannot discard it any more.
+
+        One that someone else stored is shared with him from then on, and neither can discard it.
+        """
+        first, revision = self._first(item), self._revision(item)
+        # An earlier try of ours may have stored it without an answer; whoever claims it takes our mark away.
+        is_ours = self._revisions.get(first) == revision or item.get("by") == self._token
+        if not self._replaced(item, {slot.seq: slot for slot in slots}):
+            return False
+        self._revisions[first] = revision + 1 if is_ours else -1
+        return True
 
     def read(self, segments: Sequence[Segment]) -> dict[int, Logged]:
         """Return the messages of segments by number, in one round trip, one more if any is split."""
@@ -152,19 +159,20 @@ class SegmentLog:
             ConflictError: Someone else rewrites the same segment without end.
         """
         for slot in changed:
-            for _ in range(5):
-                done = [self._rewritten(holder, slot) for holder in list(self._holders(slot.seq))]
-                if all(done):
-                    break
-            else:
-                raise ConflictError(f"seq={slot.seq} could not be rewritten: its segment keeps changing")
+            for seq in dict.fromkeys((slot.seq, *slot.had)):
+                for _ in range(5):
+                    done = [self._rewritten(holder, seq, slot) for holder in list(self._holders(seq))]
+                    if all(done):
+                        break
+                else:
+                    raise ConflictError(f"seq={seq} could not be rewritten: its segment keeps changing")
 
-    def _rewritten(self, item: Item, changed: Logged) -> bool:
+    def _rewritten(self, item: Item, seq: int, changed: Logged) -> bool:
         slots = {slot.seq: slot for slot in self._messages([item])}
-        there = slots.get(changed.seq)
+        there = slots.get(seq)
         if there is None or there.tracking_id != changed.tracking_id or there.revision >= changed.revision:
             return True
-        slots[changed.seq] = changed
+        slots[seq] = changed
         return self._replaced(item, slots)
 
     def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
@@ -194,19 +202,32 @@ class SegmentLog:
             sealed += item is not None
         return sealed
 
-    def discard(self, firsts: Sequence[int], *, shared: bool = False) -> None:
-        """Delete segments that can never be committed any more, unless someone else has made them his own meanwhile.
+    def revisions(self, firsts: Sequence[int]) -> dict[int, int]:
+        """Return the revisions of segments as they are now, by their first numbers."""
+        found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}
+        return {self._first(item): self._revision(item) for item in found.values()}
+
+    def own_revisions(self, firsts: Sequence[int]) -> dict[int, int]:
+        """Return the revisions of segments as we stored them, by their first numbers."""
+        return {first: self._revisions[first] for first in firsts if first in self._revisions}
+
+    def discard(self, revisions: Mapping[int, int]) -> None:
+        """Delete segments that can never be committed any more, unless someone has claimed them meanwhile.
 
         Args:
-            firsts: Their first numbers.
-            shared: Delete them even so: the conversation they belong to was deleted, and the next one has other numbers.
+            revisions: The revisions that they had when it was clear that nobody needs them, by their first numbers.
         """
-        found = self._table.batch_get([self._place.log_key(first) for first in firsts]) if firsts else {}
+        found = self._table.batch_get([self._place.log_key(first) for first in revisions]) if revisions else {}
         for key, item in found.items():
-            stored = self._revision(item)
-            revision = stored if shared else self._revisions.get(self._first(item), stored)
-            if self._table.delete(*key, when=Condition(equals={"revision": revision})):
+            if self._table.delete(*key, when=Condition(equals={"revision": revisions[self._first(item)]})):
                 discard_parts(self._table, [item])
+
+    def delete_below(self, seq: int) -> None:
+        """Delete every segment that begins below ``seq``."""
+        low, high = self._place.log_key(0)[1], self._place.log_key(seq - 1)[1]
+        rows = self._table.query(self._place.session, first=low, last=f"{high}~", attributes=[])
+        if keys := [key_of(self._table, row) for row in rows]:
+            self._table.batch_write(deletes=keys)
 
     def _holder(self, seq: int, committed: Sequence[Segment]) -> Item | None:
         """Return the item of the committed segment that holds message ``seq``: it begins a run, or where another one ends."""

@@ -31,7 +31,6 @@ from strands_manga_memory.session import orchestrator
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.durable_tier import member_ids, members
 from strands_manga_memory.session.forking import watch
-from strands_manga_memory.session.history import with_unsaved
 from strands_manga_memory.session.live_agent import LiveAgent, check_supported
 from strands_manga_memory.session.records import Kind, Place, directory_key
 from strands_manga_memory.session.stats import SessionStats, stats_of
@@ -448,7 +447,7 @@ class TieredSessionManager(SessionManager[Agent]):
         stored.open(inspect=True)
         if last is not None:
             after = max(after, stored.model.head.next - 1 - last)
-        yield from with_unsaved(stored.history(after=after), unsaved, after=after)
+        yield from stored.history(after=after, unsaved=unsaved)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""

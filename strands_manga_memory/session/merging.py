@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.copies import Copies
-from strands_manga_memory.session.rebasing import Carried, common_of, estranged, in_turns
+from strands_manga_memory.session.rebasing import Carried, common_of, in_turns
 from strands_manga_memory.session.records import Stored
 from strands_manga_memory.session.window import Identity, Logged, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED
@@ -43,19 +44,31 @@ class Merger:
         else:
             self._rebase(stored)
 
-    def reconcile_with_durable(self, stored: Stored | None) -> None:
+    def reconcile_with_durable(self, stored: Stored | None, *, only_looking: bool = False) -> None:
         """Bring the model in line with ``stored``, the copy of the durable tier, unless the hot one includes it.
+
+        Args:
+            stored: What is there, if anything.
+            only_looking: Nothing is to be saved, so someone else's save is no conflict.
 
         Raises:
             ConflictError: The two cannot be merged, or are not to be.
         """
-        if stored is None or not self._must_merge(stored):
+        if stored is None or not self._must_merge(stored, only_looking=only_looking):
             return
         hot = self._copies.read_hot()
-        if hot is not None and (hot.state == DELETED or hot.head.since > stored.head.since or hot.includes(stored.made_by)):
-            self.reconcile(hot)
+        if hot is not None and (hot.state == DELETED or hot.head.since > stored.head.since or hot.includes_all(stored)):
+            self.reconcile(hot, only_looking=only_looking)
         else:
             self.join(stored, hot)
+
+    def join_again(self, hot: Stored) -> None:
+        """Join ``hot``, which has gone back to what it was before, with the durable tier's copy."""
+        durable = self._copies.durable.load() if self._copies.durable is not None else None
+        if durable is None or DELETED in (durable.state, hot.state) or durable.epoch <= self._copies.model.head.buried:
+            self.reconcile(hot)
+        else:
+            self.join(durable, hot)
 
     def _must_merge(self, stored: Stored, *, only_looking: bool = False) -> bool:
         """Tell whether ``stored`` has to be merged with the model; settle what is simpler than that."""
@@ -92,7 +105,8 @@ class Merger:
         logger.warning("dropped=<%d> | the conversation was deleted, unsaved messages are dropped", model.unsaved)
         is_tombstone = stored.state == DELETED
         buried = stored.epoch if is_tombstone else 0
-        copies.restart(epoch=stored.epoch + is_tombstone, next_seq=stored.head.next, buried=buried)
+        next_seq = max(stored.head.next, model.head.next)
+        copies.restart(epoch=stored.epoch + is_tombstone, next_seq=next_seq, buried=buried)
         if not is_tombstone:
             model.adopt(stored, pending=copies.durable is not None)
         model.deleted = True
@@ -110,29 +124,30 @@ class Merger:
         """Return the durable tier's copy if it has something that the hot one lacks."""
         copies, durable = self._copies, self._copies.durable
         with copies.lock:
-            is_doubtful = copies.model.is_doubtful(hot)
+            is_doubtful = bool(copies.model.doubtful(hot))
         # What we know of the durable copy may be out of date, if the hot one has lost what it had confirmed to us.
         if durable is None or (hot.includes(durable.made_by) and not is_doubtful):
             return None
         stored = durable.load()
-        has_more = stored is not None and stored.head.since == hot.head.since and not hot.includes(stored.made_by)
+        has_more = stored is not None and stored.head.since == hot.head.since and not hot.includes_all(stored)
         return stored if has_more else None
 
     def _rebase(self, stored: Stored) -> None:
         copies, model = self._copies, self._copies.model
         with copies.lock:
-            copies.carries = copies.carries or model.is_doubtful(stored) or model.has_moved_in(stored)
+            doubtful = model.doubtful(stored)
+            copies.carries = copies.carries or bool(doubtful) or model.has_moved_in(stored)
         # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
-        there = self._logged(stored) if copies.carries else {}
+        there = self._logged(stored, at=[slot.seq for slot in doubtful if slot.seq]) if copies.carries else {}
         with copies.lock:
             model.rebase(stored, logged=there)
             copies.confirmed = None
 
-    def _logged(self, stored: Stored) -> dict[Identity, Logged]:
-        """Return what the hot copy ``stored`` and the durable log have that was not in the log at our last flush."""
+    def _logged(self, stored: Stored, *, at: Sequence[int]) -> dict[Identity, Logged]:
+        """Return what the hot copy ``stored`` and the durable log have that was not there at our last flush, or is ``at``."""
         copies = self._copies
         pending = parse_runs(stored.head.pending, record="head")
-        first = min([copies.last_flush.frontier, *pending, *copies.model.pending])
+        first = min([copies.last_flush.frontier, *at, *pending, *copies.model.pending])
         seqs = pending if copies.durable is not None else range(first, stored.head.next)
         hot = copies.hot.read_log(seqs) if copies.hot is not None else []
         durable = copies.durable.history(first=first) if copies.durable is not None else ()
@@ -158,13 +173,18 @@ class Merger:
             window = list(hot.slots if hot else model.slots)
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
         apart: list[int] = []
+        seen: Mapping[str, int] = {}
         if hot is not None and copies.hot is not None:
-            found = copies.hot.read_log(parse_runs(hot.head.pending, record="head"))
+            awaited = parse_runs(hot.head.pending, record="head")
+            found = copies.hot.read_log(awaited)
+            # It may await what it has lost, or never had: then it does not have the saves that brought it.
+            seen = hot.writers if len(found) == len(awaited) else {}
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
             common = common_of(known, found_or_shown)
-            moved = estranged([slot for slot in known if slot.seq > common], found_or_shown)
-            loose = {key: moved.get(id(slot), slot) for key, slot in loose.items()} | {slot.identity: slot for slot in found}
-            known = [*moved.values(), *found_or_shown]
+            # Beyond that, our numbers mean something else there.
+            loose = {key: slot if slot.seq <= common else replace(slot, seq=0) for key, slot in loose.items()}
+            loose |= {slot.identity: slot for slot in found}
+            known = found_or_shown
             # A rolled back copy may have been gone on with under new numbers: its messages can be anywhere in the durable log.
             apart = [] if hot.covers(copies.last_flush.writers) else [durable.head.first]
         copies.carries = True
@@ -186,10 +206,9 @@ class Merger:
                 window=window,
                 head=(hot or model).head,
                 writers=(hot or model).writers,
-                writer=model.writer,
-                seen=hot.writers if hot else {},
+                seen=seen,
             )
-            base = dataclasses.replace(durable, version=version, head=dataclasses.replace(durable.head, next=next_))
+            base = replace(durable, version=version, head=replace(durable.head, next=next_))
             model.rebase(base, carried=carried, logged=there)
             model.let_go(held=(), writers=copies.last_flush.writers)  # what its head awaits may be lost, or with its author
             model.epoch, model.touched = max(model.epoch, epoch), True

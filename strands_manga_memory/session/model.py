@@ -13,8 +13,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session.numbering import Blocks
-from strands_manga_memory.session.rebasing import Carried, Rebase, common_of
+from strands_manga_memory.session.rebasing import Carried, Rebase, open_turns
 from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Segment, Stored, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
@@ -22,6 +21,8 @@ from strands_manga_memory.session.window import (
     Identity,
     Logged,
     Slot,
+    body_of,
+    distinct,
     fingerprint,
     matched,
     parse_runs,
@@ -59,6 +60,8 @@ class Model:
         """Save under an id of one's own from now on."""
         self.writer, self.number = uuid.uuid4().hex[:12], 0
         self._orders, self._foreign_orders = itertools.count(1), itertools.count(-(10**12))
+        self._turn_ids = (f"{self.writer}.{number}" for number in itertools.count(1))
+        self.turn_id, self._ordinal = "", 0
 
     def restart(self, *, epoch: int, next_seq: int, now: float, buried: int = 0) -> None:
         """Begin a new incarnation: empty window, no states, a log that begins with ``next_seq``."""
@@ -76,9 +79,8 @@ class Model:
         self._revisions: dict[Identity, dict[str, Any]] = {}
         self.confirmed_number = self._flushed_number = self.sent_number = self.number
         self.in_turn = False
-        self.turn = 0
-        self._blocks = Blocks()
-        self._open_elsewhere: dict[str, Collection[Identity]] = {}
+        self.turn, self.turn_id, self._ordinal = 0, "", 0
+        self._open_elsewhere: dict[str, str] = {}
         self._shown_closed: dict[str, str] = {}
         self._renumbered = False
         self._last: Message | None = None
@@ -91,20 +93,31 @@ class Model:
         self.epoch = stored.epoch + (stored.state == CLOSING)
         self.version, self.writers, self._base = stored.version, dict(stored.writers), dict(stored.base)
         self.head = dataclasses.replace(stored.head)
-        self.slots = list(stored.slots) if self.keeps_window else []
+        self.slots = distinct(stored.slots) if self.keeps_window else []
         self.fields, self._stored_fields, self._live = dict(stored.fields), dict(stored.fields), dict(stored.fields)
         self.pending = set(parse_runs(stored.head.pending, record="head")) if pending else set()
         self.turn = stored.head.turns
+        latest = next((slot for slot in reversed(stored.slots) if isinstance(slot, Logged)), None)
+        if latest is not None:  # the answer to an interrupt belongs to its turn
+            self.turn_id, self._ordinal = latest.of, latest.ordinal
 
     def append(self, message: Message, *, at: float, extra: Mapping[str, Any] | None = None) -> None:
         """Log a message. ``extra`` goes into its record beside the message, the turn and the time."""
         if starts_turn(message, self._last):
             self.head.turns += 1
-            self.turn = self.head.turns
-        self._last = message
-        record = {"message": message, "turn": self.turn, "at": at, **(extra or {})}
-        identity = message.get("tracking_id") or ""
-        slot = Logged(identity, fingerprint(message), dump(record), self.turn, at, order=next(self._orders))
+            self.turn, self.turn_id, self._ordinal = self.head.turns, next(self._turn_ids), 0
+        self._last, self._ordinal = message, self._ordinal + 1
+        turn = {"turn": self.turn, "turn_id": self.turn_id, "ordinal": self._ordinal}
+        slot = Logged(
+            message.get("tracking_id") or "",
+            fingerprint(message),
+            dump({"message": message, **turn, "at": at, **(extra or {})}),
+            self.turn,
+            at,
+            order=next(self._orders),
+            turn_id=self.turn_id,
+            ordinal=self._ordinal,
+        )
         self.recent.append(slot)
         self._of_turns.append(slot)
         if self.keeps_window:
@@ -132,9 +145,8 @@ class Model:
         Slots are replaced, not changed: a save that is under way must not mistake the new one for what it is storing.
         """
         same = message.get("tracking_id") or ""
-        mark = fingerprint(message)
         for body in [slot for slot in self.slots if isinstance(slot, Body) and slot.tracking_id == same]:
-            self._swap(body, Body(same, mark, dump({"message": message})))
+            self._swap(body, body_of(message, edits=body))
         logged = {
             id(slot): slot
             for slot in (*self.slots, *self.recent, *self._of_turns)
@@ -165,7 +177,7 @@ class Model:
                 self._revised(slot, revision)
             message = revision["message"]
             for body in [slot for slot in self.slots if earlier and isinstance(slot, Body) and slot.tracking_id == identity[0]]:
-                self._swap(body, Body(body.tracking_id, fingerprint(message), dump({"message": message})))
+                self._swap(body, body_of(message, edits=body))
 
     def _swap(self, old: Slot, new: Slot) -> None:
         self.slots = [new if slot is old else slot for slot in self.slots]
@@ -242,17 +254,25 @@ class Model:
         if not (self._is_going_on or self._open_elsewhere):
             return
         logged = self._logged()
-        for writer, messages in self._open_elsewhere.items():
-            self.head.open[writer] = runs_text(sorted({slot.seq for slot in logged if slot.identity in messages}))
-        turn = {slot.seq for slot in logged if slot.order > 0 and slot.turn == self.turn} if self._is_going_on else set()
+        for writer, open_turn in self._open_elsewhere.items():
+            if seqs := {slot.seq for slot in logged if slot.of == open_turn}:
+                self.head.open[writer] = runs_text(sorted(seqs))
+        turn = {slot.seq for slot in logged if slot.order > 0 and slot.of == self.turn_id} if self._is_going_on else set()
         if turn:
             self.head.open[self.writer] = runs_text(sorted(turn))
+
+    def _open_turns(self, *, since: Mapping[str, int]) -> dict[str, str]:
+        """Return the unfinished turns of others, by writer, as far as nobody ``since`` has saved more of him."""
+        noted = open_turns(self.head, self._logged(), writers=self.writers, since=since)
+        known = {w: turn for w, turn in self._open_elsewhere.items() if self.writers.get(w, 0) >= since.get(w, 0)}
+        return {w: turn for w, turn in (known | noted).items() if w != self.writer}
 
     def close_open_turns(self) -> None:
         """Take unfinished turns of others for ended, but for those that may still be given other numbers."""
         pending = self.pending
         still = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
         self._shown_closed = {w: runs for w, runs in self.head.open.items() if w not in still}
+        self._open_elsewhere = {w: turn for w, turn in self._open_elsewhere.items() if w not in self._shown_closed}
         self.head.open = still
 
     def as_stored(self) -> Draft:
@@ -281,18 +301,13 @@ class Model:
 
     def _place(self, *, durable: bool) -> None:
         """Give every new message its number in the log and every new body its own."""
-        foreign = Blocks()
         for slot in (slot for slot in self.recent if slot.seq == 0):
-            is_foreign = any(slot.identity in messages for messages in self._open_elsewhere.values())
-            is_open = is_foreign or (self._is_going_on and slot.turn == self.turn)
-            blocks = foreign if is_foreign else self._blocks
-            slot.seq = blocks.take(slot.turn, self.head, is_open=is_open, save=self.number)
+            slot.seq, self.head.next = self.head.next, self.head.next + 1
+            slot.had = (*slot.had, slot.seq)
             if durable:
                 self.pending.add(slot.seq)
         for slot in (slot for slot in self.recent if slot.order and not slot.number):
             slot.number = self.number
-        if not self._is_going_on:
-            self._blocks.give_back(self.turn, self.head)
         for body in self.slots:
             if isinstance(body, Body) and body.number == 0:
                 self.head.bodies += 1
@@ -307,7 +322,7 @@ class Model:
             window = {id(slot) for slot in self.slots}
             self.revised = [slot for slot in self.revised if slot not in draft.pending]
             self.recent = [slot for slot in self.recent if slot.number > self.confirmed_number or id(slot) in window]
-            self._keep_turns({self.turn, *(slot.turn for slot in self.recent)})
+            self._keep_turns()
 
     def flushed(self, draft: Draft, head: Head) -> None:
         """Take note that the durable tier has stored ``draft``, with ``head``."""
@@ -318,7 +333,7 @@ class Model:
         self.revised += [slot for seq, slot in now.items() if slot.revision > stored[seq]]
         self.pending -= stored.keys()
         self.recent = [slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending]
-        self._keep_turns({self.turn, *(slot.turn for slot in self.recent)})
+        self._keep_turns()
         self._flushed_number = max(self._flushed_number, draft.writers.get(self.writer, 0))
         if draft.epoch == self.epoch:  # without the hot tier, versions must rise too: they order the copies, and guard the head
             self.version = max(self.version, draft.version)
@@ -333,10 +348,10 @@ class Model:
         stays = {seq for runs in (self.head.revised, *self.head.open.values()) for seq in parse_runs(runs, record="head")}
         self.pending = {*outside(self.pending, committed), *(self.pending & stays)}
 
-    def _keep_turns(self, turns: Collection[int]) -> None:
-        """Forget other turns than these: all of them is stored, so nothing of them can ever be stored anew."""
-        self._blocks.keep(turns)
-        self._of_turns = [slot for slot in self._of_turns if slot.turn in turns]
+    def _keep_turns(self) -> None:
+        """Forget turns that are stored as a whole: nothing of them can ever be stored anew."""
+        turns = {self.turn_id, *(slot.of for slot in self.recent)}
+        self._of_turns = [slot for slot in self._of_turns if slot.of in turns]
 
     def show(self, messages: Sequence[Message]) -> None:
         """Take note of the window that the live agent gets, so that a save before its next capture has it too."""
@@ -358,12 +373,12 @@ class Model:
         """
         if is_interrupted(self.fields) or is_interrupted(stored.fields) or run_waits(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
-        rebase = Rebase(stored, known=self._known_to(stored), writer=self.writer, blocks=self._blocks, carried=carried)
+        unfinished = self._open_turns(since=stored.writers)
+        rebase = Rebase(stored, known=self._known_to(stored), carried=carried)
         rebase.sort_out(
             self._appended(),
             logged=logged,
-            common=common_of((*self._logged(), *self._of_turns), logged.values()),
-            open_turn=self.turn if self._is_going_on else None,
+            open_turn=self.turn_id if self._is_going_on else None,
         )
         for slot in carried.messages:
             slot.order = next(self._foreign_orders)
@@ -371,16 +386,14 @@ class Model:
         self.recent = [*still_of_use, *carried.messages, *rebase.mine]
         if self.keeps_window:
             self.slots = rebase.window(still_of_use)
-        self.turn = rebase.turns.get(self.turn, self.turn)
+        self.turn = rebase.turns.get(self.turn_id, self.turn)
         self.pending, self.head, self._renumbered = rebase.pending, rebase.head, False
         self.fields = rebased(self.fields, before=self._stored_fields, theirs=stored.fields)
         self._stored_fields = dict(stored.fields)
         self.epoch, self.version = stored.epoch + (stored.state == CLOSING), stored.version
         seen = carried.seen
         self.writers = {**seen, **{writer: max(number, seen.get(writer, 0)) for writer, number in stored.writers.items()}}
-        mine = {slot.identity for slot in rebase.mine}  # also what we had carried for others, and a tier has lost since
-        still_open = {writer: ids for writer, ids in self._open_elsewhere.items() if not mine.isdisjoint(ids)}
-        self._open_elsewhere = still_open | dict(carried.open_turns)
+        self._open_elsewhere = {w: turn for w, turn in {**unfinished, **carried.open_turns}.items() if w != self.writer}
         # What only repeats what is stored would be a conflict for everyone else.
         has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
         self.touched = has_news or self.confirmed_number < self.number
@@ -411,10 +424,14 @@ class Model:
             return self.confirmed_number
         return stored.writers.get(self.writer, 0)
 
-    def is_doubtful(self, stored: Stored) -> bool:
-        """Tell whether a tier had messages of ours, or may have had them, that ``stored`` may lack."""
+    def is_beyond(self, stored: Stored) -> bool:
+        """Tell whether a later copy than ``stored`` is known."""
+        return (stored.epoch, stored.version) < (self.epoch, self.version)
+
+    def doubtful(self, stored: Stored) -> list[Logged]:
+        """Return messages of ours that a tier had, or may have had, and that ``stored`` may lack."""
         known, saved = self._known_to(stored), max(self.confirmed_number, self._flushed_number, self.sent_number)
-        return any(known < slot.number <= saved for slot in self._logged() if slot.order)
+        return [slot for slot in self._appended() if known < slot.number <= saved]
 
     def has_moved_in(self, stored: Stored) -> bool:
         """Tell whether what is stored of our unfinished turn has other numbers there than we gave it."""
@@ -428,11 +445,7 @@ class Model:
             for slot in [*self.slots, *self.recent]
             if isinstance(slot, Logged) and slot.seq in self.pending and slot.seq >= first
         }
-        for writer, runs in self.head.open.items():
-            if writer != self.writer:
-                seqs = set(parse_runs(runs, record="head"))
-                self._open_elsewhere[writer] = {slot.identity for slot in loose.values() if slot.seq in seqs}
-        self._open_elsewhere = {writer: messages for writer, messages in self._open_elsewhere.items() if messages}
+        self._open_elsewhere = self._open_turns(since=self.writers)
         moved = sorted(loose.values(), key=lambda slot: slot.seq)
         rest = [slot for slot in self.recent if slot not in moved]
         self.recent = [*(slot for slot in rest if slot.seq), *moved, *(slot for slot in rest if not slot.seq)]
@@ -440,10 +453,14 @@ class Model:
             slot.seq = 0
             slot.order = slot.order or next(self._foreign_orders)
         self.pending = {seq for seq in self.pending if seq < first}
-        self._blocks, self._renumbered = Blocks(), True
+        self._renumbered = True
         self.head.next = max(self.head.next, beyond)
         self.head.garbage = ",".join(map(str, garbage))
         self.touched = True
+
+    def lacks(self, held: Collection[int]) -> set[int]:
+        """Return the numbers of messages for the durable tier that neither we have nor who ``held`` others."""
+        return self.pending - {slot.seq for slot in self._logged()} - set(held)
 
     def let_go(self, *, held: Collection[int], writers: Mapping[str, int]) -> None:
         """Give up messages for the durable tier that neither we nor the hot tier have, and the claim to include their saves.
@@ -452,7 +469,7 @@ class Model:
             held: Numbers that the hot tier holds.
             writers: Saves that are included all the same.
         """
-        missing = self.pending - {slot.seq for slot in self._logged()} - set(held)
+        missing = self.lacks(held)
         if missing:
             self.pending -= missing
             ours = {writer: number for writer, number in self.writers.items() if writer == self.writer}
@@ -470,10 +487,7 @@ class Model:
             self.writers[self.writer] = self.confirmed_number
         unsaved = {id(slot) for slot in self.recent if slot.number == 0 or slot.number > self.confirmed_number}
         self.pending -= {slot.seq for slot in self.recent if id(slot) in unsaved}
-        self.slots = [
-            Body(slot.tracking_id, slot.fingerprint, dump({"message": slot.message})) if id(slot) in unsaved else slot
-            for slot in self.slots
-        ]
+        self.slots = [body_of(slot.message, edits=slot) if id(slot) in unsaved else slot for slot in self.slots]
         for slot in self.recent:
             slot.order = 0
         for kept in self.slots:
@@ -493,5 +507,5 @@ class Model:
         seqs: Collection[int] = {
             seq for writer, runs in self.head.open.items() if writer != self.writer for seq in parse_runs(runs, record="head")
         }
-        ids = {identity for messages in self._open_elsewhere.values() for identity in messages}
-        return {s.tracking_id for s in self.slots if isinstance(s, Logged) and (s.seq in seqs or s.identity in ids)}
+        turns = {s.of for s in self.slots if isinstance(s, Logged) and s.seq in seqs} | set(self._open_elsewhere.values())
+        return {slot.tracking_id for slot in self.slots if slot.of in turns}

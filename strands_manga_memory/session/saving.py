@@ -40,6 +40,9 @@ class Saver:
                 return
             with copies.comparing():
                 stored = hot.load(touch=False)
+                if stored is not None and copies.durable is not None and self._has_gone_back(stored):
+                    self._merger.join_again(stored)
+                    continue
                 self._let_go(stored)
                 if stored is None and copies.durable is not None:
                     # The hot tier lost the conversation; the durable tier knows whether it was deleted or went on without us.
@@ -50,6 +53,12 @@ class Saver:
                     self._merger.reconcile(stored)
             if copies.model.deleted:
                 return
+
+    def _has_gone_back(self, stored: Stored) -> bool:
+        """Tell whether the hot tier is what it was before, and lacks what it had of others: it may have it by other numbers."""
+        with self._copies.lock:
+            model = self._copies.model
+            return stored.is_part_of(model.writers) and bool(model.lacks(parse_runs(stored.head.pending, record="head")))
 
     def _let_go(self, stored: Stored | None) -> None:
         """Do not claim to include what the hot tier lost of others, who may have it yet."""

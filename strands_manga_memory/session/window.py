@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import marshal
 import re
@@ -37,6 +38,11 @@ class Logged:
     ``seq`` is 0 until the log has given it a place, ``number`` is the save of this process that first carried it (0: none),
     and ``order`` counts the messages that this process appended (0: not by this process; below 0: others did, and this process
     stores it anew, before its own).
+
+    ``turn_id`` is what its turn is called by everybody, whatever number ``turn`` it has in a copy; ``ordinal`` counts the
+    messages of that turn. A record of an earlier version has neither: its turn is known by its number.
+
+    ``had`` are the numbers that this process has given it: it may be stored by any of them.
     """
 
     tracking_id: str
@@ -48,11 +54,24 @@ class Logged:
     revision: int = 0
     number: int = 0
     order: int = 0
+    turn_id: str = ""
+    ordinal: int = 0
+    had: tuple[int, ...] = ()
 
     @property
     def message(self) -> Message:
         """A fresh copy of the message."""
         return cast("Message", load(self.record)["message"])
+
+    @property
+    def of(self) -> str:
+        """The turn that it belongs to."""
+        return self.turn_id or str(self.turn)
+
+    @property
+    def within(self) -> tuple[int, bool, int, int]:
+        """Where it comes within its turn."""
+        return self.ordinal, self.seq == 0, self.seq, self.order
 
     @property
     def identity(self) -> Identity:
@@ -62,17 +81,32 @@ class Logged:
 
 @dataclass(eq=False, slots=True)
 class Body:
-    """A message of the window that the log does not have in this form: synthesized or edited."""
+    """A message of the window that the log does not have in this form: a synthesized or edited one.
+
+    An edited one belongs to the turn of the message that it is in place of.
+    """
 
     tracking_id: str
     fingerprint: int
     record: bytes
     number: int = 0
+    turn_id: str = ""
+    ordinal: int = 0
 
     @property
     def message(self) -> Message:
         """A fresh copy of the message."""
         return cast("Message", load(self.record)["message"])
+
+    @property
+    def of(self) -> str:
+        """The turn that it belongs to; empty if it is synthesized."""
+        return self.turn_id
+
+    @property
+    def within(self) -> tuple[int, bool, int, int]:
+        """Where it comes within its turn."""
+        return self.ordinal, False, 0, 0
 
 
 Slot = Logged | Body
@@ -87,9 +121,13 @@ def fingerprint(message: Any) -> int:
         return hash(dump(message))
 
 
-def body_of(message: Message) -> Body:
-    """Return a body that holds ``message``."""
-    return Body(message.get("tracking_id") or "", fingerprint(message), dump({"message": message}))
+def body_of(message: Message, *, edits: Slot | None = None) -> Body:
+    """Return a body that holds ``message``, in place of the slot that it ``edits``."""
+    turn = {"turn_id": edits.of, "ordinal": edits.ordinal} if edits is not None and edits.of else {}
+    body = Body(message.get("tracking_id") or "", fingerprint(message), dump({"message": message, **turn}))
+    if edits is not None:
+        body.turn_id, body.ordinal = edits.of, edits.ordinal
+    return body
 
 
 def matched(messages: Sequence[Message], known: Iterable[Slot]) -> list[Slot]:
@@ -99,14 +137,25 @@ def matched(messages: Sequence[Message], known: Iterable[Slot]) -> list[Slot]:
     list twice): the latest slots go to the latest messages.
     """
     by_key: dict[tuple[str, int], list[Slot]] = defaultdict(list)
+    by_id: dict[str, Slot] = {}
     for slot in known:
         by_key[slot.tracking_id, slot.fingerprint].append(slot)
+        if slot.tracking_id:
+            by_id[slot.tracking_id] = slot
     slots: list[Slot] = []
     for message in reversed(messages):
         candidates = by_key.get((message.get("tracking_id") or "", fingerprint(message)))
-        slots.append(candidates.pop() if candidates else body_of(message))
+        slots.append(candidates.pop() if candidates else body_of(message, edits=by_id.get(message.get("tracking_id") or "")))
     slots.reverse()
     return slots
+
+
+def distinct(slots: Iterable[Slot]) -> list[Slot]:
+    """Return the slots without messages of the log that are there before."""
+    found: dict[object, Slot] = {}
+    for slot in slots:
+        found.setdefault(slot.identity if isinstance(slot, Logged) else id(slot), slot)
+    return list(found.values())
 
 
 def window_text(slots: Iterable[Slot]) -> str:
@@ -252,14 +301,14 @@ def shown_of(
         visible: ``tracking_id`` of the messages that the window of the log shows.
     """
     by_identity = {slot.identity: slot for slot in carried}
-    ids, turns = {slot.tracking_id for slot in carried}, {slot.turn for slot in carried}
+    ids, turns = {slot.tracking_id for slot in carried}, {slot.of for slot in carried}
     shown: list[Slot] = []
     question: Body | None = None  # it may be known to this window alone
     for slot in window:
         found: Slot | None = None
         if isinstance(slot, Logged):
             found = by_identity.get(slot.identity)
-            if found is None and slot.turn in turns and slot.tracking_id not in visible:
+            if found is None and slot.of in turns and slot.tracking_id not in visible:
                 found = slot if slot.seq < first else log.get(slot.identity)
             if found is not None and question is not None and slot.message["role"] == "assistant":
                 shown.append(question)
@@ -273,14 +322,14 @@ def shown_of(
     # A window that went back in time ends before a turn does of which it shows the beginning.
     by_id = {slot.tracking_id: slot for slot in carried}
     messages = [slot if isinstance(slot, Logged) else by_id.get(slot.tracking_id) for slot in shown]
-    latest = {slot.turn: slot.seq for slot in messages if slot is not None}
+    latest = {slot.of: slot.within for slot in messages if slot is not None}
     rest = [slot for slot in carried if slot not in messages]
-    return [*shown, *(slot for slot in rest if slot.turn in latest and slot.seq > latest[slot.turn])]
+    return [*shown, *(slot for slot in rest if slot.of in latest and slot.within > latest[slot.of])]
 
 
 def _copy(body: Body) -> Body:
     """Return the same body, to be stored anew."""
-    return Body(body.tracking_id, body.fingerprint, body.record)
+    return dataclasses.replace(body, number=0)
 
 
 def closes_a_turn(slot: Body) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.durable_tier import SEQ_STEP_AFTER_DELETE
+from strands_manga_memory.session.log import SegmentLog
+from strands_manga_memory.session.records import Place, Segment
 from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.testing import FakeClock
 from tests.unit.session.support import InlineWriter, MemoryTable, texts, user
@@ -55,3 +60,99 @@ def test_what_a_killed_process_left_after_a_deletion_is_passed_over() -> None:
     last = opened(table)
     assert say(last, "hello") is None
     assert texts(slot.message for slot in opened(table).history()) == ["hello"]
+
+
+def test_what_came_late_of_a_deleted_conversation_goes_when_the_next_one_is_closed() -> None:
+    """A process put a segment after the deletion, and died before it could see that."""
+    table = HeadlessTable()
+    first, late = opened(table), opened(table)
+    assert say(first, "kept") is None
+    first.bury()
+    table.takes_heads = False
+    assert isinstance(say(late, "deleted"), StoreUnavailableError)
+    table.takes_heads = True
+    assert any(b"deleted" in row.get("data", b"") for row in table.rows.values())
+    last = opened(table)
+    assert say(last, "hello") is None
+    last.model.closing = True
+    assert last.request_flush().exception() is None
+    assert not any(b"deleted" in row.get("data", b"") for row in table.rows.values())
+    assert texts(slot.message for slot in opened(table).history()) == ["hello"]
+
+
+def test_a_redaction_reaches_what_is_stored_by_a_number_that_the_message_had_before() -> None:
+    """A flush failed at the head, and someone else shares what it had stored; the message got another number since."""
+    table = HeadlessTable()
+    first = opened(table)
+    table.takes_heads = False
+    assert isinstance(say(first, "secret"), StoreUnavailableError)
+    shared = SegmentLog(table, PLACE, Codec())
+    assert shared.put(shared_by(first)) == ([Segment(1, 1)], None)
+    table.takes_heads = True
+    first.tiers.durable_health.succeeded()
+    with first.lock:
+        first.model.resequence(garbage=(), beyond=5)
+    assert first.request(flush=True).exception() is None
+    with first.lock:
+        first.model.revise(user("redacted", tracking_id="secret"), at=2.0, every=True)
+    assert first.request_flush().exception() is None
+    assert not any(b'text":"secret' in row.get("data", b"") for row in table.rows.values())
+    assert texts(slot.message for slot in opened(table).history()) == ["redacted"]
+
+
+def shared_by(conversation: Conversation) -> list[Logged]:
+    """Return what a conversation has not flushed, as someone else has read it."""
+    return [dataclasses.replace(slot, order=0, number=0) for slot in conversation.model.recent]
+
+
+def test_numbers_of_a_life_that_was_deleted_meanwhile_say_nothing_about_those_of_the_next() -> None:
+    table = HeadlessTable()
+    conversation = opened(table)
+    assert say(conversation, "deleted") is None
+    first = conversation.model.head.first
+    with conversation.lock:  # someone else left the tombstone where only he could reach
+        conversation.model.restart(epoch=5, next_seq=first, now=1.0, buried=4)
+    assert say(conversation, "hello") is None
+    assert texts(slot.message for slot in opened(table).history()) == ["hello"]
+    assert not any(b'text":"deleted' in row.get("data", b"") for row in table.rows.values())
+
+
+class WatchedTable(MemoryTable):
+    """A table in which something happens once before rows are looked for."""
+
+    happens: Callable[[], object] | None = None
+
+    def query(self, *keys: Any, **named: Any) -> Any:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().query(*keys, **named)
+
+
+def test_a_deletion_leaves_the_life_that_begins_behind_its_tombstone() -> None:
+    table = WatchedTable()
+    first = opened(table)
+    assert say(first, "deleted") is None
+    put = table.put
+
+    def buried(item: dict[str, Any], **named: Any) -> bool:
+        done = put(item, **named)
+        table.put = put
+        table.happens = lambda: say(opened(table), "hello")
+        return done
+
+    table.put = buried
+    first.bury()
+    assert texts(slot.message for slot in opened(table).history()) == ["hello"]
+
+
+def test_who_knows_the_tombstone_of_one_tier_begins_behind_that_of_the_other() -> None:
+    """Whoever left it deletes what is below its number, perhaps only now."""
+    table = MemoryTable()
+    first, other = opened(table), opened(table)
+    assert say(first, "deleted") is None
+    first.bury()
+    with other.lock:
+        other.model.restart(epoch=3, next_seq=1, now=1.0, buried=2)
+    assert say(other, "hello") is None
+    assert [slot.seq for slot in opened(table).history()] == [SEQ_STEP_AFTER_DELETE + 1]

@@ -116,7 +116,7 @@ def test_an_earlier_revision_that_is_stored_there_gives_way_to_a_later_one(is_ou
     assert b"message 1" not in b"".join(row["data"] for row in table.rows.values())
     assert log.put(slots(1, 2, 3)) == ([Segment(1, 2), Segment(3, 3)], None)
     assert texts(one.message for one in log.read([Segment(1, 2)]).values()) == ["redacted", "message 2"]
-    log.discard([1])
+    log.discard(log.own_revisions([1]))
     assert len(table.rows) == (1 if is_ours else 2)
 
 
@@ -241,7 +241,7 @@ def test_large_segments_are_split_and_discarded_whole() -> None:
     log.rewrite([slot(1, "short", revision=1)])
     assert len(table.rows) == 1
     log.put([slot(5, noise)])
-    log.discard([5, 99])
+    log.discard(log.revisions([5, 99]))
     assert len(table.rows) == 1
 
 
@@ -251,9 +251,22 @@ def test_a_segment_that_someone_else_stored_too_is_not_discarded() -> None:
     other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
     log.put(slots(1, 2))
     other.put(slots(1, 2))
-    log.discard([1])
-    other.discard([1])
+    log.discard(log.own_revisions([1]))
+    other.discard(other.own_revisions([1]))
     assert everything(log, (1, 2)) == [1, 2]
+
+
+def test_what_its_author_stores_again_is_not_discarded_by_whoever_took_it_for_garbage() -> None:
+    """The author commits it after all, and the other one comes to discarding it only then."""
+    log, table = new()
+    other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
+    log.put(slots(1, 2))
+    garbage = other.revisions([1])
+    assert log.put(slots(1, 2)) == ([Segment(1, 2)], None)
+    other.discard(garbage)
+    assert everything(log, (1, 2)) == [1, 2]
+    log.discard(log.own_revisions([1]))
+    assert not table.rows
 
 
 def test_a_shared_segment_of_a_conversation_that_was_deleted_goes() -> None:
@@ -261,7 +274,7 @@ def test_a_shared_segment_of_a_conversation_that_was_deleted_goes() -> None:
     other = SegmentLog(table, Place.of("s", "A", "default"), Codec())
     log.put(slots(1, 2))
     other.put(slots(1, 2))
-    other.discard([1], shared=True)
+    other.discard(other.revisions([1]))
     assert not table.rows
 
 
@@ -293,3 +306,13 @@ def test_records_keep_fields_they_do_not_know() -> None:
     log.put([one])
     log.rewrite([slot(9)])
     assert load(log.read([Segment(1, 1)])[1].record)["later"] == [1]
+
+
+def test_one_that_cannot_be_had_without_what_follows_is_a_collision_itself() -> None:
+    """Nobody committed it, and it reaches into a committed one, behind whose first messages someone else's are stored."""
+    log, _ = new()
+    others = [SegmentLog(log._table, Place.of("s", "A", "default"), Codec()) for _ in range(3)]
+    others[0].put(slots(1, 2, 3, 4))
+    others[1].put(slots(2, 3, 4, 5, 6))
+    others[2].put([slot(5, id_="theirs")])
+    assert log.put(slots(1), [Segment(2, 6)])[1] == 1

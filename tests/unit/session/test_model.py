@@ -87,8 +87,35 @@ def test_a_record_has_the_message_the_turn_the_time_and_more() -> None:
     (message,) = say(model, user("hi"), at=7.0)
     model.append(assistant("ho"), at=8.0, extra={"intent": "greet"})
     first, second = (load(slot.record) for slot in model.recent)
-    assert first == {"message": message, "turn": 1, "at": 7.0}
-    assert second == {"message": assistant("ho"), "turn": 1, "at": 8.0, "intent": "greet"}
+    turn = {"turn": 1, "turn_id": f"{model.writer}.1"}
+    assert first == {"message": message, **turn, "ordinal": 1, "at": 7.0}
+    assert second == {"message": assistant("ho"), **turn, "ordinal": 2, "at": 8.0, "intent": "greet"}
+
+
+def test_an_answer_in_another_process_belongs_to_the_turn_that_the_window_ends_with() -> None:
+    """A turn that waited for the answer to an interrupt is the same in whichever process that comes."""
+    model, other = new(), new()
+    said = say(model, user("one"), assistant(tool_use("t", "find")))
+    model.capture(said, {}, in_turn=False)
+    other.adopt(stored(save(model)), pending=True)
+    say(other, result("t"), assistant("done"))
+    say(other, user("two"))
+    assert [(slot.of, slot.ordinal) for slot in other.recent] == [
+        (f"{model.writer}.1", 3),
+        (f"{model.writer}.1", 4),
+        (f"{other.writer}.1", 1),
+    ]
+
+
+def test_an_edited_message_belongs_to_the_turn_of_the_original() -> None:
+    model = new()
+    said = say(model, user("one"), assistant("two"))
+    edited = {**said[0], "content": [{"text": "edited"}]}
+    model.capture([edited, said[1], user("synthesized")], {}, in_turn=False)
+    first, second, third = save(model).slots
+    assert isinstance(first, Body)
+    assert (first.of, first.ordinal, second.of, second.ordinal, third.of) == (second.of, 1, f"{model.writer}.1", 2, "")
+    assert load(first.record)["turn_id"] == second.of
 
 
 def test_a_later_change_of_the_message_does_not_change_the_log() -> None:
@@ -224,19 +251,17 @@ def test_what_was_appended_during_a_save_stays_unsaved() -> None:
     assert model.is_dirty
 
 
-def test_an_open_turn_sets_numbers_aside_and_gives_them_back() -> None:
+def test_an_open_turn_is_told_until_it_ends() -> None:
     model = new()
     model.begin_turn()
     said = say(model, user("a"))
     model.capture(said, {}, in_turn=True)
     first = save(model)
-    assert first.head.open == {model.writer: "1"}
-    assert first.head.next > 500
+    assert (first.head.open, first.head.next) == ({model.writer: "1"}, 2)
     said += say(model, assistant("b"))
     model.capture(said, {}, in_turn=False)
     last = save(model)
-    assert last.head.open == {}
-    assert last.head.next == 3
+    assert (last.head.open, last.head.next) == ({}, 3)
     assert [slot.seq for slot in last.pending] == [1, 2]
 
 
@@ -436,7 +461,7 @@ def test_live_objects_are_given_back_where_they_are_unchanged() -> None:
     assert texts(messages) == ["a", "b"]
 
 
-def test_the_rest_of_a_turn_follows_its_first_part_where_someone_has_moved_that() -> None:
+def test_the_rest_of_a_turn_is_called_like_its_first_part_where_someone_has_moved_that() -> None:
     """The first part is in nobody's window any more: only the head says that its numbers are others than ours."""
     model = new()
     model.begin_turn()
@@ -446,13 +471,14 @@ def test_the_rest_of_a_turn_follows_its_first_part_where_someone_has_moved_that(
     draft = model.draft(now=5.0, ttl=60.0, durable=True)
     assert [slot.seq for slot in draft.pending] == [1, 2, 3]
     winner = dataclasses.replace(first, version=7, writers={**first.writers, "other": 3}, slots=[])
-    winner.head = dataclasses.replace(first.head, next=2018, turns=8, open={model.writer: "1017-1018"}, pending="1017-1018")
-    moved = [dataclasses.replace(slot, seq=slot.seq + 1016, turn=8, order=0, number=0) for slot in draft.pending[:2]]
+    winner.head = dataclasses.replace(first.head, next=20, turns=9, open={model.writer: "17-18"}, pending="17-18")
+    moved = [dataclasses.replace(slot, seq=slot.seq + 16, turn=8, order=0, number=0) for slot in draft.pending[:2]]
     assert model.has_moved_in(winner)
     model.rebase(winner, logged={slot.identity: slot for slot in moved})
     assert not model.has_moved_in(winner)
     after = model.draft(now=6.0, ttl=60.0, durable=True)
-    assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(1019, 8)]
+    assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(20, 8)]
+    assert [slot.seq for slot in after.slots if isinstance(slot, Logged)] == [17, 18, 20]
 
 
 def test_a_turn_that_goes_on_after_a_refusal_leaves_a_number_that_someone_else_has_taken() -> None:
@@ -477,28 +503,8 @@ def test_a_turn_that_goes_on_after_a_refusal_leaves_a_number_that_someone_else_h
     assert len(set(numbers)) == 3
 
 
-def test_what_follows_a_turn_stays_behind_it_where_the_save_that_ended_it_is_lost() -> None:
-    """With that save the numbers set aside for the turn were given back, but what is stored keeps them for it."""
-    model = new()
-    model.begin_turn()
-    said = say(model, user("one"), assistant(tool_use("t", "find")))
-    model.capture(said, {}, in_turn=True)
-    first = save(model)
-    flush(model, first)
-    winner = stored(first)
-    model.capture(said, {}, in_turn=False)
-    model.draft(now=5.5, ttl=60.0, durable=True)
-    (late,) = say(model, result("t"))
-    model.draft(now=6.0, ttl=60.0, durable=True)
-    theirs = dataclasses.replace(first.pending[-1], tracking_id="theirs", seq=1001, turn=2, order=0, number=0)
-    winner.version, winner.writers, winner.slots = 2, {**winner.writers, "other": 1}, [*winner.slots, theirs]
-    winner.head = dataclasses.replace(winner.head, next=1002, turns=2)
-    model.rebase(winner, logged={slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)})
-    after = model.draft(now=7.0, ttl=60.0, durable=True)
-    assert [(slot.seq, slot.turn) for slot in after.pending if slot.tracking_id == late["tracking_id"]] == [(3, 1)]
-
-
-def test_the_rest_of_an_unfinished_turn_is_carried_to_where_its_author_would_put_it() -> None:
+def test_the_rest_of_a_turn_is_carried_by_the_number_of_that_turn() -> None:
+    """Its first part is stored there already, and someone else's turn behind that."""
     model, author = new(), new()
     author.begin_turn()
     said = say(author, user("one"))
@@ -506,22 +512,17 @@ def test_the_rest_of_an_unfinished_turn_is_carried_to_where_its_author_would_put
     winner = stored(save(author))
     said += say(author, assistant("two"), assistant("three"))
     author.capture(said, {}, in_turn=False)
-    rest = [dataclasses.replace(slot, seq=slot.seq + 2000, order=0, number=0) for slot in save(author).pending[1:]]
-    theirs = dataclasses.replace(rest[-1], tracking_id="theirs", seq=1001, turn=2)
+    rest = [dataclasses.replace(slot, order=0, number=0) for slot in save(author).pending[1:]]
+    theirs = dataclasses.replace(rest[-1], tracking_id="theirs", seq=2, turn=2, turn_id="theirs.1")
     winner.version, winner.slots = 7, [*winner.slots, theirs]
-    winner.head = dataclasses.replace(winner.head, next=1002, turns=2)
+    winner.head = dataclasses.replace(winner.head, next=3, turns=2)
     there = {slot.identity: slot for slot in winner.slots if isinstance(slot, Logged)}
-    carried = Carried(messages=rest, shown=rest, continued={1: 1}, granted=1002, seen=author.writers)
-    model.rebase(winner, carried=carried, logged=there)
-    assert [(slot.seq, slot.turn) for slot in save(model).slots if isinstance(slot, Logged)] == [
-        (1001, 2),
-        (1, 1),
-        (2, 1),
-        (3, 1),
-    ]
+    model.rebase(winner, carried=Carried(messages=rest, shown=rest, seen=author.writers), logged=there)
+    slots = [slot for slot in save(model).slots if isinstance(slot, Logged)]
+    assert [(slot.seq, slot.turn) for slot in slots] == [(2, 2), (1, 1), (3, 1), (4, 1)]
 
 
-def test_a_turn_that_ended_with_a_call_keeps_numbers_for_its_results() -> None:
+def test_a_turn_that_ended_with_a_call_waits_for_its_results() -> None:
     """An error ended it; the results that say so come with the next invocation."""
     model = new()
     model.begin_turn()

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.unit.session.world import Step, World
+from tests.unit.session.world import PLACE, Step, World
 
 HOT, DURABLE = (
     Step("a_tier_goes_down_or_comes_back", None, ("hot",)),
@@ -110,6 +110,70 @@ TWO_TIERS = {
         *(hot_goes_back(), end(6, edit=True), work(6), work(5), begin(6), flush(1)),
         *(Step("time_passes", 6, (0.05,)), Step("time_passes", 5, (0.05,)), end(6, 4)),
     ],
+    "a copy awaits what it has lost of others": [
+        *(START, START, kill(2, closing=True), START, begin(3), START, end(3, 2), DURABLE, begin(4)),
+        *(end(4, edit=True), begin(1), end(1, 2), begin(3), hot_goes_back(), begin(1), end(3, 3)),
+        *(tool(1, save=True), end(1, 2, edit=True)),
+    ],
+    "a window shows an edited form of what begins a turn that goes on": [
+        *(START, kill(1, closing=True), START, START, begin(3), begin(2), end(3, 1), end(2), begin(2), START),
+        *(end(2, 4), begin(2), kill(3, closing=False), flush(2), begin(4), end(4, edit=True), end(2, 1), DURABLE),
+        *(START, begin(5), kill(4, closing=False), end(5, 1, edit=True), HOT, begin(5), end(5, 2, edit=True)),
+        *(hot_goes_back(), work(5), kill(2, closing=True)),
+    ],
+    "the hot tier has by other numbers what it lost": [
+        *(START, HOT, kill(1, closing=False), START, START, START, kill(4, closing=True), DURABLE, START),
+        *(flush(2), COPY, DURABLE, START, HOT, Step("time_passes", 6, (30.0,)), begin(6), flush(3), end(6, 2)),
+        *(COPY, begin(2), kill(2, closing=False), Step("refresh", 3, ()), hot_goes_back(1), begin(3)),
+        *(end(3, 2, edit=True),),
+    ],
+    "a turn is cut, and only its first message is carried": [
+        *(START, begin(1), tool(1, save=True), tool(1, save=True), COPY, START, begin(2), end(2, edit=True)),
+        *(hot_goes_back(), work(2), HOT, START, kill(1, closing=False), START, hot_goes_back(0)),
+        *(kill(2, closing=False), begin(3), kill(4, closing=True)),
+    ],
+    "the hot tier goes back, and a process looks at it": [
+        *(START, COPY, START, begin(2), tool(2, save=True), COPY, kill(2, closing=False), START, flush(3)),
+        *(begin(1), end(1, 2), hot_goes_back(1)),
+    ],
+    "turns are called by numbers of two copies": [
+        *(START, START, begin(1), end(1), kill(1, closing=False), begin(2), tool(2, save=True)),
+        *(kill(2, closing=False), HOT, START, HOT, kill(3, closing=True), START, begin(4)),
+        *(Step("a_call_fails", None, ("hot", True)), end(4, 2), DURABLE, DURABLE, begin(4), START, begin(5)),
+        *(end(5, 4, edit=True),),
+    ],
+    "the first part of a turn is stored after its rest": [
+        *(START, START, START, begin(2), tool(2, save=True), Step("a_call_fails", None, ("durable", True))),
+        *(begin(3), end(3, 3), DURABLE, HOT, begin(3), kill(1, closing=True), work(3), end(3, edit=True), START),
+        *(DURABLE, START, begin(5), end(5, 1, edit=True), begin(5), kill(3, closing=True)),
+    ],
+    "the rest of a turn is stored behind the turns of others": [
+        *(START, START, begin(1), START, end(1), kill(3, closing=True), DURABLE, begin(2), end(2, 4), HOT_FAILS),
+        *(START, begin(2), end(2, 4), begin(1), end(1, 2), hot_goes_back(), begin(1), end(1, 2), begin(1)),
+        *(end(1, 4, edit=True),),
+    ],
+    "a turn that was cut is known to one process alone": [
+        *(START, begin(1), START, START, end(1, 3, edit=True), DURABLE, COPY, begin(3), DURABLE, flush(2)),
+        *(begin(1), end(3, 1, edit=True), work(1), DURABLE, kill(3, closing=True), end(1), begin(1)),
+        *(hot_goes_back(), end(1, 3), COPY, Step("time_passes", 1, (0.05,)), begin(1)),
+        *(Step("time_passes", 1, (0.05,)), START, hot_goes_back(1), kill(1, closing=True)),
+    ],
+    "a copy that is joined claims saves whose messages it has lost": [
+        *(START, begin(1), end(1, 1), begin(1), end(1), START, begin(2), end(2), COPY, START, DURABLE, begin(3)),
+        *(end(3, 3), Step("refresh", 1, ()), hot_goes_back(0), begin(1), end(1, 1, edit=True), HOT, flush(3)),
+        *(begin(2), end(2, 2, edit=True), hot_goes_back()),
+    ],
+    "a turn that was cut is carried by someone who knows it as unfinished": [
+        *(START, START, begin(1), DURABLE, end(1, 4), begin(2), START, begin(3), end(2, 3), tool(3, save=True)),
+        *(begin(1), flush(1), end(1, edit=True), begin(2), tool(3, save=True), Step("refresh", 1, ()), work(2)),
+        *(kill(3, closing=False), tool(2, save=True), begin(1), HOT, end(2, 2, edit=True), begin(2), end(1, 1)),
+        *(begin(1), hot_goes_back(), end(1, 2, edit=True)),
+    ],
+    "what is in doubt is in the log before what the last flush left open": [
+        *(START, COPY, START, COPY, begin(1), begin(2), end(1, 4), COPY, end(2, 4), begin(2), begin(1)),
+        *(end(2, 3, edit=True), COPY, end(1, 1, edit=True), DURABLE, START, kill(2, closing=False), begin(3), begin(1)),
+        *(tool(1, save=True), end(1, 4, edit=True), START, DURABLE, hot_goes_back(2), work(1), kill(4, closing=True)),
+    ],
 }
 
 
@@ -119,6 +183,19 @@ def test_two_tiers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     for step in TWO_TIERS[name]:
         world.take(step)
+    world.end()
+
+
+def test_what_the_hot_tier_had_confirmed_is_not_flushed_over_what_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the hot tier was down the durable one got more than the hot one had confirmed; a flush beside comes too late."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    world = World()
+    for step in (START, begin(1), end(1), HOT, begin(1), end(1), flush(1), HOT):
+        world.take(step)
+    (process,) = world.processes
+    before = world.table.get(*PLACE.head_key)
+    process.conversation._flusher.flush_confirmed()
+    assert world.table.get(*PLACE.head_key) == before
     world.end()
 
 
