@@ -345,7 +345,7 @@ class DurableTier:
         while True:
             self._item = self._intact_head()
             epoch = max(epoch, self.expect[0] + 1 if self.expect else 1)
-            beyond = self.log.last_first() + SEQ_STEP_AFTER_DELETE
+            beyond = max(self.log.last_first(), self._last_number()) + SEQ_STEP_AFTER_DELETE
             head = Head(created=self._clock(), active=self._clock(), next=beyond, first=beyond, since=epoch)
             parts = {"base": dump({}), "clear": dump({"place": [epoch, 0, DELETED]}), "head": dump(head.to_dict())}
             if self._put_head(epoch, 0, DELETED, None, parts):
@@ -357,6 +357,14 @@ class DurableTier:
         self._table.batch_write(deletes=[key for key in keys if key != self._place.head_key and key < begun])
         self.segments = []
         return epoch
+
+    def _last_number(self) -> int:
+        """Return the last number that the head has given, a tombstone's too; 0 if it cannot be read."""
+        try:
+            found = self._read()
+            return 0 if found is None else Head.from_dict(load_stored(found[1]["head"], self._name), record=self._name).next - 1
+        except CorruptRecordError:
+            return 0
 
     def _intact_head(self) -> Item | None:
         """Return of the head's item what a tombstone is to be compared with; delete one that is too damaged for that."""

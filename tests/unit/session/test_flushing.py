@@ -156,3 +156,13 @@ def test_who_knows_the_tombstone_of_one_tier_begins_behind_that_of_the_other() -
         other.model.restart(epoch=3, next_seq=1, now=1.0, buried=2)
     assert say(other, "hello") is None
     assert [slot.seq for slot in opened(table).history()] == [SEQ_STEP_AFTER_DELETE + 1]
+
+
+def test_a_second_tombstone_leaves_no_number_to_who_is_still_deleting_for_the_first() -> None:
+    table = MemoryTable()
+    first = opened(table)
+    assert say(first, "deleted") is None
+    first.bury()
+    before = opened(table).model.head.first
+    opened(table).bury()
+    assert opened(table).model.head.first >= before + SEQ_STEP_AFTER_DELETE - 1
