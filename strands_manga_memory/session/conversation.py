@@ -116,8 +116,6 @@ class Conversation:
                     raise
             if self._copies.durable is not None:
                 self._flush()
-                if self.model.closing:
-                    self._flusher.discard_deleted()
 
         return self.tiers.writer.submit(self.place, work)
 

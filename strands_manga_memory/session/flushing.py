@@ -46,12 +46,6 @@ class Flusher:
             confirmed = self._copies.confirmed
             return confirmed is not None and self._store(confirmed) is None
 
-    def discard_deleted(self) -> None:
-        """Delete what came late of the conversation that was deleted before this one: its writer may have died over it."""
-        head = self._copies.model.head
-        if head.buried and head.since == head.buried + 1:
-            self._durable.log.delete_below(head.first)
-
     def flush_as_stored(self, stored: Stored) -> None:
         """Flush what the hot tier has, just as it is.
 

@@ -222,13 +222,6 @@ class SegmentLog:
             if self._table.delete(*key, when=Condition(equals={"revision": revisions[self._first(item)]})):
                 discard_parts(self._table, [item])
 
-    def delete_below(self, seq: int) -> None:
-        """Delete every segment that begins below ``seq``."""
-        low, high = self._place.log_key(0)[1], self._place.log_key(seq - 1)[1]
-        rows = self._table.query(self._place.session, first=low, last=f"{high}~", attributes=[])
-        if keys := [key_of(self._table, row) for row in rows]:
-            self._table.batch_write(deletes=keys)
-
     def _holder(self, seq: int, committed: Sequence[Segment]) -> Item | None:
         """Return the item of the committed segment that holds message ``seq``: it begins a run, or where another one ends."""
         run = next((run for run in committed if seq in run), None)

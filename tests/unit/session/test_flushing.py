@@ -62,24 +62,6 @@ def test_what_a_killed_process_left_after_a_deletion_is_passed_over() -> None:
     assert texts(slot.message for slot in opened(table).history()) == ["hello"]
 
 
-def test_what_came_late_of_a_deleted_conversation_goes_when_the_next_one_is_closed() -> None:
-    """A process put a segment after the deletion, and died before it could see that."""
-    table = HeadlessTable()
-    first, late = opened(table), opened(table)
-    assert say(first, "kept") is None
-    first.bury()
-    table.takes_heads = False
-    assert isinstance(say(late, "deleted"), StoreUnavailableError)
-    table.takes_heads = True
-    assert any(b"deleted" in row.get("data", b"") for row in table.rows.values())
-    last = opened(table)
-    assert say(last, "hello") is None
-    last.model.closing = True
-    assert last.request_flush().exception() is None
-    assert not any(b"deleted" in row.get("data", b"") for row in table.rows.values())
-    assert texts(slot.message for slot in opened(table).history()) == ["hello"]
-
-
 def test_a_redaction_reaches_what_is_stored_by_a_number_that_the_message_had_before() -> None:
     """A flush failed at the head, and someone else shares what it had stored; the message got another number since."""
     table = HeadlessTable()
