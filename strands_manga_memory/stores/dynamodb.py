@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
 _RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+_TOLD_BY_THE_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
+"""Operations that have an answer beside their success."""
+
 _NOT_MET = "ConditionalCheckFailedException"
 _MISSING = "ResourceNotFoundException"
 _RANGES = {
@@ -282,14 +285,19 @@ class DynamoDBTable:
         pauses = self._pauses()
         while True:
             try:
-                return getattr(self._client, operation)(**request)  # type: ignore[no-any-return]
+                answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
             except (ClientError, BotoCoreError) as error:
                 if expected and _code(error) == expected:
                     return None
                 problem = self._translated(error)
-                pause = next(pauses, None) if isinstance(problem, StoreUnavailableError) else None
-                if pause is None:
-                    raise problem from error
+                problem.__cause__ = error
+            else:
+                if operation not in _TOLD_BY_THE_BODY or _is_whole(answer):
+                    return answer
+                problem = StoreUnavailableError(f"table=<{self._name}> | the answer was cut off")
+            pause = next(pauses, None) if isinstance(problem, StoreUnavailableError) else None
+            if pause is None:
+                raise problem
             self._sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
@@ -357,6 +365,18 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
         max_pool_connections=50,
     )
     return boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
+
+
+def _is_whole(answer: Mapping[str, Any]) -> bool:
+    """Tell whether an answer came with its body: where a connection ends within the headers, botocore finds an empty one.
+
+    It would pass for "there is no such record". DynamoDB never sends an empty body.
+    """
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
+    if headers is None:  # not by HTTP
+        return True
+    length = headers.get("content-length", "")
+    return headers.get("transfer-encoding") == "chunked" or (length.isdigit() and int(length) > 0)
 
 
 def _code(error: Exception) -> str:
