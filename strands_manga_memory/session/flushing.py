@@ -161,7 +161,9 @@ class Flusher:
             logged = [slot for slot in (*model.slots, *model.recent) if isinstance(slot, Logged)]
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
         # What was stored under a number that it lost since, twice, or for a conversation that was deleted, is garbage.
-        is_all_lost, committed = model.deleted and not was_deleted, [*committed, *durable.committed]
+        # That it was deleted may have been found out in the hot tier while this flush was under way.
+        is_all_lost = (model.deleted and not was_deleted) or draft.head.since != model.head.since
+        committed = [*committed, *durable.committed]
         lost = [
             segment.first
             for segment in added

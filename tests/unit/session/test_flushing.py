@@ -99,6 +99,25 @@ def test_numbers_of_a_life_that_was_deleted_meanwhile_say_nothing_about_those_of
     assert not any(b'text":"deleted' in row.get("data", b"") for row in table.rows.values())
 
 
+def test_what_a_flush_stored_goes_if_a_deletion_was_noticed_elsewhere_meanwhile() -> None:
+    table = MemoryTable()
+    conversation, other = opened(table), opened(table)
+    put = table.put
+
+    def deleted_before(item: dict[str, Any], **named: Any) -> bool:
+        if "#LOG#" in item["sk"]:
+            table.put = put
+            other.bury()
+            with conversation.lock:  # as a save does that finds the hot tier's tombstone
+                conversation.model.restart(epoch=5, next_seq=1, now=1.0, buried=4)
+                conversation.model.deleted = True
+        return put(item, **named)
+
+    table.put = deleted_before
+    say(conversation, "deleted")
+    assert not any(b"deleted" in row.get("data", b"") for row in table.rows.values() if "#LOG#" in row["sk"])
+
+
 class WatchedTable(MemoryTable):
     """A table in which something happens once before rows are looked for."""
 
