@@ -31,4 +31,4 @@ def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) ->
 
 def test_a_live_agent_of_sixty_messages_is_small(told: dict[str, Any]) -> None:
     assert 30 < told["size"]["kb"] <= 200, "the records of its messages are 35 KB of that"
-    assert 100 < told["size"]["objects"] <= 260, "what the garbage collector would have to look at"
+    assert 100 < told["size"]["objects"] <= 240, "what the garbage collector would have to look at"

@@ -25,6 +25,7 @@ from strands_manga_memory import BreakerMiddleware, GuardedMCPTools, GuardedTool
 from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of, restart, stop
 from strands_manga_memory.testing import ScriptedModel
 from tests import mcp_servers
+from tests.integration.endless import endless_tool
 from tests.integration.mcp_support import Answer, Shop, agent_of, call, policy, results_of
 from tests.servers import wait_until
 
@@ -428,15 +429,7 @@ def test_middleware_guards_tools_made_elsewhere() -> None:
 
 @pytest.mark.parametrize("by", ["guard", "middleware"])
 def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
-    answered, ended = threading.Event(), threading.Event()
-
-    @tool
-    def endless() -> str:
-        """Go on until the call is answered."""
-        answered.wait(30)
-        ended.set()
-        return "ended"
-
+    endless, answered, ended = endless_tool()
     limits = policy(failures=1, timeout=0.2)
     agent = agent_of(guard_tool(endless, limits) if by == "guard" else endless)
     if by == "middleware":

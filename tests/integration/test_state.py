@@ -39,6 +39,7 @@ from strands_manga_memory import (
 from strands_manga_memory.state import Confidence, SlotStatus, StepStatus
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
+from tests.integration.endless import endless_tool
 
 SCOPE = ConversationScope("u1", "s1")
 REORDER = {
@@ -464,15 +465,7 @@ async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None
 
 
 def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never_ends() -> None:
-    answered, ended = threading.Event(), threading.Event()
-
-    @tool
-    def endless() -> str:
-        """Go on until the agent has answered."""
-        answered.wait(30)
-        ended.set()
-        return "ended"
-
+    endless, answered, ended = endless_tool()
     coordinator = StateCoordinator(tool_timeout_ms=50)
     agent = agent_with(coordinator, ScriptedModel([[use("endless", "t1")], "that is all I know"]), tools=[endless])
     assert "that is all I know" in str(agent("go"))
