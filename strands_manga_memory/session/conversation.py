@@ -116,6 +116,8 @@ class Conversation:
                     raise
             if self._copies.durable is not None:
                 self._flush()
+                if self.model.closing:
+                    self._flusher.delete_buried()
 
         return self.tiers.writer.submit(self.place, work)
 
@@ -279,7 +281,7 @@ class Conversation:
             if not (model.deleted or model.stale):
                 return None
             model.deleted = model.stale = False
-            messages = mended(model.messages(live), cut=model.cut_ids())
+            messages = mended(model.messages(live), cut=model.cut_ids() | model.left_off_ids())
             model.show(messages)
             return messages
 

@@ -249,7 +249,7 @@ class DurableTier:
             segments, committed = [], []
         missing = [slot for slot in draft.pending if not any(slot.seq in run for run in committed)]
         if missing:
-            added, self.collision = self.log.put(missing, committed)
+            added, self.collision = self.log.put(missing, committed, since=draft.head.since)
             segments, committed = [*segments, *added], joined([*committed, *added])
             self.added += added
             if self.collision is not None:

@@ -46,6 +46,12 @@ class Flusher:
             confirmed = self._copies.confirmed
             return confirmed is not None and self._store(confirmed) is None
 
+    def delete_buried(self) -> None:
+        """Delete what came late of the conversation that was deleted before this one."""
+        head = self._copies.model.head
+        if head.buried:
+            self._durable.log.delete_buried(head.buried, below=head.first)
+
     def flush_as_stored(self, stored: Stored) -> None:
         """Flush what the hot tier has, just as it is.
 

@@ -36,7 +36,9 @@ class SegmentLog:
         self._revisions: dict[int, int] = {}
         self._token = uuid.uuid4().hex[:8]
 
-    def put(self, slots: Sequence[Logged], committed: Sequence[Segment] = ()) -> tuple[list[Segment], int | None]:
+    def put(
+        self, slots: Sequence[Logged], committed: Sequence[Segment] = (), *, since: int = 1
+    ) -> tuple[list[Segment], int | None]:
         """Store messages that no segment has; return their segments, and the number at which one of others is stored, if any.
 
         Messages that an earlier try had stored, whose answer was lost, are found there and not stored again; an earlier
@@ -45,6 +47,7 @@ class SegmentLog:
         Args:
             slots: The messages.
             committed: Numbers that other segments hold.
+            since: The incarnation they are of: what is stored of another one is somebody else's.
         """
         segments: list[Segment] = []
         origin: dict[int, int] = {}
@@ -55,7 +58,7 @@ class SegmentLog:
             name = "/".join(key)
             part = run[:_MOST_MESSAGES]
             data = self._codec.seal(pack({str(slot.seq): slot.record for slot in part}), name)
-            attributes = {"last": part[-1].seq, "revision": 0, "by": self._token}
+            attributes = {"last": part[-1].seq, "revision": 0, "by": self._token, "since": since}
             if put_split(self._table, key, data, attributes=attributes, when=ABSENT):
                 self._revisions[run[0].seq] = 0
                 run = part
@@ -66,7 +69,8 @@ class SegmentLog:
                 stored = list(self._messages([item]))
                 # Someone else may have stored less of the same messages; what is more has perhaps got other numbers since.
                 behind = self._behind(stored[len(run) :], committed)
-                if _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or behind is None:
+                is_of_another_life = item.get("since", since) != since
+                if is_of_another_life or _identities(stored[: len(run)]) != _identities(run[: len(stored)]) or behind is None:
                     return segments, origin.get(run[0].seq, run[0].seq)
                 latest = {slot.seq: slot for slot in run}
                 merged = [max(slot, latest.get(slot.seq, slot), key=lambda one: one.revision) for slot in stored]
@@ -178,7 +182,8 @@ class SegmentLog:
     def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
         key = self._place.log_key(self._first(item))
         data = self._codec.seal(pack({str(seq): slot.record for seq, slot in slots.items()}), "/".join(key))
-        attributes = {"last": item["last"], "revision": self._revision(item) + 1}
+        kept = {name: item[name] for name in ("last", "since") if name in item}
+        attributes = {**kept, "revision": self._revision(item) + 1}
         when = Condition(equals={"revision": self._revision(item)})
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None
 
@@ -221,6 +226,20 @@ class SegmentLog:
         for key, item in found.items():
             if self._table.delete(*key, when=Condition(equals={"revision": revisions[self._first(item)]})):
                 discard_parts(self._table, [item])
+
+    def delete_buried(self, buried: int, *, below: int) -> None:
+        """Delete what came late of a deleted conversation, as its writer may have died over it.
+
+        Args:
+            buried: Epoch of the tombstone: of what is of it or of an earlier incarnation, nothing can be committed any more.
+            below: Number with which the present incarnation began.
+        """
+        low, high = self._place.log_key(1)[1], self._place.log_key(below)[1]
+        rows = self._table.query(self._place.session, first=low, last=high, attributes=["since"])
+        # A record of an earlier version does not say what it is of.
+        late = [key_of(self._table, row) for row in rows if type(row.get("since")) is int and row["since"] <= buried]
+        if late:
+            self._table.batch_write(deletes=late)
 
     def _holder(self, seq: int, committed: Sequence[Segment]) -> Item | None:
         """Return the item of the committed segment that holds message ``seq``: it begins a run, or where another one ends."""

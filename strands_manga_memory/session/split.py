@@ -16,6 +16,10 @@ MOST_PARTS = 10_000
 """A value that says it has more is damaged."""
 
 
+_ON_ALL_PARTS = ("since",)
+"""Attributes that further parts have too: their writer may die before he puts the first one."""
+
+
 def put_split(
     table: Table, key: Key, data: bytes, *, attributes: Mapping[str, Any], when: Condition, before: Item | None = None
 ) -> Item | None:
@@ -37,9 +41,10 @@ def put_split(
     chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
     tag = f"{zlib.crc32(data):08x}{len(data):x}"
     split = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
+    on_all = {name: attributes[name] for name in _ON_ALL_PARTS if name in attributes}
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
     for key_of_part, chunk in zip(_part_keys(key, len(chunks), tag), chunks[1:], strict=True):
-        table.put({table.schema.partition: key_of_part[0], table.schema.sort: key_of_part[1], "data": chunk})
+        table.put({table.schema.partition: key_of_part[0], table.schema.sort: key_of_part[1], **on_all, "data": chunk})
     if not table.put({**item, "data": chunks[0]}, when=when):
         # An earlier try whose answer was lost, or someone else who stored the same, may need these very parts.
         if split and (table.get(*key) or {}).get("tag") != tag:

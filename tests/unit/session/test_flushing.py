@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
@@ -59,6 +62,26 @@ def test_what_a_killed_process_left_after_a_deletion_is_passed_over() -> None:
     table.takes_heads = True
     last = opened(table)
     assert say(last, "hello") is None
+    assert texts(slot.message for slot in opened(table).history()) == ["hello"]
+
+
+@pytest.mark.parametrize("size", [10, 800_000])
+def test_what_came_late_of_a_deleted_conversation_goes_when_the_next_one_is_closed(size: int) -> None:
+    """A process put a segment, or only a part of one, after the deletion, and died before it could see that."""
+    table = HeadlessTable()
+    first, late = opened(table), opened(table)
+    assert say(first, "kept") is None
+    first.bury()
+    table.takes_heads = False
+    assert isinstance(say(late, "deleted" + random.Random(1).randbytes(size).hex()), StoreUnavailableError)
+    table.takes_heads = True
+    assert any(row.get("since") == 1 for row in table.rows.values())
+    last = opened(table)
+    assert say(last, "hello") is None
+    assert any(row.get("since") == 1 for row in table.rows.values())
+    last.model.closing = True
+    assert last.request_flush().exception() is None
+    assert not any(row.get("since") == 1 or b"deleted" in row.get("data", b"") for row in table.rows.values())
     assert texts(slot.message for slot in opened(table).history()) == ["hello"]
 
 
