@@ -281,7 +281,7 @@ class Conversation:
             if not (model.deleted or model.stale):
                 return None
             model.deleted = model.stale = False
-            messages = mended(model.messages(live), cut=model.cut_ids() | model.left_off_ids())
+            messages = mended(model.messages(live), cut=model.cut_ids())
             model.show(messages)
             return messages
 

@@ -269,8 +269,9 @@ class DurableTier:
             segments=segments_text(segments),
         )
         now, writers = self._clock(), writers_text(draft.writers)
-        # Two processes may store one save, the one with messages that the other has not.
-        version = tagged(draft.version, f"{writers} {segments_text(committed)}")
+        # Two processes may store one save, the one with messages that the other has not. Who takes segments for garbage stores
+        # what is there already: whoever is about to commit one of them must be refused all the same.
+        version = tagged(draft.version, f"{writers} {segments_text(committed)} {draft.head.garbage}")
         clear = {
             "place": [draft.epoch, version, ACTIVE],
             "writers": writers,

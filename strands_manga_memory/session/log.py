@@ -182,7 +182,7 @@ class SegmentLog:
     def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
         key = self._place.log_key(self._first(item))
         data = self._codec.seal(pack({str(seq): slot.record for seq, slot in slots.items()}), "/".join(key))
-        kept = {name: item[name] for name in ("last", "since") if name in item}
+        kept: Item = {name: item[name] for name in ("last", "since") if name in item}
         attributes = {**kept, "revision": self._revision(item) + 1}
         when = Condition(equals={"revision": self._revision(item)})
         return put_split(self._table, key, data, attributes=attributes, when=when, before=item) is not None

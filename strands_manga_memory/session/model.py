@@ -29,7 +29,6 @@ from strands_manga_memory.session.window import (
     runs_text,
     starts_turn,
     tool_use_ids,
-    writer_of,
 )
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.hot import CLOSING
@@ -510,15 +509,3 @@ class Model:
         }
         turns = {s.of for s in self.slots if isinstance(s, Logged) and s.seq in seqs} | set(self._open_elsewhere.values())
         return {slot.tracking_id for slot in self.slots if slot.of in turns}
-
-    def left_off_ids(self) -> set[str]:
-        """Return the ids of messages after which someone else begins a turn, us included: no more of theirs can follow there.
-
-        Strands leaves a turn that fails as it is, and its process goes on behind it; nobody else has its agent.
-        """
-        turns = [slot for slot in self.slots if slot.of]
-        return {
-            slot.tracking_id
-            for slot, following in itertools.zip_longest(turns, turns[1:])
-            if writer_of(slot) != (self.writer if following is None else writer_of(following))
-        }

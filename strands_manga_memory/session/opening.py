@@ -167,9 +167,7 @@ class Opening:
             model = self._copies.model
             if not may_go_on:  # else the rest of an unfinished turn may be where we could not look
                 model.close_open_turns()
-            messages = mended(
-                model.messages(), cut=cut | model.left_off_ids(), keep_trailing_tool_use=is_interrupted(model.fields)
-            )
+            messages = mended(model.messages(), cut=cut, keep_trailing_tool_use=is_interrupted(model.fields))
             model.show(messages)
             return messages
 

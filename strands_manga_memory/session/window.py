@@ -112,11 +112,6 @@ class Body:
 Slot = Logged | Body
 
 
-def writer_of(slot: Slot) -> str:
-    """Return the writer whose turn a slot belongs to; empty if the record does not say."""
-    return slot.of.rpartition(".")[0]
-
-
 def fingerprint(message: Any) -> int:
     """Return a number that changes when a message changes anywhere. Good for this process only."""
     try:

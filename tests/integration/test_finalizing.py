@@ -26,6 +26,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.memory.retention import DAY
+from strands_manga_memory.session.expiry import FIRST_LOOK
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 
 SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})
@@ -239,6 +240,22 @@ def test_a_sweeper_that_dies_behind_its_fence_leaves_no_log(tables: tuple[Table,
         world.clock.advance(DAY)
         world.sweeper().run_once()
     assert world.durable_rows() == []
+
+
+@pytest.mark.parametrize("begun_anew", [False, True])
+def test_what_came_late_of_a_deleted_session_goes_at_the_next_look(tables: tuple[Table, Table], begun_anew: bool) -> None:
+    world = World(tables, hot=False)
+    agent = world.talk("s1", "I want horror manga")
+    log = next(row.split(" ") for row in world.durable_rows() if "#LOG#" in row)
+    segment = world.durable.get(*log)
+    agent._session_manager.delete_session()
+    world.durable.put(segment)  # by a process that dies before it learns of the deletion
+    if begun_anew:
+        world.talk("s1", "hello")
+    world.clock.advance(FIRST_LOOK + 1)
+    world.sweeper().run_once()
+    assert world.durable.get(*log) is None
+    assert not begun_anew or len(world.talk("s1").messages) == 2
 
 
 def test_logs_heads_and_entries_of_ended_sessions_are_deleted(world: World) -> None:

@@ -18,7 +18,7 @@ from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.window import Logged
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.testing import FakeClock
-from tests.unit.session.support import InlineWriter, MemoryTable, texts, user
+from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, texts, user
 
 PLACE = Place.of("s", "A", "default")
 
@@ -34,10 +34,10 @@ class HeadlessTable(MemoryTable):
         return super().put(item, **named)
 
 
-def opened(table: MemoryTable) -> Conversation:
+def opened(table: MemoryTable, hot: SurvivingHotStore | None = None) -> Conversation:
     clock = FakeClock()
     writer = InlineWriter(clock)
-    tiers = Tiers(hot=None, durable=table, writer=writer, codec=Codec(), clock=clock)
+    tiers = Tiers(hot=hot, durable=table, writer=writer, codec=Codec(), clock=clock)
     conversation = Conversation(PLACE, tiers, base={"session": "s", "member": "default"})
     conversation.open()
     return conversation
@@ -48,7 +48,9 @@ def say(conversation: Conversation, text: str) -> BaseException | None:
         message = user(text, tracking_id=text)
         conversation.model.append(message, at=1.0)
         conversation.model.capture([message], {}, in_turn=False)
-    return conversation.request(flush=True).exception()
+    error = conversation.request(flush=True).exception()
+    conversation.tiers.writer.work_off()
+    return error
 
 
 def test_what_a_killed_process_left_after_a_deletion_is_passed_over() -> None:
@@ -180,6 +182,25 @@ def test_who_knows_the_tombstone_of_one_tier_begins_behind_that_of_the_other() -
         other.model.restart(epoch=3, next_seq=1, now=1.0, buried=2)
     assert say(other, "hello") is None
     assert [slot.seq for slot in opened(table).history()] == [SEQ_STEP_AFTER_DELETE + 1]
+
+
+def test_who_takes_a_segment_for_garbage_refuses_whoever_is_about_to_commit_it() -> None:
+    table = MemoryTable()
+    slow = opened(table, SurvivingHotStore())
+    assert say(slow, "first") is None
+    put = table.put
+
+    def held_up(item: dict[str, Any], **named: Any) -> bool:
+        if item["sk"].endswith("#HEAD"):
+            table.put = put
+            other = opened(table, SurvivingHotStore())  # finds a segment that nobody has committed
+            other.model.closing = True
+            assert other.request_flush().exception() is None
+        return put(item, **named)
+
+    table.put = held_up
+    assert say(slow, "second") is None
+    assert texts(slot.message for slot in opened(table).history()) == ["first", "second"]
 
 
 def test_a_second_tombstone_leaves_no_number_to_who_is_still_deleting_for_the_first() -> None:
