@@ -14,7 +14,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.rebasing import Carried, Rebase, open_turns
-from strands_manga_memory.session.records import MOST_WRITERS, Draft, Head, Segment, Stored, outside, with_save
+from strands_manga_memory.session.records import Draft, Head, Segment, Stored, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
     Body,
@@ -418,10 +418,7 @@ class Model:
         return self._known_to(stored) > 0
 
     def _known_to(self, stored: Stored) -> int:
-        """Return our last save that ``stored`` includes. A writer that its head has forgotten is included since long."""
-        is_forgotten = self.writer not in stored.writers and len(stored.writers) >= MOST_WRITERS
-        if is_forgotten and (stored.epoch, stored.version) > (self.epoch, self.version):
-            return self.confirmed_number
+        """Return our last save that ``stored`` includes for certain: its head may have forgotten us, or never have known."""
         return stored.writers.get(self.writer, 0)
 
     def is_beyond(self, stored: Stored) -> bool:

@@ -208,11 +208,10 @@ _CHECKS: dict[str, Callable[[object, str, str], Any]] = {
 
 
 class Save(NamedTuple):
-    """A save: who made it, its number among his, and the version it made. ``("", 0, 0)``: none."""
+    """A save: who made it, and its number among his. ``("", 0)``: none."""
 
     writer: str
     number: int
-    version: int
 
 
 @dataclass(kw_only=True)
@@ -246,14 +245,11 @@ class Stored:
     @property
     def made_by(self) -> Save:
         """The save that made this copy."""
-        writer, number = next(reversed(self.writers.items()), ("", 0))
-        return Save(writer, number, self.version)
+        return Save(*next(reversed(self.writers.items()), ("", 0)))
 
     def includes(self, save: Save) -> bool:
-        """Tell whether this copy was made on top of ``save``. A writer that its head has forgotten is included since long."""
-        if save.writer in self.writers or len(self.writers) < MOST_WRITERS:
-            return self.writers.get(save.writer, 0) >= save.number
-        return self.version > save.version
+        """Tell whether this copy was made on top of ``save`` for certain: its head forgets all but the latest writers."""
+        return self.writers.get(save.writer, 0) >= save.number
 
     def includes_all(self, other: Stored) -> bool:
         """Tell whether this copy was made on top of ``other``, and has let go of nothing that it claims."""

@@ -386,9 +386,24 @@ def test_a_writer_that_was_pushed_out_of_the_vector_is_not_doubled() -> None:
         draft = turn(worker, f"worker {number}", worker.messages())
     assert one.writer not in draft.writers
     turn(one, "last", one.messages())
-    one.rebase(stored(draft))
+    there = stored(draft)
+    one.rebase(there, logged={slot.identity: slot for slot in there.slots if isinstance(slot, Logged)})
     words = [text for text in texts(one.messages()) if not text.endswith("!")]
     assert words == ["hello", "hi", "one", *(f"worker {number}" for number in range(10)), "last"]
+
+
+def test_a_writer_that_a_copy_of_many_others_has_never_known_has_its_turns_to_save() -> None:
+    one, other = pair()
+    one.saved(turn(one, "one", one.messages()), keep=True)
+    draft = turn(other, "other", other.messages())
+    for number in range(10):
+        worker = restored(draft)
+        draft = turn(worker, f"worker {number}", worker.messages())
+    there = stored(draft)
+    assert [text for text in texts(slot.message for slot in one.doubtful(there)) if not text.endswith("!")] == ["hello", "hi", "one"]
+    one.rebase(there, logged={slot.identity: slot for slot in there.slots if isinstance(slot, Logged)})
+    words = [text for text in texts(one.messages()) if not text.endswith("!")]
+    assert words == ["hello", "hi", "other", *(f"worker {number}" for number in range(10)), "one"]
 
 
 # The rest
