@@ -117,7 +117,7 @@ class Conversation:
             if self._copies.durable is not None:
                 self._flush()
                 if self.model.closing:
-                    self._flusher.delete_buried()
+                    self._delete_buried()
 
         return self.tiers.writer.submit(self.place, work)
 
@@ -181,6 +181,12 @@ class Conversation:
         with self._copies.durable_lock:  # a flush that is under way may be all it takes
             if not (self._copies.is_blank or self._copies.is_flushed):
                 self._guarded(self._flusher.flush, self.tiers.durable_health)
+
+    def _delete_buried(self) -> None:
+        try:
+            self._flusher.delete_buried()
+        except StoreUnavailableError as error:
+            logger.debug("error=<%s> | what came late of a deleted conversation is left to the sweeper", type(error).__name__)
 
     def _flush_quietly(self) -> None:
         health = self.tiers.durable_health

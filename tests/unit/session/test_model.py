@@ -400,7 +400,8 @@ def test_a_writer_that_a_copy_of_many_others_has_never_known_has_its_turns_to_sa
         worker = restored(draft)
         draft = turn(worker, f"worker {number}", worker.messages())
     there = stored(draft)
-    assert [text for text in texts(slot.message for slot in one.doubtful(there)) if not text.endswith("!")] == ["hello", "hi", "one"]
+    doubtful = texts(slot.message for slot in one.doubtful(there))
+    assert [text for text in doubtful if not text.endswith("!")] == ["hello", "hi", "one"]
     one.rebase(there, logged={slot.identity: slot for slot in there.slots if isinstance(slot, Logged)})
     words = [text for text in texts(one.messages()) if not text.endswith("!")]
     assert words == ["hello", "hi", "other", *(f"worker {number}" for number in range(10)), "one"]
