@@ -321,7 +321,12 @@ class Model:
         if not keep:
             window = {id(slot) for slot in self.slots}
             self.revised = [slot for slot in self.revised if slot not in draft.pending]
-            self.recent = [slot for slot in self.recent if slot.number > self.confirmed_number or id(slot) in window]
+            # What was appended while the draft was on its way has no number yet.
+            self.recent = [
+                slot
+                for slot in self.recent
+                if slot.number > self.confirmed_number or (slot.order and not slot.number) or id(slot) in window
+            ]
             self._keep_turns()
 
     def flushed(self, draft: Draft, head: Head) -> None:

@@ -407,6 +407,18 @@ def test_a_writer_that_a_copy_of_many_others_has_never_known_has_its_turns_to_sa
     assert words == ["hello", "hi", "other", *(f"worker {number}" for number in range(10)), "one"]
 
 
+def test_what_was_said_and_dropped_or_edited_while_a_save_was_on_its_way_is_saved_with_the_next() -> None:
+    """There is no durable tier: the model keeps nothing that is saved, but what the window shows."""
+    model = new()
+    first = say(model, user("hello"), assistant("hi"))
+    on_its_way = model.draft(now=5.0, ttl=60.0, durable=False)
+    _, edited = say(model, user("dropped"), assistant("edited"))
+    model.capture([*first, {**edited, "content": [{"text": "ed..."}]}], {}, in_turn=False)
+    model.saved(on_its_way, keep=False)
+    assert texts(slot.message for slot in save(model, durable=False).pending) == ["dropped", "edited"]
+    assert [slot.seq for slot in model.recent] == [1, 2]
+
+
 # The rest
 
 
