@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Literal
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreError, StoreUnavailableError
-from strands_manga_memory.session.contention import ContendedError
+from strands_manga_memory.session.contention import ContendedError, OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.durable_tier import SEQ_STEP_AFTER_DELETE
 from strands_manga_memory.session.flushing import Flusher
@@ -237,6 +238,12 @@ class Conversation:
 
     def refresh(self) -> None:
         """Read the hot (else the durable) tier and merge what someone else saved there; runs on the writer."""
+        for _ in tries("the conversation"):
+            with suppress(OvertakenError):
+                self._refresh()
+                return
+
+    def _refresh(self) -> None:
         copies = self._copies
         with copies.comparing():
             stored = copies.hot.load(touch=self.tiers.ttl.refreshed_by_reads) if copies.hot else None

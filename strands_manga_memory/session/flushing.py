@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session.contention import tries
+from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.merging import Merger
@@ -94,7 +95,7 @@ class Flusher:
             refused = self._store(draft)
             if refused is None:
                 return
-            with copies.comparing():
+            with suppress(OvertakenError), copies.comparing():
                 self._settle(refused)
             if copies.model.deleted:
                 return

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.contention import OvertakenError
 from strands_manga_memory.session.copies import Copies
+from strands_manga_memory.session.hot_tier import HotTier
 from strands_manga_memory.session.rebasing import Carried, common_of, in_turns
 from strands_manga_memory.session.records import Stored
 from strands_manga_memory.session.window import Identity, Logged, parse_runs
@@ -153,6 +155,13 @@ class Merger:
         durable = copies.durable.history(first=first) if copies.durable is not None else ()
         return {slot.identity: slot for slot in (*durable, *hot, *stored.slots) if isinstance(slot, Logged)}
 
+    @staticmethod
+    def _check_is_there(hot: HotTier, stored: Stored) -> None:
+        """Raise ``OvertakenError`` if the hot tier has another copy by now: its messages may have got other numbers."""
+        there = hot.load(touch=False)
+        if there is None or (there.epoch, there.version) != (stored.epoch, stored.version):
+            raise OvertakenError("the hot tier's copy changed while it was read")
+
     def join(self, durable: Stored, hot: Stored | None) -> None:
         """Merge two copies that went apart because a tier was cut off from a writer, or rolled back; our own turns come last.
 
@@ -160,6 +169,7 @@ class Merger:
 
         Raises:
             ConflictError: An interrupt is active in one of them.
+            OvertakenError: The hot one is there no longer. Nothing has changed here.
         """
         copies, model = self._copies, self._copies.model
         assert copies.durable is not None  # noqa: S101
@@ -172,13 +182,17 @@ class Merger:
             ours = {slot.identity for slot in known if slot.order > 0}
             window = list(hot.slots if hot else model.slots)
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
+            is_torn = bool(model.pending - {slot.seq for slot in known})
         apart: list[int] = []
         seen: Mapping[str, int] = {}
         if hot is not None and copies.hot is not None:
             awaited = parse_runs(hot.head.pending, record="head")
             found = copies.hot.read_log(awaited)
+            if len(found) < len(awaited):
+                self._check_is_there(copies.hot, hot)
             # It may await what it has lost, or never had: then it does not have the saves that brought it.
-            seen = hot.writers if len(found) == len(awaited) else {}
+            is_torn = len(found) < len(awaited)
+            seen = {} if is_torn else hot.writers
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
             common = common_of(known, found_or_shown)
             # Beyond that, our numbers mean something else there.
@@ -207,6 +221,7 @@ class Merger:
                 head=(hot or model).head,
                 writers=(hot or model).writers,
                 seen=seen,
+                is_torn=is_torn,
             )
             base = replace(durable, version=version, head=replace(durable.head, next=next_))
             model.rebase(base, carried=carried, logged=there)

@@ -148,6 +148,7 @@ class Opening:
             model.adopt(hot, pending=True)
             cut |= model.cut_ids()
             self._merger.join(latest, hot)
+            cut |= model.cut_ids()
             model.stale = False
         return cut
 

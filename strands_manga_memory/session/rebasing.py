@@ -11,7 +11,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from strands_manga_memory.session.records import Head, Stored
-from strands_manga_memory.session.window import Body, Identity, Logged, Slot, closes_a_turn, distinct, parse_runs, shown_of
+from strands_manga_memory.session.window import (
+    Body,
+    Identity,
+    Logged,
+    Slot,
+    closes_a_turn,
+    distinct,
+    parse_runs,
+    shown_of,
+    tool_use_ids,
+)
 from strands_manga_memory.stores.codec import dump, load
 
 
@@ -44,6 +54,7 @@ class Carried:
         head: Head,
         writers: Mapping[str, int],
         seen: Mapping[str, int],
+        is_torn: bool,
     ) -> Carried:
         """Return what comes along onto the durable tier's copy.
 
@@ -57,8 +68,11 @@ class Carried:
             head: The head of the copy that they were found in.
             writers: The saves that are in it.
             seen: The saves that the result is going to include beside those of the durable tier's copy.
+            is_torn: Whether that copy has lost messages: then the end of a turn that its author has finished may be missing.
         """
         there = [slot for slot in (*durable.slots, *log) if isinstance(slot, Logged)]
+        turns = {slot.of for slot in messages}
+        torn = torn_turns([*messages, *(slot for slot in there if slot.of in turns)]) if is_torn else {}
         return cls(
             messages=messages,
             shown=shown_of(
@@ -69,7 +83,7 @@ class Carried:
                 visible={slot.tracking_id for slot in durable.slots},
             ),
             seen=seen,
-            open_turns=open_turns(head, [*known, *messages], since=durable.writers, writers=writers),
+            open_turns=torn | open_turns(head, [*known, *messages], since=durable.writers, writers=writers),
         )
 
 
@@ -91,6 +105,13 @@ def open_turns(
         if turn is not None and writers.get(writer, 0) >= since.get(writer, 0):
             found[writer] = turn
     return found
+
+
+def torn_turns(messages: Iterable[Logged]) -> dict[str, str]:
+    """Return the turns that lack their ends, by writer: what there is of them ends with the user's side, or a tool call."""
+    last = {slot.of: slot for slot in sorted(messages, key=lambda slot: slot.within)}
+    ends = {turn: slot.message for turn, slot in last.items()}
+    return {turn.rpartition(".")[0]: turn for turn, end in ends.items() if end["role"] == "user" or tool_use_ids(end)}
 
 
 def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:

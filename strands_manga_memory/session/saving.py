@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
-from strands_manga_memory.session.contention import tries
+from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.merging import Merger
 from strands_manga_memory.session.records import Stored
@@ -38,7 +39,7 @@ class Saver:
             if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
                 copies.saved(draft)
                 return
-            with copies.comparing():
+            with suppress(OvertakenError), copies.comparing():
                 stored = hot.load(touch=False)
                 if stored is not None and copies.durable is not None and self._has_gone_back(stored):
                     self._merger.join_again(stored)

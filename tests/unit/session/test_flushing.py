@@ -15,10 +15,10 @@ from strands_manga_memory.session.durable_tier import SEQ_STEP_AFTER_DELETE
 from strands_manga_memory.session.log import SegmentLog
 from strands_manga_memory.session.records import Place, Segment
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.window import Logged
+from strands_manga_memory.session.window import CUT_TEXT, Logged
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.testing import FakeClock
-from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, texts, user
+from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, assistant, texts, user
 
 PLACE = Place.of("s", "A", "default")
 
@@ -43,12 +43,13 @@ def opened(table: MemoryTable, hot: SurvivingHotStore | None = None) -> Conversa
     return conversation
 
 
-def say(conversation: Conversation, text: str) -> BaseException | None:
+def say(conversation: Conversation, text: str, answer: str | None = None, *, flush: bool = True) -> BaseException | None:
+    messages = [user(text, tracking_id=text), *([assistant(answer, tracking_id=answer)] if answer else [])]
     with conversation.lock:
-        message = user(text, tracking_id=text)
-        conversation.model.append(message, at=1.0)
-        conversation.model.capture([message], {}, in_turn=False)
-    error = conversation.request(flush=True).exception()
+        for message in messages:
+            conversation.model.append(message, at=1.0)
+        conversation.model.capture(messages, {}, in_turn=False)
+    error = conversation.request(flush=flush).exception()
     conversation.tiers.writer.work_off()
     return error
 
@@ -211,3 +212,49 @@ def test_a_second_tombstone_leaves_no_number_to_who_is_still_deleting_for_the_fi
     before = opened(table).model.head.first
     opened(table).bury()
     assert opened(table).model.head.first >= before + SEQ_STEP_AFTER_DELETE - 1
+
+
+def apart() -> tuple[MemoryTable, SurvivingHotStore, Conversation]:
+    """Return tiers that have gone apart, and who has saved a turn in the hot one alone, whose answer he does not show."""
+    table, hot = MemoryTable(), SurvivingHotStore()
+    author = opened(table, hot)
+    assert say(author, "first", "yes") is None
+    assert say(author, "question", "answer", flush=False) is None
+    with author.lock:
+        author.model.capture([user("question", tracking_id="question")], {}, in_turn=False)
+    assert author.request().exception() is None
+    assert say(opened(table, SurvivingHotStore()), "elsewhere", "fine") is None
+    return table, hot, author
+
+
+def test_a_turn_whose_end_the_hot_tier_has_lost_is_closed_before_the_next_ones() -> None:
+    """Its author had finished it, and will bring the end again; until then two of the user's messages would be side by side."""
+    table, hot, author = apart()
+    record = hot._conversations[PLACE.conversation]
+    fields = {name: data for name, data in record.fields.items() if b'"answer"' not in data}
+    hot._conversations[PLACE.conversation] = dataclasses.replace(record, fields=fields)
+    other = opened(table, hot)
+    shown = texts(other.model.messages())
+    assert shown[shown.index("question") :] == ["question", CUT_TEXT]
+    assert say(author, "last", "done") is None
+    assert say(author, "flushed", "too") is None
+    log = texts(slot.message for slot in opened(table, hot).history())
+    assert sorted(log) == sorted(["first", "yes", "elsewhere", "fine", "question", "answer", "last", "done", "flushed", "too"])
+
+
+def test_a_copy_that_changes_while_its_messages_are_read_is_read_anew() -> None:
+    """Someone else joins the two first, which gives what is awaited other numbers."""
+    table, hot, _ = apart()
+    read, held = hot.read, [opened]
+
+    def overtaken(*of: Any) -> Any:
+        if held:
+            other = held.pop()(table, hot)
+            assert say(other, "faster", "indeed") is None
+        return read(*of)
+
+    hot.read = overtaken  # type: ignore[method-assign]
+    other = opened(table, hot)
+    assert not held
+    assert texts(other.model.messages())[-2:] == ["faster", "indeed"]
+    assert other.model.pending == set()
