@@ -10,7 +10,7 @@ from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.merging import Merger
-from strands_manga_memory.session.records import Draft, Stored, outside, overlaps
+from strands_manga_memory.session.records import Draft, Stored, goes_on_from, outside, overlaps
 from strands_manga_memory.session.saving import Saver
 from strands_manga_memory.session.window import Logged, parse_runs
 from strands_manga_memory.stores.hot import DELETED, WriteStatus
@@ -186,7 +186,7 @@ class Flusher:
         """Tell whether ``draft`` was made on top of ``stored``; on top of a tombstone, if it begins another life."""
         if stored is not None and stored.state == DELETED:
             return stored.epoch < draft.epoch
-        return stored is None or stored.is_part_of(draft.writers)
+        return stored is None or goes_on_from(stored, draft.writers)
 
     def _moved_on(self) -> bool:
         """Take over what others have saved in the hot tier meanwhile; what is stored under our numbers may be just that."""

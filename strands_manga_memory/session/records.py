@@ -253,9 +253,7 @@ class Stored:
 
     def includes_all(self, other: Stored) -> bool:
         """Tell whether this copy was made on top of ``other``, and has let go of nothing that it claims."""
-        is_full = len(self.writers) >= MOST_WRITERS
-        claimed = (self.writers.get(writer, number if is_full else -1) >= number for writer, number in other.writers.items())
-        return self.includes(other.made_by) and all(claimed)
+        return goes_on_from(other, self.writers)
 
     def is_part_of(self, writers: Mapping[str, int]) -> bool:
         """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
@@ -281,6 +279,16 @@ class Draft:
     fields: Mapping[str, bytes]
     pending: tuple[Logged, ...]
     ttl: float
+
+
+def goes_on_from(stored: Stored, writers: Mapping[str, int]) -> bool:
+    """Tell whether a copy of these ``writers`` was made on top of ``stored``, and has let go of nothing that it claims.
+
+    A copy forgets all but the latest writers: it need not name all that ``stored`` does.
+    """
+    is_full = len(writers) >= MOST_WRITERS
+    claimed = (writers.get(writer, number if is_full else -1) >= number for writer, number in stored.writers.items())
+    return writers.get(stored.made_by.writer, 0) >= stored.made_by.number and all(claimed)
 
 
 def with_save(writers: Mapping[str, int], writer: str, number: int) -> dict[str, int]:

@@ -214,6 +214,20 @@ def test_a_second_tombstone_leaves_no_number_to_who_is_still_deleting_for_the_fi
     assert opened(table).model.head.first >= before + SEQ_STEP_AFTER_DELETE - 1
 
 
+def test_what_a_killed_process_left_is_passed_over_by_the_tenth_writer_too() -> None:
+    """A head names eight writers: what goes on from one does not name all that it does."""
+    table, hot = HeadlessTable(), SurvivingHotStore()
+    for number in range(9):
+        assert say(opened(table, hot), f"turn {number}") is None
+    last, killed = opened(table, hot), opened(table)
+    table.takes_heads = False
+    assert isinstance(say(killed, "half stored"), StoreUnavailableError)
+    table.takes_heads = True
+    assert say(last, "mine") is None
+    assert last.request_flush().exception() is None
+    assert texts(slot.message for slot in opened(table).history()) == [*(f"turn {number}" for number in range(9)), "mine"]
+
+
 def apart() -> tuple[MemoryTable, SurvivingHotStore, Conversation]:
     """Return tiers that have gone apart, and who has saved a turn in the hot one alone, whose answer he does not show."""
     table, hot = MemoryTable(), SurvivingHotStore()
