@@ -15,7 +15,6 @@ MOST_BYTES = 350_000
 MOST_PARTS = 10_000
 """A value that says it has more is damaged."""
 
-
 _ON_ALL_PARTS = ("since",)
 """Attributes that further parts have too: their writer may die before he puts the first one."""
 

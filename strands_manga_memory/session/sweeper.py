@@ -158,11 +158,10 @@ class SessionSweeper:
         durable = durable_tier_of(place, self._tiers)
         assert durable is not None  # noqa: S101 - for the type checker
         stored = durable.load(window=False)
+        if stored is not None and (buried := stored.epoch if stored.state == DELETED else stored.head.buried):
+            durable.log.delete_buried(buried, below=stored.head.first)
         if stored is not None and stored.state == DELETED:
-            self._delete_log(place)
             return self._end(entry, index, stored)
-        if stored is not None and stored.head.buried:
-            durable.log.delete_buried(stored.head.buried, below=stored.head.first)
         if stored is not None and now < stored.head.active + ttl.ttl(stored.head.turns):
             index.move(entry, due=stored.head.active + ttl.ttl(stored.head.turns))
             return False
