@@ -82,7 +82,7 @@ class DurableTier:
         self._name = "/".join(place.head_key)
         self.log = SegmentLog(table, place, codec)
         self._is_listed = False
-        self.made_by = Save("", 0)
+        self.made_by = Save("", 0, 0)
         self._disowned: list[int] = []
         self.forget()
 
@@ -285,7 +285,7 @@ class DurableTier:
         if not self._put_head(draft.epoch, version, ACTIVE, draft.base.get("member"), {**parts, **draft.fields, **bodies}):
             return WriteStatus.CONFLICT, draft.head
         self.segments, self.committed, self.added, self._since = segments, committed, [], draft.head.since
-        self.made_by = Save(*list(draft.writers.items())[-1])
+        self.made_by = Save(*list(draft.writers.items())[-1], draft.version)
         if not self._is_listed:
             self._list(draft.base)
         return WriteStatus.OK, head

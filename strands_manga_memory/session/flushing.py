@@ -186,7 +186,7 @@ class Flusher:
         """Tell whether ``draft`` was made on top of ``stored``; on top of a tombstone, if it begins another life."""
         if stored is not None and stored.state == DELETED:
             return stored.epoch < draft.epoch
-        return stored is None or goes_on_from(stored, draft.writers)
+        return stored is None or goes_on_from(stored, writers=draft.writers, version=draft.version)
 
     def _moved_on(self) -> bool:
         """Take over what others have saved in the hot tier meanwhile; what is stored under our numbers may be just that."""

@@ -208,10 +208,11 @@ _CHECKS: dict[str, Callable[[object, str, str], Any]] = {
 
 
 class Save(NamedTuple):
-    """A save: who made it, and its number among his. ``("", 0)``: none."""
+    """A save: who made it, its number among his, and the version it made. ``("", 0, 0)``: none."""
 
     writer: str
     number: int
+    version: int
 
 
 @dataclass(kw_only=True)
@@ -245,15 +246,15 @@ class Stored:
     @property
     def made_by(self) -> Save:
         """The save that made this copy."""
-        return Save(*next(reversed(self.writers.items()), ("", 0)))
+        return Save(*next(reversed(self.writers.items()), ("", 0)), self.version)
 
     def includes(self, save: Save) -> bool:
-        """Tell whether this copy was made on top of ``save`` for certain: its head forgets all but the latest writers."""
-        return self.writers.get(save.writer, 0) >= save.number
+        """Tell whether this copy was made on top of ``save``. A writer that its head has forgotten is included since long."""
+        return _includes(self.writers, self.version, save)
 
     def includes_all(self, other: Stored) -> bool:
         """Tell whether this copy was made on top of ``other``, and has let go of nothing that it claims."""
-        return goes_on_from(other, self.writers)
+        return goes_on_from(other, writers=self.writers, version=self.version)
 
     def is_part_of(self, writers: Mapping[str, int]) -> bool:
         """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
@@ -281,14 +282,20 @@ class Draft:
     ttl: float
 
 
-def goes_on_from(stored: Stored, writers: Mapping[str, int]) -> bool:
+def _includes(writers: Mapping[str, int], version: int, save: Save) -> bool:
+    if save.writer in writers or len(writers) < MOST_WRITERS:
+        return writers.get(save.writer, 0) >= save.number
+    return version > save.version
+
+
+def goes_on_from(stored: Stored, *, writers: Mapping[str, int], version: int) -> bool:
     """Tell whether a copy of these ``writers`` was made on top of ``stored``, and has let go of nothing that it claims.
 
     A copy forgets all but the latest writers: it need not name all that ``stored`` does.
     """
     is_full = len(writers) >= MOST_WRITERS
     claimed = (writers.get(writer, number if is_full else -1) >= number for writer, number in stored.writers.items())
-    return writers.get(stored.made_by.writer, 0) >= stored.made_by.number and all(claimed)
+    return _includes(writers, version, stored.made_by) and all(claimed)
 
 
 def with_save(writers: Mapping[str, int], writer: str, number: int) -> dict[str, int]:
