@@ -191,6 +191,8 @@ class Conversation:
 
     def _flush_quietly(self) -> None:
         health = self.tiers.durable_health
+        if self._copies.is_flushed:  # while the hot tier is down, every try to reach it comes here
+            return
         if not health.may_try():
             self._retry(health)
             return

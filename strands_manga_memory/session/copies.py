@@ -100,10 +100,11 @@ class Copies:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the durable tier has everything; at the end, whether it knows that it has."""
+        """Whether the durable tier has everything, and the hot one if it is up; at the end, whether the former knows that."""
         with self.lock:
             model = self.model
-            has_all = not (model.is_dirty or model.pending) and self.last_flush.made == (model.epoch, model.version)
+            lacks_some = model.is_behind or (model.is_dirty and self.hot_is_up)
+            has_all = not lacks_some and self.last_flush.made == (model.epoch, model.version)
             return has_all and not (model.closing and self.last_flush.says_ahead and self.hot is not None)
 
     @property

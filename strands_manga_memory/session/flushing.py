@@ -70,7 +70,7 @@ class Flusher:
         same = there is not None and (there.epoch, there.version) == (stored.epoch, stored.version)
         if there is not None and (there.epoch > stored.epoch or (there.includes(stored.made_by) and not same)):
             return
-        if there is not None and not stored.includes(there.made_by):
+        if there is not None and not stored.includes_all(there):
             self._merger.join(there, stored)
             draft = dataclasses.replace(copies.draft(), epoch=stored.epoch)
         status, _ = durable.write(draft, ahead=False)
@@ -186,7 +186,7 @@ class Flusher:
         """Tell whether ``draft`` was made on top of ``stored``; on top of a tombstone, if it begins another life."""
         if stored is not None and stored.state == DELETED:
             return stored.epoch < draft.epoch
-        return stored is None or goes_on_from(stored, writers=draft.writers, version=draft.version)
+        return stored is None or goes_on_from(stored, writers=draft.writers, head=draft.head)
 
     def _moved_on(self) -> bool:
         """Take over what others have saved in the hot tier meanwhile; what is stored under our numbers may be just that."""

@@ -180,9 +180,9 @@ class Merger:
         with copies.lock:
             known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
             ours = {slot.identity for slot in known if slot.order > 0}
-            window = list(hot.slots if hot else model.slots)
+            window = list(model.slots)
             loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
-            is_torn = bool(model.pending - {slot.seq for slot in known})
+            lost = model.pending - {slot.seq for slot in known}
         apart: list[int] = []
         seen: Mapping[str, int] = {}
         if hot is not None and copies.hot is not None:
@@ -191,13 +191,17 @@ class Merger:
             if len(found) < len(awaited):
                 self._check_is_there(copies.hot, hot)
             # It may await what it has lost, or never had: then it does not have the saves that brought it.
-            is_torn = len(found) < len(awaited)
-            seen = {} if is_torn else hot.writers
+            seen = {} if len(found) < len(awaited) else hot.writers
             found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
             common = common_of(known, found_or_shown)
+            # Nor may it have what we know that others had stored there, if it is a replica that was behind.
+            lost = {seq for seq in lost if seq > common} | (set(awaited) - {slot.seq for slot in found})
             # Beyond that, our numbers mean something else there.
             loose = {key: slot if slot.seq <= common else replace(slot, seq=0) for key, slot in loose.items()}
             loose |= {slot.identity: slot for slot in found}
+            # What only we know is shown as we show it.
+            only_here = {tracking_id for tracking_id, _ in loose.keys() - {slot.identity for slot in found_or_shown}}
+            window = [*hot.slots, *(slot for slot in window if slot.tracking_id in only_here)]
             known = found_or_shown
             # A rolled back copy may have been gone on with under new numbers: its messages can be anywhere in the durable log.
             apart = [] if hot.covers(copies.last_flush.writers) else [durable.head.first]
@@ -221,9 +225,10 @@ class Merger:
                 head=(hot or model).head,
                 writers=(hot or model).writers,
                 seen=seen,
-                is_torn=is_torn,
+                is_torn=bool(lost),
             )
-            base = replace(durable, version=version, head=replace(durable.head, next=next_))
+            forgotten = max(durable.head.forgotten, hot.head.forgotten if hot is not None and seen else 0)
+            base = replace(durable, version=version, head=replace(durable.head, next=next_, forgotten=forgotten))
             model.rebase(base, carried=carried, logged=there)
             model.let_go(held=(), writers=copies.last_flush.writers)  # what its head awaits may be lost, or with its author
             model.epoch, model.touched = max(model.epoch, epoch), True

@@ -14,7 +14,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.rebasing import Carried, Rebase, open_turns
-from strands_manga_memory.session.records import Draft, Head, Segment, Stored, outside, with_save
+from strands_manga_memory.session.records import Draft, Head, Segment, Stored, forgotten_by, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
     Body,
@@ -229,6 +229,11 @@ class Model:
         """Whether there is something that no tier has confirmed."""
         return self.touched or self.number > self.confirmed_number or bool(self.revised)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something that the durable tier has not confirmed."""
+        return self.touched or self.number > self._flushed_number or bool(self.revised or self.pending)
+
     def draft(self, *, now: float, ttl: float, durable: bool) -> Draft:
         """Return what is to be stored now; the same save number again if nothing changed since the last time."""
         if self.touched or self.number == 0:
@@ -236,7 +241,9 @@ class Model:
             self.touched = False
             self.head.active = now
         self._place(durable=durable)
-        self.writers = with_save(self.writers, self.writer, self.number)
+        before, self.writers = self.writers, with_save(self.writers, self.writer, self.number)
+        forgotten = forgotten_by(self.version + 1, before=before, after=self.writers)
+        self.head.forgotten = max(self.head.forgotten, forgotten)
         self._shown_closed = {}
         self._note_open_turns()
         self.head.pending = runs_text(sorted(self.pending))
@@ -475,7 +482,7 @@ class Model:
         if missing:
             self.pending -= missing
             ours = {writer: number for writer, number in self.writers.items() if writer == self.writer}
-            self.writers = {**writers, **ours}
+            self.writers, self.head.forgotten = {**writers, **ours}, 0
 
     def log_anew(self, *, beyond: int) -> None:
         """Log once more what the window holds of the log, as that of a new life: the durable tier has let go of the old one."""

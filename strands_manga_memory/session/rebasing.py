@@ -80,7 +80,7 @@ class Carried:
                 messages,
                 log={slot.identity: slot for slot in there},
                 first=first,
-                visible={slot.tracking_id for slot in durable.slots},
+                beside=durable.slots,
             ),
             seen=seen,
             open_turns=torn | open_turns(head, [*known, *messages], since=durable.writers, writers=writers),
@@ -156,6 +156,7 @@ class Rebase:
         # Messages that the durable tier lacks.
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
         self._there: dict[Identity, Logged] = {}
+        self._by_seq: dict[int, Logged] = {}
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
@@ -170,6 +171,7 @@ class Rebase:
             open_turn: Our turn that is not finished.
         """
         self._there = {**logged, **{slot.identity: slot for slot in self._logged}}
+        self._by_seq = {slot.seq: slot for slot in (*logged.values(), *self._logged)}
         own = [slot for slot in ours if slot.identity not in self._again]
         lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
         self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
@@ -215,16 +217,22 @@ class Rebase:
         return self._awaited | {slot.seq for slot in (*self._carried.messages, *self.mine) if slot.seq}
 
     def still_of_use(self, recent: Iterable[Logged], *, renumbered: bool) -> list[Logged]:
-        """Return what is stored there too, or is pending, of the messages that we keep beside our own new ones.
+        """Return what is stored there too, or is ours and pending, of the messages that we keep beside our own new ones.
+
+        A number that a refused save gave, or that the hot tier had before it went back in time, may be another's there.
 
         Args:
             recent: The messages that we keep.
             renumbered: Whether they may have numbers that no tier knows.
         """
-        there = {slot.seq: (slot.identity, slot.revision) for slot in self._logged}
+        there = {seq: (slot.identity, slot.revision) for seq, slot in self._by_seq.items()}
         unknown = set() if renumbered else self.pending - there.keys()
         kept = [slot for slot in recent if slot not in self.mine and slot.identity not in self._again]
-        return [slot for slot in kept if there.get(slot.seq) == (slot.identity, slot.revision) or slot.seq in unknown]
+        return [
+            slot
+            for slot in kept
+            if there.get(slot.seq) == (slot.identity, slot.revision) or (slot.order > 0 and slot.seq in unknown)
+        ]
 
     def window(self, held: Iterable[Logged]) -> list[Slot]:
         """Return the window: theirs, what is carried, and our own last, which keeps their evictions and our whole turns.

@@ -114,6 +114,7 @@ class Head:
         segments: Log segments of the durable tier that the window needs, as ``first-last,first-last``.
         garbage: First sequence numbers of segments that were written and never committed.
         open: Writers whose turn is not finished, with the sequence numbers of that turn, as runs.
+        forgotten: A version: all later saves that are included are by writers that the copy still names.
         unknown: Fields of a later version; kept and written back.
     """
 
@@ -132,6 +133,7 @@ class Head:
     segments: str = ""
     garbage: str = ""
     open: dict[str, str] = field(default_factory=dict)
+    forgotten: int = 0
     unknown: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -203,7 +205,9 @@ _CHECKS: dict[str, Callable[[object, str, str], Any]] = {
     "segments": _segments,
     "garbage": _numbers,
     "open": _open_turns,
-    **dict.fromkeys(("turns", "messages", "next", "first", "since", "buried", "bodies", "flushed_turns"), checked_number),
+    **dict.fromkeys(
+        ("turns", "messages", "next", "first", "since", "buried", "bodies", "flushed_turns", "forgotten"), checked_number
+    ),
 }
 
 
@@ -249,12 +253,12 @@ class Stored:
         return Save(*next(reversed(self.writers.items()), ("", 0)), self.version)
 
     def includes(self, save: Save) -> bool:
-        """Tell whether this copy was made on top of ``save``. A writer that its head has forgotten is included since long."""
-        return _includes(self.writers, self.version, save)
+        """Tell whether this copy was made on top of ``save``, as far as its head remembers."""
+        return _includes(self.writers, self.head.forgotten, save)
 
     def includes_all(self, other: Stored) -> bool:
         """Tell whether this copy was made on top of ``other``, and has let go of nothing that it claims."""
-        return goes_on_from(other, writers=self.writers, version=self.version)
+        return goes_on_from(other, writers=self.writers, head=self.head)
 
     def is_part_of(self, writers: Mapping[str, int]) -> bool:
         """Tell whether whoever has seen ``writers`` has seen everything that is stored here."""
@@ -282,26 +286,39 @@ class Draft:
     ttl: float
 
 
-def _includes(writers: Mapping[str, int], version: int, save: Save) -> bool:
-    if save.writer in writers or len(writers) < MOST_WRITERS:
-        return writers.get(save.writer, 0) >= save.number
-    return version > save.version
+def goes_on_from(stored: Stored, *, writers: Mapping[str, int], head: Head) -> bool:
+    """Tell whether a copy of these ``writers`` and this ``head`` was made on ``stored``, and has let go of nothing of it.
 
-
-def goes_on_from(stored: Stored, *, writers: Mapping[str, int], version: int) -> bool:
-    """Tell whether a copy of these ``writers`` was made on top of ``stored``, and has let go of nothing that it claims.
-
-    A copy forgets all but the latest writers: it need not name all that ``stored`` does.
+    A copy forgets all but the latest writers: it need not name all that ``stored`` does. If it does not name who made that, and
+    awaits numbers that are stored there, those may be other messages.
     """
-    is_full = len(writers) >= MOST_WRITERS
+    made_by, is_full = stored.made_by, len(writers) >= MOST_WRITERS
+    if made_by.writer not in writers and stored.head.next > min(parse_runs(head.pending, record="head"), default=head.next):
+        return False
     claimed = (writers.get(writer, number if is_full else -1) >= number for writer, number in stored.writers.items())
-    return _includes(writers, version, stored.made_by) and all(claimed)
+    return _includes(writers, head.forgotten, made_by) and all(claimed)
+
+
+def _includes(writers: Mapping[str, int], forgotten: int, save: Save) -> bool:
+    if save.writer in writers:
+        return writers[save.writer] >= save.number
+    return save.version <= forgotten
 
 
 def with_save(writers: Mapping[str, int], writer: str, number: int) -> dict[str, int]:
     """Return ``writers`` with this save as the latest, at most ``MOST_WRITERS`` of them."""
     kept = [(id_, n) for id_, n in writers.items() if id_ != writer][-(MOST_WRITERS - 1) :]
     return {**dict(kept), writer: number}
+
+
+def forgotten_by(version: int, *, before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """Return the version up to which a save of ``version`` forgets writers, at most; 0 if it forgets none.
+
+    The writers that a copy names have saved one after the other, the one it forgets before all of them. If it forgets several
+    at once, they are of copies that were joined, and nothing is known of their order.
+    """
+    gone = len(before.keys() - after.keys())
+    return 0 if not gone else version - len(after) if gone == 1 else version - 1
 
 
 def writers_text(writers: Mapping[str, int]) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import marshal
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -223,16 +222,14 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         keep_trailing_tool_use: Leave a last toolUse open, because an active interrupt will answer it.
     """
     cut_ids = set(cut)
-    messages = _without_answered_cuts(messages)
-    answers = _next_spoken(messages)
+    messages = _without_needless_results(messages)
+    answers = _followers(messages, aside=_is_note)
     result: list[Message] = []
     for index, message in enumerate(messages):
         following = messages[index + 1] if index + 1 < len(messages) else None
         if _is_note(message):
             if result and result[-1]["role"] == "user" and (following is None or following["role"] == "user"):
                 result.append(message)
-            continue
-        if _CUT_RESULTS in _marks(message) and not (result and tool_result_ids(message) <= tool_use_ids(result[-1])):
             continue
         result.append(message)
         if following is None and keep_trailing_tool_use:
@@ -247,25 +244,31 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
     return result
 
 
-def _next_spoken(messages: Sequence[Message]) -> list[Message | None]:
-    """Return for each message what follows it, notes aside."""
+def _followers(messages: Sequence[Message], *, aside: Callable[[Message], bool]) -> list[Message | None]:
+    """Return for each message what follows it, those put ``aside`` left out."""
     found: list[Message | None] = []
     latest: Message | None = None
     for message in reversed(messages):
         found.append(latest)
-        latest = latest if _is_note(message) else message
+        latest = latest if aside(message) else message
     return found[::-1]
 
 
-def _without_answered_cuts(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without results that say a turn was cut where the real ones come next."""
-    spoken = [message for message in messages if not _is_note(message)]
-    answered = {
-        id(message)
-        for message, following in itertools.pairwise(spoken)
-        if _CUT_RESULTS in _marks(message) and tool_result_ids(message) <= tool_result_ids(following)
-    }
-    return [message for message in messages if id(message) not in answered]
+def _without_needless_results(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages without results that say a turn was cut, but for those of calls right before that nothing answers."""
+    answers = _followers(messages, aside=_closes)
+    kept: list[Message] = []
+    calls: set[str] = set()
+    for message, answer in zip(messages, answers, strict=True):
+        if _CUT_RESULTS in _marks(message):
+            ids = tool_result_ids(message)
+            if not ids <= calls or (answer is not None and ids <= tool_result_ids(answer)):
+                continue
+            calls = set()
+        elif not _is_note(message):
+            calls = tool_use_ids(message)
+        kept.append(message)
+    return kept
 
 
 def _is_end_of_cut(message: Message, following: Message | None, cut_ids: set[str]) -> bool:
@@ -289,17 +292,20 @@ def _is_plain_user(message: Message) -> bool:
 
 
 def shown_of(
-    window: Iterable[Slot], carried: Sequence[Logged], *, log: Mapping[Identity, Logged], first: int, visible: Collection[str]
+    window: Iterable[Slot], carried: Sequence[Logged], *, log: Mapping[Identity, Logged], first: int, beside: Sequence[Slot]
 ) -> list[Slot]:
     """Return what a window shows of some of its messages: themselves, edited forms of them, and what closes their turns.
+
+    Of a turn of which the other window shows the beginning, the rest is shown although this one shows nothing of it any more.
 
     Args:
         window: The window.
         carried: The messages.
         log: Messages of the log from ``first`` on. What begins the turn of a carried one comes along if it is not visible.
         first: Number below which the log has what the window has.
-        visible: ``tracking_id`` of the messages that the window of the log shows.
+        beside: The window of the log, which comes before.
     """
+    visible = {slot.tracking_id for slot in beside}
     by_identity = {slot.identity: slot for slot in carried}
     ids, turns = {slot.tracking_id for slot in carried}, {slot.of for slot in carried}
     shown: list[Slot] = []
@@ -322,9 +328,24 @@ def shown_of(
     # A window that went back in time ends before a turn does of which it shows the beginning.
     by_id = {slot.tracking_id: slot for slot in carried}
     messages = [slot if isinstance(slot, Logged) else by_id.get(slot.tracking_id) for slot in shown]
-    latest = {slot.of: slot.within for slot in messages if slot is not None}
+    latest = _latest(slot for slot in messages if slot is not None)
+    begun = {turn: within for turn, within in _latest(beside).items() if turn not in latest}
     rest = [slot for slot in carried if slot not in messages]
-    return [*shown, *(slot for slot in rest if slot.of in latest and slot.within > latest[slot.of])]
+    return [*_rest_of(begun, rest), *shown, *_rest_of(latest, rest)]
+
+
+def _latest(slots: Iterable[Slot]) -> dict[str, tuple[int, bool, int, int]]:
+    """Return up to where each turn is there."""
+    latest: dict[str, tuple[int, bool, int, int]] = {}
+    for slot in slots:
+        if slot.of:
+            latest[slot.of] = max(slot.within, latest.get(slot.of, slot.within))
+    return latest
+
+
+def _rest_of(latest: Mapping[str, tuple[int, bool, int, int]], slots: Iterable[Logged]) -> list[Logged]:
+    """Return those slots that come later in one of these turns."""
+    return [slot for slot in slots if slot.of in latest and slot.within > latest[slot.of]]
 
 
 def _copy(body: Body) -> Body:
@@ -334,7 +355,11 @@ def _copy(body: Body) -> Body:
 
 def closes_a_turn(slot: Body) -> bool:
     """Tell whether a slot only says that the turn before it was cut."""
-    return bool({_CUT_MARK, _CUT_RESULTS} & _marks(slot.message).keys())
+    return _closes(slot.message)
+
+
+def _closes(message: Message) -> bool:
+    return bool({_CUT_MARK, _CUT_RESULTS} & _marks(message).keys())
 
 
 def _is_note(message: Message) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from strands_manga_memory.session.records import Place, Segment
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.window import CUT_TEXT, Logged
 from strands_manga_memory.stores.codec import Codec
-from strands_manga_memory.testing import FakeClock
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, assistant, texts, user
 
 PLACE = Place.of("s", "A", "default")
@@ -26,10 +26,10 @@ PLACE = Place.of("s", "A", "default")
 class HeadlessTable(MemoryTable):
     """A table that takes everything but heads, as one does for a process that is killed between the log and the head."""
 
-    takes_heads = True
+    takes_heads = takes_segments = True
 
     def put(self, item: dict[str, Any], **named: Any) -> bool:
-        if item["sk"].endswith("#HEAD") and not self.takes_heads:
+        if not (self.takes_heads if item["sk"].endswith("#HEAD") else self.takes_segments):
             raise StoreUnavailableError("killed before the head")
         return super().put(item, **named)
 
@@ -37,10 +37,24 @@ class HeadlessTable(MemoryTable):
 def opened(table: MemoryTable, hot: SurvivingHotStore | None = None) -> Conversation:
     clock = FakeClock()
     writer = InlineWriter(clock)
-    tiers = Tiers(hot=hot, durable=table, writer=writer, codec=Codec(), clock=clock)
+    health = {"hot_health": writer.hot_health, "durable_health": writer.durable_health}
+    tiers = Tiers(hot=hot, durable=table, writer=writer, codec=Codec(), clock=clock, **health)
     conversation = Conversation(PLACE, tiers, base={"session": "s", "member": "default"})
     conversation.open()
     return conversation
+
+
+def add(conversation: Conversation, text: str, answer: str, *, flush: bool = False) -> BaseException | None:
+    """Say something, and keep what the window shows."""
+    messages = [user(text, tracking_id=text), assistant(answer, tracking_id=answer)]
+    with conversation.lock:
+        shown = conversation.model.messages()
+        for message in messages:
+            conversation.model.append(message, at=1.0)
+        conversation.model.capture([*shown, *messages], {}, in_turn=False)
+    error = conversation.request(flush=flush).exception()
+    conversation.tiers.writer.work_off()
+    return error
 
 
 def say(conversation: Conversation, text: str, answer: str | None = None, *, flush: bool = True) -> BaseException | None:
@@ -256,6 +270,103 @@ def test_a_turn_whose_end_the_hot_tier_has_lost_is_closed_before_the_next_ones()
     assert sorted(log) == sorted(["first", "yes", "elsewhere", "fine", "question", "answer", "last", "done", "flushed", "too"])
 
 
+def test_a_turn_whose_end_went_with_a_failover_is_closed_where_another_process_shows_its_beginning() -> None:
+    """The replica had not heard of the turn; who brings it back has the end in the window no longer."""
+    table, hot = MemoryTable(), SurvivingHotStore()
+    author = opened(table, hot)
+    assert say(author, "first", "yes") is None
+    replica = hot.copy()
+    assert say(author, "question", "answer", flush=False) is None
+    other = opened(table, hot)
+    with other.lock:
+        other.model.capture(other.model.messages()[:-1], {}, in_turn=False)
+    assert texts(other.model.messages())[-1] == "question"
+    assert other.request().exception() is None
+    hot.go_back(replica)
+    assert add(other, "beside", "indeed") is None
+    assert texts(opened(table, hot).model.messages())[-4:] == ["question", CUT_TEXT, "beside", "indeed"]
+    assert add(author, "last", "done") is None
+    assert texts(opened(table, hot).model.messages())[-4:] == ["question", "answer", "last", "done"]
+
+
+def test_the_rest_of_a_turn_is_shown_where_only_its_beginning_would_be() -> None:
+    """The durable tier got the beginning alone, and was gone on with; the hot tier's window had let go of all of the turn."""
+    table, hot = MemoryTable(), SurvivingHotStore()
+    author = opened(table, hot)
+    with author.lock:
+        author.model.append(user("question", tracking_id="question"), at=1.0)
+        author.model.capture([user("question", tracking_id="question")], {}, in_turn=True)
+    assert author.request(flush=True).exception() is None
+    author.tiers.writer.work_off()
+    with author.lock:
+        author.model.append(assistant("answer", tracking_id="answer"), at=1.0)
+        author.model.capture([], {}, in_turn=False)
+    assert add(author, "second", "yes") is None
+    assert texts(author.model.messages()) == ["second", "yes"]
+    assert add(opened(table, SurvivingHotStore()), "elsewhere", "fine", flush=True) is None
+    shown = texts(opened(table, hot).model.messages())
+    assert shown[shown.index("question") :] == ["question", "answer", "second", "yes"]
+
+
+def test_a_number_that_a_refused_save_gave_is_another_ones() -> None:
+    """Both join the tiers, each for himself: the other one's save is taken, and gives the same numbers to other messages."""
+    table, hot = HeadlessTable(), SurvivingHotStore()
+    one, two = opened(table, hot), opened(table, hot)
+    assert add(one, "first", "yes", flush=True) is None
+    table.takes_heads = False
+    for who, text in ((two, "of two"), (one, "of one"), (two, "two again")):
+        assert add(who, text, f"answer to {text}") is None
+    table.takes_heads = True
+    assert add(opened(table, SurvivingHotStore()), "elsewhere", "fine", flush=True) is None
+    write, faster = hot.write, [two]
+
+    def overtaken(*of: Any, **named: Any) -> Any:
+        if faster:
+            other = faster.pop()
+            durable, stored = other._copies.durable.load(), other._copies.read_hot()
+            other._merger.join(durable, stored)
+            shown = other.take_over([])
+            with other.lock:
+                other.model.capture(shown[-2:], {}, in_turn=False)
+            other._saver.save()
+        return write(*of, **named)
+
+    hot.write = overtaken  # type: ignore[method-assign]
+    for who in (one, two):
+        assert who.request(flush=True).exception() is None
+        who.tiers.writer.work_off()
+    log = texts(slot.message for slot in opened(table, SurvivingHotStore()).history())
+    assert log[:4] == ["first", "yes", "elsewhere", "fine"]
+    assert sorted(log[4:]) == sorted(
+        ["of two", "answer to of two", "of one", "answer to of one", "two again", "answer to two again"]
+    )
+
+
+@pytest.mark.parametrize("writers", [6, 7, 8, 9, 12])
+def test_what_a_stranger_has_flushed_does_not_pass_for_ours_however_many_have_saved(writers: int) -> None:
+    """A head names eight writers: one that it does not name has not necessarily been forgotten."""
+    table, hot = HeadlessTable(), SurvivingHotStore()
+    assert add(opened(table, hot), "first", "yes", flush=True) is None
+    table.takes_segments = False
+    here = [opened(table, hot) for _ in range(writers)]
+    for number, who in enumerate(here):
+        assert add(who, f"of {number}", f"answer to {number}") is None
+    table.takes_segments, table.takes_heads = True, False
+    killed, stranger = opened(table, SurvivingHotStore()), opened(table, SurvivingHotStore())
+    assert add(killed, "killed", "before the head", flush=True) is None
+    table.takes_heads = True
+    assert add(stranger, "elsewhere", "answer elsewhere", flush=True) is None
+    for who, takes_heads in ((here[-2], False), (here[-1], True)):
+        table.takes_heads = takes_heads
+        cast("FakeClock", who.tiers.clock).advance(5.0)
+        who.request(flush=True)
+        cast("InlineWriter", who.tiers.writer).work_off()
+    log = texts(slot.message for slot in opened(table, SurvivingHotStore()).history())
+    turns = [("first", "yes"), ("elsewhere", "answer elsewhere")]
+    turns += [(f"of {number}", f"answer to {number}") for number in range(writers)]
+    assert log == [text for turn in turns for text in turn]
+
+
 def test_a_copy_that_changes_while_its_messages_are_read_is_read_anew() -> None:
     """Someone else joins the two first, which gives what is awaited other numbers."""
     table, hot, _ = apart()
@@ -272,3 +383,26 @@ def test_a_copy_that_changes_while_its_messages_are_read_is_read_anew() -> None:
     assert not held
     assert texts(other.model.messages())[-2:] == ["faster", "indeed"]
     assert other.model.pending == set()
+
+
+def test_what_the_durable_tier_has_is_not_written_again_while_the_hot_one_is_down() -> None:
+    """Every live conversation tries to reach the hot tier every few seconds: each time a write would be a second outage."""
+    table: Any = FaultyTable(MemoryTable())
+    hot: Any = FaultyHotStore(SurvivingHotStore())
+    author = opened(table, hot)
+    assert add(author, "first", "yes", flush=True) is None
+    hot.down = True
+    assert isinstance(add(author, "second", "indeed"), StoreUnavailableError)
+    assert texts(opened(table, SurvivingHotStore()).model.messages()) == ["first", "yes", "second", "indeed"]
+    writer = cast("InlineWriter", author.tiers.writer)
+    table.calls.clear()
+    for _ in range(20):
+        cast("FakeClock", author.tiers.clock).advance(5.0)
+        writer.time_passes()
+    assert table.calls == [], "it is not even asked"
+    hot.down = False
+    cast("FakeClock", author.tiers.clock).advance(5.0)
+    writer.time_passes()
+    assert not author.is_dirty
+    assert writer.is_idle
+    assert texts(opened(MemoryTable(), hot).model.messages()) == ["first", "yes", "second", "indeed"]

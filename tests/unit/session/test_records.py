@@ -12,9 +12,11 @@ from strands_manga_memory.session.records import (
     SCHEMA,
     Head,
     Place,
+    Save,
     Segment,
     Stored,
     digest,
+    forgotten_by,
     needed_segments,
     pack,
     parse_writers,
@@ -163,6 +165,26 @@ def test_a_copy_that_has_let_go_of_something_does_not_include_one_that_has_it() 
     assert not copy(8, here=7).includes_all(hot)
     many = {f"w{number}": 1 for number in range(MOST_WRITERS - 1)}
     assert copy(30, **many, here=7).includes_all(hot), "writers that are not among the last are included since long"
+
+
+@given(st.lists(st.sampled_from([f"w{number}" for number in range(14)]), min_size=1, max_size=60))
+def test_a_copy_includes_the_saves_it_has_forgotten_and_no_others(saved_by: list[str]) -> None:
+    writers: dict[str, int] = {}
+    head = Head(created=0, active=0)
+    saves: list[Save] = []
+    for version, writer in enumerate(saved_by, 1):
+        before, writers = writers, with_save(writers, writer, version)
+        head.forgotten = max(head.forgotten, forgotten_by(version, before=before, after=writers))
+        saves.append(Save(writer, version, version))
+    copy = Stored(epoch=1, version=len(saves), writers=writers, head=head)
+    assert all(copy.includes(save) for save in saves)
+    assert not any(copy.includes(Save("stranger", 1, version)) for version in range(head.forgotten + 1, 100))
+    assert head.forgotten <= max(0, len(saves) - MOST_WRITERS)
+
+
+def test_a_copy_that_was_joined_remembers_nothing_of_what_it_forgot_at_once() -> None:
+    before = {f"w{number}": 1 for number in range(12)}
+    assert forgotten_by(20, before=before, after=with_save(before, "w12", 1)) == 19
 
 
 def test_the_digest_sees_everything_that_is_in_the_clear() -> None:

@@ -252,20 +252,20 @@ def test_a_note_that_was_marked_as_left_out_is_carried_with_its_turn() -> None:
     messages = ids(user("a"), use("t"))
     *_, results, note = mended(messages, cut={"0", "1"})
     carried = [logged(message, seq) for seq, message in enumerate(messages, 1)]
-    shown = shown_of([*carried, body_of(results), body_of(stub_of(note))], carried, log={}, first=1, visible=())
+    shown = shown_of([*carried, body_of(results), body_of(stub_of(note))], carried, log={}, first=1, beside=())
     assert texts(slot.message for slot in shown) == ["a", "toolUse", "toolResult", "[…]"]
 
 
 def test_what_is_carried_is_shown_once_where_its_last_message_is_shown_in_another_form() -> None:
     question, answer = [logged(message, seq) for seq, message in enumerate(ids(user("a"), assistant("b")), 1)]
     window = [question, body_of(stub_of(answer.message))]
-    shown = shown_of(window, [question, answer], log={}, first=1, visible=())
+    shown = shown_of(window, [question, answer], log={}, first=1, beside=())
     assert texts(slot.message for slot in shown) == ["a", "[…]"]
 
 
 def test_what_is_carried_is_shown_once_where_its_last_message_has_no_number_yet() -> None:
     carried = [logged(message, seq) for message, seq in zip(ids(user("a"), use("t"), assistant("b")), (1, 2, 0), strict=True)]
-    assert shown_of(carried, carried, log={}, first=1, visible=()) == carried
+    assert shown_of(carried, carried, log={}, first=1, beside=()) == carried
 
 
 def test_a_call_whose_results_came_after_a_note_is_answered() -> None:
@@ -286,6 +286,28 @@ def test_every_process_closes_a_turn_alike() -> None:
     messages = ids(user("a"), use("t"))
     assert mended(messages, cut={"0", "1"}) == mended(copy.deepcopy(messages), cut={"0", "1"})
     assert all(message["tracking_id"] for message in mended(messages, cut={"0", "1"}))
+
+
+def test_a_note_before_results_that_belong_to_another_turn_goes_when_the_answer_is_there() -> None:
+    """Rebased copies may bring what closed one turn in between the question and the answer of another."""
+    question, answer = ids(user("a"), assistant("b"))
+    elsewhere = [{**message, "tracking_id": f"other {message['role']}"} for message in (user("c"), use("t"))]
+    _, _, results, other = mended(elsewhere)
+    _, note = mended([question], cut={"0"})
+    assert mended([question, note, results, other, answer]) == [question, answer]
+
+
+_FINISHED = [user("a"), use("t"), result("t"), assistant("b"), user("c"), assistant("d"), user("e"), use("u"), result("u")]
+
+
+@given(st.lists(st.tuples(st.sampled_from(range(len(_FINISHED))), st.integers(0, len(_FINISHED))), max_size=6))
+def test_what_closed_turns_goes_wherever_it_got_when_they_are_finished(placed: list[tuple[int, int]]) -> None:
+    messages = ids(*_FINISHED, assistant("f"))
+    closing = {at: mended(messages[: at + 1], cut={str(at)})[at + 1 :] for at in range(len(_FINISHED))}
+    window = list(enumerate(messages))
+    for at, place in placed:
+        window += [(place, message) for message in closing[at]]
+    assert mended([message for _, message in sorted(window, key=lambda pair: pair[0])]) == messages
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"custom": None}, {"custom": {}}, {"usage": {}}])
