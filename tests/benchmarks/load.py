@@ -15,11 +15,12 @@ import random
 import threading
 import time
 from array import array
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from strands import Agent
@@ -40,6 +41,10 @@ MOST_UNDER_WAY = 400
 """Messages a process answers at a time; what comes beyond that is turned away, and counted."""
 
 _BARE = 200
+
+_AVERAGED = 5
+"""So many turns before an age tell what one takes at it."""
+
 _PROMPT, _ANSWER = 200, 500
 
 
@@ -159,6 +164,40 @@ class Load:
         gc.collect()
         return {"kb_per_bare_agent": of_bare, "kb_per_session": self._kb_per_session()}
 
+    def processor(self, ages: Sequence[int]) -> list[dict[str, float]]:
+        """Let the sessions grow, without a pause between turns, and as many agents without the layer beside them.
+
+        Args:
+            ages: Messages of a session, rising.
+
+        Returns:
+            For each age, the processor's seconds of a turn: of the process, its event loop, and an agent without the layer.
+        """
+        gc.set_threshold(*RESTING)
+        bare = [Agent(model=StubModel(), callback_handler=None) for _ in self.agents]
+        found = []
+        for age in ages:
+            spent: deque[dict[str, float]] = deque(maxlen=_AVERAGED)
+            while self.turns[0] < age // 2:
+                spent.append(self._processor_of_a_round(bare))
+            found.append({name: mean(one[name] for one in spent) / len(bare) for name in spent[0]})
+        return found
+
+    def _processor_of_a_round(self, bare: Sequence[Agent]) -> dict[str, float]:
+        process, loop = time.process_time(), time.thread_time()
+        asyncio.run(self._round(self._live_turn, range(len(self.agents))))
+        loop = time.thread_time() - loop
+        self._settle()
+        process = time.process_time() - process
+        alone = time.process_time()
+        asyncio.run(self._round(_bare_turn, bare))
+        return {"process": process, "event_loop": loop, "without_the_layer": time.process_time() - alone}
+
+    @staticmethod
+    async def _round(turn: Callable[[Any], Awaitable[Any]], whose: Iterable[Any]) -> None:
+        for one in whose:
+            await turn(one)
+
     def _kb_per_session(self) -> float:
         return (_resident_kb() - self.before_kb) / max(1, len(self.agents))
 
@@ -197,7 +236,7 @@ class Load:
         tasks: set[asyncio.Task[Any]] = set()
         done: Turns = {name: _column() for name in _MEASURED}
         watch = asyncio.create_task(self._watch(start, done, keep=not churn))
-        free: list[int] = self.rng.sample(range(len(self.turns)), len(self.turns))
+        free = list(range(len(self.turns)))
         for count in itertools.count():
             due = start + count / rate
             if due > start + seconds:
@@ -209,7 +248,7 @@ class Load:
             if self.under_way >= MOST_UNDER_WAY or not free:
                 self.turned_away += 1
                 continue
-            number = free.pop(0)
+            number = free.pop(self.rng.randrange(len(free)))
             task = asyncio.create_task(self._message(due, number, done, free, stateless=stateless, churn=churn))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -305,6 +344,11 @@ class Load:
         return lost
 
 
+async def _bare_turn(agent: Agent) -> None:
+    await agent.invoke_async(text(_PROMPT))
+    let_go_of_traces(agent)
+
+
 _BREAKER = CircuitBreaker(BreakerPolicy())
 
 
@@ -319,7 +363,13 @@ def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
     logging.disable(logging.CRITICAL)
     memory = MangaMemory.open(hot=hot, durable=durable, hot_deadline=0.05, durable_deadline=5.0)
     load = Load(memory, Samples(), itertools.count(first))
-    calls: dict[str, Callable[..., Any]] = {"begin": load.begin, "run": load.run, "lost": load.lost, "bare": exchanges}
+    calls: dict[str, Callable[..., Any]] = {
+        "begin": load.begin,
+        "run": load.run,
+        "lost": load.lost,
+        "processor": load.processor,
+        "bare": exchanges,
+    }
     while (order := pipe.recv())[0] != "end":
         name, arguments, named = order
         pipe.send(calls[name](*arguments, **named))

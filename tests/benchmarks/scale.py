@@ -1,4 +1,5 @@
-"""scale: percentiles at 12 and 50 messages a second, ten times that held, growth by age, and a soak; on real servers.
+"""scale: percentiles at 12 and 50 messages a second, ten times that held, what a turn takes of the processor, growth by age,
+and a soak; on real servers.
 
 At 12 and 50 messages a second every message is answered by an agent that is restored for it, over Valkey and the DynamoDB API
 (mission A17). At 500 a second the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and
@@ -42,11 +43,13 @@ PEAK = 500
 SESSIONS = 10_000
 PROCESSES = 2
 AGES = (10, 100, 1000, 3000, 10_000)
+PROFILED_AGES = (12, 32, 52, 82)
 
 _RATE_SECONDS = 40
 _BARE_SECONDS = 10
 _RATE_SESSIONS = 400
 _SOAK_SESSIONS = 200
+_PROFILED_SESSIONS = 24
 _CHECKED = 100
 
 BUDGETS: dict[str, str | float] = {
@@ -215,6 +218,20 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
     }
 
 
+def _processor(hot: str) -> dict[str, float]:
+    """What a turn takes of the processor, by the length of the session: 500 turns a second have two seconds a second."""
+    with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/processor.sqlite3") as [worker]:
+        worker.call("begin", _PROFILED_SESSIONS)
+        over = _wait(30, "the processor's time of a turn")
+        found = worker.call("processor", PROFILED_AGES)
+        over.set()
+    return {
+        f"processor_of_a_turn_{what}_at_{age}_messages_ms": 1000 * seconds
+        for age, spent in zip(PROFILED_AGES, found, strict=True)
+        for what, seconds in spent.items()
+    }
+
+
 def _clients(node: servers.Valkey) -> int:
     with node.client() as client:
         return int(client.info("clients")["connected_clients"])  # type: ignore[index]
@@ -342,6 +359,7 @@ def run() -> dict[str, float]:
         rows |= _rates(valkey.url, dynamodb)
     with servers.valkey_cluster() as cluster:
         rows |= _peak(cluster.url, cluster.nodes)
+        rows |= _processor(cluster.url)
         if SOAK:
             BUDGETS = {**BUDGETS, **_SOAK_BUDGETS}
             rows |= _soak(cluster.url)

@@ -33,6 +33,19 @@ def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, statele
     worker.end()
 
 
+def test_what_a_turn_takes_of_the_processor(valkey_server: servers.Valkey, tmp_path: Path) -> None:
+    durable = f"sqlite:///{tmp_path / 'load.sqlite3'}"
+    open_table(durable).create_if_missing()
+    worker = scale.Worker(valkey_server.url, durable)
+    worker.call("begin", 2)
+    young, old = worker.call("processor", (6, 16))
+    for spent in (young, old):
+        assert 0 < spent["without_the_layer"] < spent["process"], "the layer takes something"
+        assert 0 < spent["event_loop"] <= spent["process"]
+    assert worker.call("lost", 2) == 0
+    worker.end()
+
+
 def test_the_clients_of_the_servers_by_themselves(
     valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
