@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
 
 import boto3
 import pytest
@@ -19,35 +20,32 @@ _ABSENT = _HEAD + b"Content-Length: 2\r\n\r\n{}"
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[DynamoDBTable]:
+def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
     """Serve a table by a server that gives these answers, one a connection, the last one again and again."""
     left = list(answers)
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65_536)
-                    connection.sendall(left.pop(0) if len(left) > 1 else left[0])
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))  # what is left unread makes the kernel reset the connection
+            self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
 
-        thread = threading.Thread(target=serve, daemon=True)
+    with TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         client = boto3.client(
             "dynamodb",
             region_name="us-east-1",
-            endpoint_url="http://{}:{}".format(*server.getsockname()),
+            endpoint_url="http://{}:{}".format(*server.server_address),
             aws_access_key_id="test",
             aws_secret_access_key="test",
             config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
         )
-        yield DynamoDBTable(client, name="cut", deadline=0.4)
-        client.close()
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+        try:
+            yield DynamoDBTable(client, name="cut", deadline=deadline)
+        finally:
+            client.close()
+            server.shutdown()
+            thread.join(10)
 
 
 @pytest.mark.parametrize("cut", [_HEAD[:30], _HEAD, _HEAD + b"Content-Le", _HEAD + b"Content-Length: "])
@@ -62,10 +60,10 @@ def answering(*answers: bytes) -> Iterator[DynamoDBTable]:
     ids=["get", "batch_get", "query", "batch_write"],
 )
 def test_an_answer_cut_off_is_no_answer(cut: bytes, ask: Callable[[DynamoDBTable], object]) -> None:
-    with answering(cut) as table, pytest.raises(StoreUnavailableError, match="cut off"):
+    with answering(cut, deadline=0.1) as table, pytest.raises(StoreUnavailableError, match="cut off"):
         ask(table)
 
 
 def test_it_is_asked_for_again() -> None:
-    with answering(_HEAD, _ABSENT) as table:
+    with answering(_HEAD, _ABSENT, deadline=30) as table:
         assert table.get("a", "b") is None
