@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.contention import OvertakenError
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.hot_tier import HotTier
-from strands_manga_memory.session.rebasing import Carried, common_of, in_turns
+from strands_manga_memory.session.rebasing import Carried, in_turns
 from strands_manga_memory.session.records import Stored
 from strands_manga_memory.session.window import Identity, Logged, parse_runs
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED
@@ -173,61 +173,35 @@ class Merger:
         """
         copies, model = self._copies, self._copies.model
         assert copies.durable is not None  # noqa: S101
-        if hot is not None and hot.head.since != durable.head.since:  # a rollback brought back what had ended or was deleted
+        # A rollback may have brought back what had ended or was deleted.
+        if hot is not None and (copies.hot is None or hot.head.since != durable.head.since):
             hot = None
         if hot is None and copies.hot is not None:
             copies.hot.forget()  # it may have more than we took over: the next save there looks first
         with copies.lock:
-            known = [slot for slot in [*model.slots, *model.recent] if isinstance(slot, Logged)]
-            ours = {slot.identity for slot in known if slot.order > 0}
-            window = list(model.slots)
-            loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in model.pending}
-            lost = model.pending - {slot.seq for slot in known}
-        apart: list[int] = []
-        seen: Mapping[str, int] = {}
+            apart = model.apart()
+        ours = {slot.identity for slot in apart.known if slot.order > 0}
         if hot is not None and copies.hot is not None:
             awaited = parse_runs(hot.head.pending, record="head")
             found = copies.hot.read_log(awaited)
             if len(found) < len(awaited):
                 self._check_is_there(copies.hot, hot)
-            # It may await what it has lost, or never had: then it does not have the saves that brought it.
-            seen = {} if len(found) < len(awaited) else hot.writers
-            found_or_shown = [*found, *(slot for slot in hot.slots if isinstance(slot, Logged))]
-            common = common_of(known, found_or_shown)
-            # Nor may it have what we know that others had stored there, if it is a replica that was behind.
-            lost = {seq for seq in lost if seq > common} | (set(awaited) - {slot.seq for slot in found})
-            # Beyond that, our numbers mean something else there.
-            loose = {key: slot if slot.seq <= common else replace(slot, seq=0) for key, slot in loose.items()}
-            loose |= {slot.identity: slot for slot in found}
-            # What only we know is shown as we show it.
-            only_here = {tracking_id for tracking_id, _ in loose.keys() - {slot.identity for slot in found_or_shown}}
-            window = [*hot.slots, *(slot for slot in window if slot.tracking_id in only_here)]
-            known = found_or_shown
-            # A rolled back copy may have been gone on with under new numbers: its messages can be anywhere in the durable log.
-            apart = [] if hot.covers(copies.last_flush.writers) else [durable.head.first]
+            apart = apart.beside(hot, found)
         copies.carries = True
-        first = min([copies.last_flush.frontier, *apart, *model.pending, *(slot.seq for slot in loose.values() if slot.seq)])
-        log = copies.durable.log.history(first=first, committed=copies.durable.committed)
+        numbers = [copies.last_flush.frontier, *model.pending, *(slot.seq for slot in apart.loose.values() if slot.seq)]
+        if hot is not None and not hot.covers(copies.last_flush.writers):
+            # It was rolled back, and may have been gone on with under new numbers: its messages can be anywhere in the log.
+            numbers.append(durable.head.first)
+        log = copies.durable.log.history(first=min(numbers), committed=copies.durable.committed)
         there = {slot.identity: slot for slot in log}
         with copies.lock:
             next_, version, epoch = max(durable.head.next, model.head.next), max(durable.version, model.version), model.epoch
             if hot is not None:
                 next_, version, epoch = max(next_, hot.head.next), max(version, hot.version), max(epoch, hot.epoch)
                 epoch += hot.state == CLOSING and hot.epoch == epoch
-            lacking = in_turns([loose[key] for key in loose.keys() - there.keys() - ours])
-            carried = Carried.onto(
-                durable,
-                lacking,
-                log=there.values(),
-                first=first,
-                known=known,
-                window=window,
-                head=(hot or model).head,
-                writers=(hot or model).writers,
-                seen=seen,
-                is_torn=bool(lost),
-            )
-            forgotten = max(durable.head.forgotten, hot.head.forgotten if hot is not None and seen else 0)
+            lacking = in_turns([apart.loose[key] for key in apart.loose.keys() - there.keys() - ours])
+            carried = Carried.onto(durable, lacking, of=apart, log=there.values(), first=min(numbers))
+            forgotten = max(durable.head.forgotten, apart.head.forgotten if apart.seen else 0)
             base = replace(durable, version=version, head=replace(durable.head, next=next_, forgotten=forgotten))
             model.rebase(base, carried=carried, logged=there)
             model.let_go(held=(), writers=copies.last_flush.writers)  # what its head awaits may be lost, or with its author

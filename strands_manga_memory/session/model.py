@@ -13,6 +13,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.apart import Apart
 from strands_manga_memory.session.rebasing import Carried, Rebase, open_turns
 from strands_manga_memory.session.records import Draft, Head, Segment, Stored, forgotten_by, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
@@ -419,6 +420,14 @@ class Model:
     def _appended(self) -> list[Logged]:
         """Return the messages at hand that this process has to store, each once."""
         return list({id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.order}.values())
+
+    def apart(self) -> Apart:
+        """Return what is known here of the messages of others that the durable tier may lack."""
+        known = self._logged()
+        loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in self.pending}
+        return Apart(
+            loose=loose, known=known, window=list(self.slots), head=self.head, writers=self.writers, lost=self.lacks(())
+        )
 
     def leave_saved(self) -> None:
         """Leave what a tier has confirmed to the incarnation that ended."""

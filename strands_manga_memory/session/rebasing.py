@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from strands_manga_memory.session.apart import Apart
 from strands_manga_memory.session.records import Head, Stored
 from strands_manga_memory.session.window import (
     Body,
@@ -42,48 +43,25 @@ class Carried:
     open_turns: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def onto(
-        cls,
-        durable: Stored,
-        messages: Sequence[Logged],
-        *,
-        log: Collection[Logged],
-        first: int,
-        known: Collection[Logged],
-        window: Sequence[Slot],
-        head: Head,
-        writers: Mapping[str, int],
-        seen: Mapping[str, int],
-        is_torn: bool,
-    ) -> Carried:
+    def onto(cls, durable: Stored, messages: Sequence[Logged], *, of: Apart, log: Collection[Logged], first: int) -> Carried:
         """Return what comes along onto the durable tier's copy.
 
         Args:
             durable: That copy.
             messages: What it lacks, in order.
-            log: Its messages from ``first`` on; its window may show them in another form, or not at all.
+            of: The copy that they were found in.
+            log: Messages of the durable tier from ``first`` on; its window may show them in another form, or not at all.
             first: Number below which the copies have not gone apart.
-            known: Messages of the copy that they were found in, whether the durable one has them or not.
-            window: A window that shows them.
-            head: The head of the copy that they were found in.
-            writers: The saves that are in it.
-            seen: The saves that the result is going to include beside those of the durable tier's copy.
-            is_torn: Whether that copy has lost messages: then the end of a turn that its author has finished may be missing.
         """
         there = [slot for slot in (*durable.slots, *log) if isinstance(slot, Logged)]
         turns = {slot.of for slot in messages}
-        torn = torn_turns([*messages, *(slot for slot in there if slot.of in turns)]) if is_torn else {}
+        torn = torn_turns([*messages, *(slot for slot in there if slot.of in turns)]) if of.lost else {}
+        log_of = {slot.identity: slot for slot in there}
         return cls(
             messages=messages,
-            shown=shown_of(
-                window,
-                messages,
-                log={slot.identity: slot for slot in there},
-                first=first,
-                beside=durable.slots,
-            ),
-            seen=seen,
-            open_turns=torn | open_turns(head, [*known, *messages], since=durable.writers, writers=writers),
+            shown=shown_of(of.window, messages, log=log_of, first=first, beside=durable.slots),
+            seen=of.seen,
+            open_turns=torn | open_turns(of.head, [*of.known, *messages], since=durable.writers, writers=of.writers),
         )
 
 
@@ -112,15 +90,6 @@ def torn_turns(messages: Iterable[Logged]) -> dict[str, str]:
     last = {slot.of: slot for slot in sorted(messages, key=lambda slot: slot.within)}
     ends = {turn: slot.message for turn, slot in last.items()}
     return {turn.rpartition(".")[0]: turn for turn, end in ends.items() if end["role"] == "user" or tool_use_ids(end)}
-
-
-def common_of(ours: Iterable[Logged], there: Iterable[Logged]) -> int:
-    """Return the last number by which two logs mean the same message, as they do by every one below it.
-
-    Numbers only rise, and a message that gets another one gets a later one: so they agree on all before one they agree on.
-    """
-    places = {(slot.identity, slot.seq) for slot in there}
-    return max((slot.seq for slot in ours if (slot.identity, slot.seq) in places), default=0)
 
 
 def in_turns(messages: Sequence[Logged]) -> list[Logged]:

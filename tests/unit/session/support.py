@@ -18,6 +18,7 @@ from strands import Agent
 from strands_manga_memory import ConversationScope, TieredSessionManager
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.records import unpack
+from strands_manga_memory.session.window import Logged, fingerprint
 from strands_manga_memory.stores import (
     SESSIONS,
     Codec,
@@ -140,6 +141,12 @@ def agent(manager: TieredSessionManager | None, model: ScriptedModel | None = No
 def quiet(live: Agent) -> None:
     """Wait until all background work of the agent's session manager is done."""
     servers.wait_until(lambda: live._session_manager._tiers.writer.backlog == 0, "the end of background work")
+
+
+def logged(message: Any, seq: int = 0) -> Logged:
+    """Return a message of the log, by its number there."""
+    record = dump({"message": message, "turn": 1, "at": float(seq)})
+    return Logged(message.get("tracking_id") or "", fingerprint(message), record, 1, float(seq), seq=seq)
 
 
 def texts(messages: Any) -> list[str]:

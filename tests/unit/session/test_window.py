@@ -12,7 +12,6 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.window import (
     CUT_TEXT,
     Body,
-    Logged,
     Slot,
     body_of,
     fingerprint,
@@ -25,12 +24,7 @@ from strands_manga_memory.session.window import (
     window_text,
 )
 from strands_manga_memory.stores.codec import dump, load
-from tests.unit.session.support import BLOCKS, assistant, texts, tool_use, user
-
-
-def logged(message: Any, seq: int = 0) -> Logged:
-    record = dump({"message": message, "turn": 1, "at": float(seq)})
-    return Logged(message.get("tracking_id") or "", fingerprint(message), record, 1, float(seq), seq=seq)
+from tests.unit.session.support import BLOCKS, assistant, logged, texts, tool_use, user
 
 
 def use(id_: str) -> Any:
