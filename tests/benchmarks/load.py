@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from array import array
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -32,6 +32,7 @@ from strands_manga_memory.telemetry import recorder
 from strands_manga_memory.telemetry.events import RESTORE, SERIALIZATION, STORE_CALL, TURN
 from tests.benchmarks import text
 from tests.benchmarks.bare import exchanges
+from tests.benchmarks.shares import sampled
 
 RESTING = (20_000, 10, 1_000)
 """Thresholds of the garbage collector that let it rest: a full collection looks at all there is of 5,000 agents, for seconds,
@@ -182,6 +183,16 @@ class Load:
                 spent.append(self._processor_of_a_round(bare))
             found.append({name: mean(one[name] for one in spent) / len(bare) for name in spent[0]})
         return found
+
+    def shares(self, rounds: int = 40) -> dict[str, float]:
+        """Let the sessions go on for so many turns each; return whose code the event loop is in, as shares of its time."""
+        found: Counter[str] = Counter()
+        for _ in range(rounds):
+            with sampled() as counted:
+                asyncio.run(self._round(self._live_turn, range(len(self.agents))))
+            found += counted
+            self._settle()
+        return {part: number / found.total() for part, number in found.items()}
 
     def _processor_of_a_round(self, bare: Sequence[Agent]) -> dict[str, float]:
         process, loop = time.process_time(), time.thread_time()
@@ -368,6 +379,7 @@ def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
         "run": load.run,
         "lost": load.lost,
         "processor": load.processor,
+        "shares": load.shares,
         "bare": exchanges,
     }
     while (order := pipe.recv())[0] != "end":

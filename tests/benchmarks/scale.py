@@ -219,13 +219,14 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
 
 
 def _processor(hot: str) -> dict[str, float]:
-    """What a turn takes of the processor, by the length of the session: 500 turns a second have two seconds a second."""
+    """What a turn takes of the processor, by the length of the session, and whose code that is once the history is full."""
     with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/processor.sqlite3") as [worker]:
         worker.call("begin", _PROFILED_SESSIONS)
         over = _wait(30, "the processor's time of a turn")
         found = worker.call("processor", PROFILED_AGES)
+        shares = worker.call("shares")
         over.set()
-    return {
+    return {f"share_of_the_event_loop_{part}": share for part, share in sorted(shares.items())} | {
         f"processor_of_a_turn_{what}_at_{age}_messages_ms": 1000 * seconds
         for age, spent in zip(PROFILED_AGES, found, strict=True)
         for what, seconds in spent.items()

@@ -42,6 +42,10 @@ def test_what_a_turn_takes_of_the_processor(valkey_server: servers.Valkey, tmp_p
     for spent in (young, old):
         assert 0 < spent["without_the_layer"] < spent["process"], "the layer takes something"
         assert 0 < spent["event_loop"] <= spent["process"]
+    shares = worker.call("shares", rounds=60)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares.keys() <= {"strands", "conversation", "session", "the_rest"}
+    assert min(shares["strands"], shares["conversation"]) > 0.1
     assert worker.call("lost", 2) == 0
     worker.end()
 

@@ -1,0 +1,48 @@
+"""Whose code the event loop is in, by samples of the processor's clock."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import strands
+
+import strands_manga_memory
+
+_EVERY = 0.001
+"""Seconds of the processor between samples; the kernel's own clock may allow no less than 4 ms."""
+
+_OURS, _STRANDS = (str(Path(package.__file__ or "").parent) + "/" for package in (strands_manga_memory, strands))
+
+_FOLDERS = ("conversation", "session")
+
+
+@contextmanager
+def sampled() -> Iterator[Counter[str]]:
+    """Count samples by ``strands``, ``conversation``, ``session`` or ``the_rest``; a library's code counts for who called it.
+
+    Only in a process's main thread, and not where another thread does most of the work.
+    """
+    found: Counter[str] = Counter()
+    before = signal.signal(signal.SIGPROF, lambda _, frame: found.update([_owner(frame)]))
+    signal.setitimer(signal.ITIMER_PROF, _EVERY, _EVERY)
+    try:
+        yield found
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _owner(frame: FrameType | None) -> str:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_STRANDS):
+            return "strands"
+        if file.startswith(_OURS) and (folder := file.removeprefix(_OURS).split("/")[0]) in _FOLDERS:
+            return folder
+        frame = frame.f_back
+    return "the_rest"
