@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import mean
+from statistics import median
 from typing import Any
 
 from strands import Agent
@@ -43,8 +43,8 @@ MOST_UNDER_WAY = 400
 
 _BARE = 200
 
-_AVERAGED = 5
-"""So many turns before an age tell what one takes at it."""
+_MEASURED_AT_AN_AGE = 5
+"""So many turns before an age tell what one takes at it: their median."""
 
 _PROMPT, _ANSWER = 200, 500
 
@@ -178,10 +178,10 @@ class Load:
         bare = [Agent(model=StubModel(), callback_handler=None) for _ in self.agents]
         found = []
         for age in ages:
-            spent: deque[dict[str, float]] = deque(maxlen=_AVERAGED)
+            spent: deque[dict[str, float]] = deque(maxlen=_MEASURED_AT_AN_AGE)
             while self.turns[0] < age // 2:
                 spent.append(self._processor_of_a_round(bare))
-            found.append({name: mean(one[name] for one in spent) / len(bare) for name in spent[0]})
+            found.append({name: median(one[name] for one in spent) / len(bare) for name in spent[0]})
         return found
 
     def shares(self, rounds: int = 40) -> dict[str, float]:

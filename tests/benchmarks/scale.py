@@ -285,7 +285,7 @@ async def _timed(agent: Any) -> list[float]:
 
 
 def _hot_bytes(stage: Any) -> float:
-    return float(sum(stage.direct.memory_usage(key) or 0 for key in stage.direct.scan_iter("smm:*:c:growing*")))
+    return float(sum(stage.direct.memory_usage(key, samples=0) or 0 for key in stage.direct.scan_iter("smm:*:c:growing*")))
 
 
 def _soak(hot: str) -> dict[str, float]:
