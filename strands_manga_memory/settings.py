@@ -9,13 +9,12 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
 from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
-from strands_manga_memory.stores.urls import without_password
+from strands_manga_memory.stores.urls import split_url, without_password
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class MangaMemorySettings(BaseModel):
         schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
         if value is None or (info.field_name == "users_url" and value.lower() == "true"):
             return value
-        if urlsplit(value).scheme not in schemes:
+        if split_url(value).scheme not in schemes:
             raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
         return value
 

@@ -135,12 +135,17 @@ def answered(**tiers):
     return len(answers(record["message"] for record in records))
 
 
+def until(is_so):
+    """Wait for what takes a moment."""
+    deadline = time.monotonic() + 10
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert is_so()
+
+
 def flushed(least):
     """Wait until the durable tier has so many turns."""
-    deadline = time.monotonic() + 10
-    while answered(durable=open_table(DURABLE)) < least and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert answered(durable=open_table(DURABLE)) >= least
+    until(lambda: answered(durable=open_table(DURABLE)) >= least)
 
 
 def note(said, event=""):
@@ -191,8 +196,7 @@ for number in range(14, 19):
 flushed(15)
 worker.kill()
 os.kill(valkey.client().info("server")["process_id"], signal.SIGKILL)
-while valkey.is_running():
-    time.sleep(0.02)
+until(lambda: not valkey.is_running())
 note(18, "worker and hot tier killed")
 kept = history[-1][2]
 print(f"18 turns were answered, the durable tier has {kept}")

@@ -211,7 +211,7 @@ def _address(text: str, default_port: int) -> tuple[str, int]:
 
 def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except (ValueError, AttributeError, TypeError):
         raise _refused(url, "it is not a URL", accepted) from None  # the parser's own error may quote the password
@@ -222,13 +222,25 @@ def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
     return parts, dict(arguments)
 
 
+def split_url(url: str) -> SplitResult:
+    """Split a URL that may name several hosts; newer Pythons (CVE-2025-0938) refuse an IPv6 address that is not the first.
+
+    Raises:
+        ValueError: It is no URL.
+    """
+    scheme, separator, rest = url.partition("://")
+    hosts = re.split("[/?#]", rest, maxsplit=1)[0]
+    parts = urlsplit(f"{scheme}{separator}{rest[len(hosts) :]}")
+    return parts._replace(netloc=hosts) if hosts else parts
+
+
 def _refused(url: object, why: str, accepted: str) -> ValueError:
     return ValueError(f"url {without_password(str(url))!r} cannot be opened: {why}; accepted are {accepted}")
 
 
 def redis_prefix(url: str) -> str:
     """Return the prefix of the keys that a URL of a Redis store names, or the default."""
-    return dict(parse_qsl(urlsplit(url).query)).get("prefix", "smm")
+    return dict(parse_qsl(split_url(url).query)).get("prefix", "smm")
 
 
 def without_password(url: str) -> str:

@@ -116,8 +116,9 @@ def _each(workers: Sequence[Worker], name: str, *arguments: Any, **named: Any) -
         return list(pool.map(lambda worker: worker.call(name, *arguments, **named), workers))
 
 
-def _wait(seconds: float, label: str) -> threading.Event:
-    """Show how long something will take, in a thread of its own; set what is returned to end it."""
+@contextmanager
+def _waiting(seconds: float, label: str) -> Iterator[None]:
+    """Show how far something is that takes about so long, in a thread of its own."""
     over = threading.Event()
 
     def show() -> None:
@@ -126,15 +127,15 @@ def _wait(seconds: float, label: str) -> threading.Event:
                 return
 
     threading.Thread(target=show, daemon=True).start()
-    return over
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _run(workers: Sequence[Worker], rate: float, seconds: float, label: str, **named: Any) -> list[dict[str, Any]]:
-    over = _wait(seconds, f"{rate:g} messages a second for {seconds:g} s ({label})")
-    try:
+    with _waiting(seconds, f"{rate:g} messages a second for {seconds:g} s ({label})"):
         return _each(workers, "run", rate / len(workers), seconds, **named)
-    finally:
-        over.set()
 
 
 def _percentiles(name: str, seconds: Sequence[float], *, unit: str = "ms") -> dict[str, float]:
@@ -181,9 +182,8 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
     """Ten times the peak, held."""
     seconds = 60 * MINUTES
     with tempfile.TemporaryDirectory() as folder, _workers(PROCESSES, hot, f"sqlite:///{folder}/scale.sqlite3") as workers:
-        over = _wait(SESSIONS / 100, f"beginning {SESSIONS:,} sessions")
-        begun = _each(workers, "begin", SESSIONS // PROCESSES)
-        over.set()
+        with _waiting(SESSIONS / 100, f"beginning {SESSIONS:,} sessions"):
+            begun = _each(workers, "begin", SESSIONS // PROCESSES)
         parts = _run(workers, PEAK, seconds, "agents stay", stateless=False)
         clients = sum(_clients(node) for node in nodes)
         lost = sum(_each(workers, "lost", _CHECKED // PROCESSES))
@@ -222,10 +222,9 @@ def _processor(hot: str) -> dict[str, float]:
     """What a turn takes of the processor, by the length of the session, and whose code that is once the history is full."""
     with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/processor.sqlite3") as [worker]:
         worker.call("begin", _PROFILED_SESSIONS)
-        over = _wait(30, "the processor's time of a turn")
-        found = worker.call("processor", PROFILED_AGES)
-        shares = worker.call("shares")
-        over.set()
+        with _waiting(30, "the processor's time of a turn"):
+            found = worker.call("processor", PROFILED_AGES)
+            shares = worker.call("shares")
     return {f"share_of_the_event_loop_{part}": share for part, share in sorted(shares.items())} | {
         f"processor_of_a_turn_{what}_at_{age}_messages_ms": 1000 * seconds
         for age, spent in zip(PROFILED_AGES, found, strict=True)
