@@ -61,7 +61,7 @@ class Model:
         """Save under an id of one's own from now on."""
         self.writer, self.number = uuid.uuid4().hex[:12], 0
         self._orders, self._foreign_orders = itertools.count(1), itertools.count(-(10**12))
-        self._turn_ids = (f"{self.writer}.{number}" for number in itertools.count(1))
+        self._turn_ids = map(f"{self.writer}.{{}}".format, itertools.count(1))
         self.turn_id, self._ordinal = "", 0
 
     def restart(self, *, epoch: int, next_seq: int, now: float, buried: int = 0) -> None:

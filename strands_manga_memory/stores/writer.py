@@ -182,6 +182,7 @@ class Writer:
                 if self._ready or (self._timers and not self._idle):
                     self._wake()
             self._run(*job)
+            del job  # else what it worked on would stay until this thread has something else to do
 
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()

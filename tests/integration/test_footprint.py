@@ -25,7 +25,7 @@ def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory
 
 def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:
     """Also one whose save failed: an error holds the frames it went through, and none of those may hold the error."""
-    assert told["garbage"].pop("let go") == {}, "an agent that is let go is freed at once"
+    assert told["garbage"].pop("let go") == {}, "an agent that is let go is freed with its last work"
     assert told["garbage"] == {"texts": {}, "tools": {}, "everything": {}, "a tier is down": {}}
 
 
