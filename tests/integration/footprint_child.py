@@ -93,10 +93,12 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
         with _collected(found[name]):
             await _play(each, _TURNS)
     hot.down = False
+    writer = shared_writer(memory.hot, memory.durable)
+    await _at_rest(writer)  # the last of them has its save to make good
     with _collected(found["let go"]):
         before = _alive()
         await _play(agent("let go"), 10)
-        await _at_rest(shared_writer(memory.hot, memory.durable))
+        await _at_rest(writer)
         left = _alive() - before  # the garbage collector does not tell of all that it frees
     found["let go"] |= {name: number for name, number in left.items() if name != "Traits"}  # those are in a cache of all agents
     return found
