@@ -193,13 +193,27 @@ class ValkeyCluster:
         return redis.RedisCluster(host=HOST, port=self.nodes[0].port, **options)
 
 
+_WITHOUT_REAPER = """
+import runpy, threading
+
+start, met = threading.Thread.start, []
+threading.Thread.start = lambda thread: met.append(thread) if thread.name == "dynamodb-ttl-reaper" else start(thread)
+import ministack.services.dynamodb
+threading.Thread.start = start
+assert met, "the emulator has no thread of that name any more"
+runpy.run_module("ministack", run_name="__main__", alter_sys=True)
+"""
+"""Starts the emulator without the thread that deletes what has expired: once a minute, and by the real time, whereas a test's
+own clock may stand years before that."""
+
+
 class DynamoDB(Server):
     """A server that speaks the DynamoDB API, and that of S3, in memory. It knows no page of 1 MB and no expiry of items."""
 
     service = "dynamodb"
 
     def __init__(self) -> None:
-        super().__init__(lambda port: [sys.executable, "-m", "ministack"])
+        super().__init__(lambda port: [sys.executable, "-c", _WITHOUT_REAPER])
         self._env = {
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(self.port),
