@@ -110,7 +110,13 @@ class Opening:
     def _is_over(self, opened: Opened, latest: Stored) -> bool:
         if self._copies.durable is None:
             return latest.expired
-        return all(stored is None or stored.expired for stored in (opened.durable, opened.hot))
+        if opened.hot is not None and not opened.hot.expired:
+            return False
+        if opened.durable is not None:
+            return opened.durable.expired
+        # It was never flushed, or the durable tier does not answer: the session outlives the hot tier's time to live.
+        tiers = self._copies.tiers
+        return latest.head.active + tiers.ttl.session <= tiers.clock()
 
     def _is_cold(self, opened: Opened, latest: Stored) -> bool:
         """Tell whether the conversation has left the hot tier; without one, whether it would have."""

@@ -191,6 +191,54 @@ def test_an_expired_hot_copy_that_is_still_there_is_taken_up(timed: Timed) -> No
     assert same(timed.agent().messages, again.messages)
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_an_expired_hot_copy_that_was_never_flushed_is_taken_up(timed: Timed, is_back: bool) -> None:
+    """The durable tier was down all the while; the session is over when its time is, not with the hot tier's time to live."""
+    table, timed.durable = timed.durable, FaultyTable(timed.durable)
+    down = timed.durable
+    live = timed.agent()
+    down.down = True
+    live("one")
+    timed.clock.advance(1801)
+    if is_back:
+        timed.durable = table
+    assert table.rows == {}
+    again = timed.agent()
+    assert same(again.messages, live.messages)
+    again("two")
+    timed.durable = table
+    assert same(timed.agent().messages, again.messages)
+    down.down = False
+    for agent_ in (again, live):
+        agent_._session_manager.flush()
+    assert texts(timed.manager().history()) == ["one", "ok", "two", "ok"]
+
+
+def test_an_expired_hot_copy_is_taken_up_while_the_durable_tier_is_down(timed: Timed) -> None:
+    timed.durable = FaultyTable(timed.durable)
+    live = timed.agent()
+    live("one")
+    live._session_manager.flush()
+    timed.durable.down = True
+    timed.clock.advance(1801)
+    assert same(timed.agent().messages, live.messages)
+    timed.durable.down = False
+
+
+def test_what_was_never_flushed_ends_with_the_session() -> None:
+    stores = Timed.made(ttl=TtlPolicy(mode="sliding", seconds=50, session=100))
+    table, stores.durable = stores.durable, FaultyTable(stores.durable)
+    live = stores.agent()
+    stores.durable.down = True
+    live("one")
+    stores.durable = table
+    stores.clock.advance(99)
+    assert same(stores.agent().messages, live.messages)
+    stores.clock.advance(1)
+    assert stores.agent().messages == []
+    live._session_manager._tiers.durable.down = False
+
+
 def test_after_the_session_a_new_one_begins(timed: Timed) -> None:
     live = timed.agent(state={"basket": 1})
     live("one")
