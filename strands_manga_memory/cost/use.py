@@ -117,11 +117,11 @@ class SessionUse:
 class Measured:
     """What was measured: of each number of ``SessionUse`` what a session takes, what a turn adds, and what a KB of text adds.
 
-    Sessions of 1 to 60 turns with messages of 120 to 1,500 bytes of English, flushed every 5 turns, finalized at their end and
-    swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of tokens,
-    and what waits to be flushed.
+    Sessions of 4 to 25 turns with messages of 120 to 1,500 bytes of made-up English, flushed every 5 turns, finalized at their
+    end and swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of
+    tokens, and what waits to be flushed.
     For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
-    when the session is finalized. That was measured with up to 40 earlier sessions, one every two days.
+    when the session is finalized. That was measured with up to 20 earlier sessions, one every two days.
 
     Attributes:
         date: When.
@@ -155,21 +155,21 @@ class Measured:
 
 
 MEASURED = Measured(
-    date="2026-11-22",
-    write_units=(40.6, 0.78, 3.11),
-    read_units=(34.1, 0.25, 1.09),
-    session_bytes=(1_637.0, 214.0, 396.4),
-    memory_bytes=(4_026.0, 87.8, 1_136.7),
-    hot_bytes=(1_400.0, 452.0, 480.0),
+    date="2026-11-23",
+    write_units=(43.5, 0.91, 3.07),
+    read_units=(34.4, 0.28, 1.10),
+    session_bytes=(1_832.0, 223.0, 385.6),
+    memory_bytes=(4_823.0, 22.9, 1_108.5),
+    hot_bytes=(1_000.0, 531.0, 551.0),
     known_share=0.345,
     full_from=4.0,
     months_from=(12.0, 20.0),
-    writes_by_known=(105.0, 14.5, 70.0),
+    writes_by_known=(92.0, 14.5, 40.0),
     reads_by_known=(3.9, 0.8),
     memory_by_known=240.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
-    turns_waiting=4.2,
+    turns_waiting=4.6,
 )
 """What sessions of this version were measured to take."""
 

@@ -10,11 +10,12 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 from strands import Agent
+
+from tests.benchmarks.sentences import prose
 
 _T = TypeVar("_T")
 
@@ -32,22 +33,14 @@ def progress(items: Sequence[_T], label: str) -> Iterator[_T]:
     return iter(track(items, label, console=Console(stderr=True), transient=True))
 
 
-@cache
-def _prose() -> str:
-    # English that every Python has. Text made up at random compresses unlike a language, and has other tokens.
-    from pydoc_data.topics import topics
-
-    return " ".join(" ".join(topics.values()).split()).encode("ascii", "ignore").decode()
-
-
 _starts = itertools.count(1)
 
 
 def text(length: int) -> str:
-    """Return ``length`` bytes of English, each time other ones."""
-    prose = _prose()
-    start = next(_starts) * 7919 % (len(prose) - length)
-    return prose[start : start + length]
+    """Return ``length`` bytes of ``prose``, each time other ones."""
+    everything = prose()
+    start = next(_starts) * 7919 % (len(everything) - length)
+    return everything[start : start + length]
 
 
 def begin_anew() -> None:

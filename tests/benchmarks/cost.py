@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -40,6 +39,8 @@ BUDGETS: dict[str, str | float] = {
     **{f"{name}_of_one_returning_user_off_by": "<= 0.25" for name in NAMES},
 }
 
+_TODAY = 1_790_000_000.0  # where weeks and months begin decides how many of their roll-ups are written anew
+_COUNTED, _COUNTED_OF_NEW_USERS = 3, 9  # sessions; what one takes depends on what happens to be said
 _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again in each index
 
 
@@ -140,25 +141,27 @@ class Held:
 
 
 def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> Held:
-    """Hold three sessions, finalize and sweep them; return what one took.
+    """Hold sessions, finalize and sweep them; return what one of the last took.
 
     Args:
         stage: The servers.
         user: Begin of the users' ids.
         turns: Of each session.
         size: Bytes of each message.
-        earlier: Sessions that the same user had before the middle one, one every two days; 0: each is its user's first.
+        earlier: Sessions that the same user had before the middle one of those that count, one every two days; 0: each is its
+            user's first.
     """
     memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
     memories.create_if_missing()
-    now, ahead = time.time(), 0.0
+    now, ahead = _TODAY, 0.0
     memory = MangaMemory(
         hot=stage.hot, durable=stage.durable, memories=memories, settings={"hot_deadline": 5.0, "clock": lambda: now + ahead}
     )
     stage.settle()
     stage.clear()
     units, found = Units(), []
-    for number in range(max(0, earlier - 1) + 3):
+    counted = _COUNTED if earlier else _COUNTED_OF_NEW_USERS
+    for number in range(max(0, earlier - 1) + counted):
         scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
         before = (units.writes, units.reads, units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
         model = ScriptedModel(lambda _: text(size))
@@ -182,7 +185,7 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> He
         stage.clear()
         took = zip((units.writes, units.reads, *stored), before, strict=True)
         found.append(Held(*(now - then for now, then in took), hot))
-    return Held(*(mean(getattr(one, name) for one in found[-3:]) for name in NAMES))
+    return Held(*(mean(getattr(one, name) for one in found[-counted:]) for name in NAMES))
 
 
 def _is_a_look(request: Request) -> bool:
