@@ -29,6 +29,9 @@ class State(StrEnum):
     """One call at a time, the probe, is made; the others are rejected."""
 
 
+_CLOSED, _OPEN, _HALF_OPEN = State  # reading a member of an enum takes a tenth of a rejection's time
+
+
 class Health(StrEnum):
     """What the state of a breaker says about what it guards (mission A14)."""
 
@@ -204,7 +207,7 @@ class CircuitBreaker:
         self._lease = self.policy.lease
         self._slow_after = self.policy.slow_after
         self._windowed = self.policy.failure_rate is not None or self.policy.slow_rate is not None
-        self._state = State.CLOSED
+        self._state = _CLOSED
         self._generation = 0
         self._failures = 0
         self._recent: deque[tuple[bool, bool]] = deque(maxlen=self.policy.window)
@@ -221,14 +224,14 @@ class CircuitBreaker:
         """Return leave to make a call, or None: rejected."""
         event = None
         with self._lock:
-            if self._state is State.CLOSED:
+            if self._state is _CLOSED:
                 started = self._clock() if self._slow_after is not None else 0.0
                 return Permit(self, self._generation, started, is_probe=False)
             now = self._clock()
-            if self._state is State.OPEN:
+            if self._state is _OPEN:
                 if self._remaining(now) > 0:
                     return None
-                event = self._change(State.HALF_OPEN, "probe", now)
+                event = self._change(_HALF_OPEN, "probe", now)
             elif self._probe_holds(now):
                 return None
             else:
@@ -248,9 +251,12 @@ class CircuitBreaker:
                 self._probe = None
             if permit._generation != self._generation or succeeded is None:  # noqa: SLF001
                 return
-            if self._state is State.HALF_OPEN:
+            if self._state is _HALF_OPEN:
                 self._failures += 1
-                event = self._change(State.CLOSED, "probe_succeeded") if succeeded else self._trip("probe_failed")
+                event = self._change(_CLOSED, "probe_succeeded") if succeeded else self._trip("probe_failed")
+            elif succeeded and not self._windowed:  # nothing that could open it, on the way of nearly every call
+                self._failures = 0
+                return
             else:
                 self._failures = 0 if succeeded else self._failures + 1
                 reason = self._why_open(permit, succeeded=succeeded)
@@ -285,20 +291,20 @@ class CircuitBreaker:
         if not seconds > 0:
             raise ValueError(f"seconds must be over 0, got {seconds!r}")
         with self._lock:
-            event = self._change(State.OPEN, reason)
+            event = self._change(_OPEN, reason)
             self._open_for = seconds
         self._tell(event)
 
     def close(self, *, reason: str = "manual") -> None:
         """Close it and forget its failures."""
         with self._lock:
-            event = self._change(State.CLOSED, reason)
+            event = self._change(_CLOSED, reason)
         self._tell(event)
 
     def reset(self) -> None:
         """Close it and forget everything, also how often it opened."""
         with self._lock:
-            event = self._change(State.CLOSED, "manual")
+            event = self._change(_CLOSED, "manual")
             self._next_open = self.policy.reset_after
         self._tell(event)
 
@@ -308,17 +314,17 @@ class CircuitBreaker:
     def state(self) -> State:
         """The state; half-open from when a probe would be let through."""
         with self._lock:
-            if self._state is State.OPEN and self._remaining(self._clock()) <= 0:
-                return State.HALF_OPEN
+            if self._state is _OPEN and self._remaining(self._clock()) <= 0:
+                return _HALF_OPEN
             return self._state
 
     @property
     def health(self) -> Health:
         """What the state says about what is guarded."""
         state, failures = self.state, self._failures
-        if state is State.OPEN:
+        if state is _OPEN:
             return Health.UNAVAILABLE
-        return Health.DEGRADED if state is State.HALF_OPEN or 2 * failures >= self.policy.failures else Health.HEALTHY
+        return Health.DEGRADED if state is _HALF_OPEN or 2 * failures >= self.policy.failures else Health.HEALTHY
 
     @property
     def failures(self) -> int:
@@ -335,17 +341,18 @@ class CircuitBreaker:
         """Seconds until a call may be let through; 0 if it would be now, infinite if opened by hand."""
         with self._lock:
             now = self._clock()
-            if self._state is State.OPEN:
-                return self._remaining(now)
-            if self._state is State.HALF_OPEN and self._probe_holds(now):
+            if self._state is _OPEN:
+                return max(0.0, self._remaining(now))
+            if self._state is _HALF_OPEN and self._probe_holds(now):
                 return max(0.0, self._lease - (now - self._probe_since))
             return 0.0
 
     # --- under the lock ------------------------------------------------------------------------------------------------
 
     def _remaining(self, now: float) -> float:
-        self._changed_at = min(self._changed_at, now)  # a clock set back: wait no longer than a whole open time
-        return max(0.0, self._open_for - (now - self._changed_at))
+        if now < self._changed_at:  # a clock set back: wait no longer than a whole open time
+            self._changed_at = now
+        return self._open_for - (now - self._changed_at)
 
     def _probe_holds(self, now: float) -> bool:
         if self._probe is None:
@@ -355,9 +362,9 @@ class CircuitBreaker:
 
     def _trip(self, reason: str) -> BreakerEvent | None:
         now, policy = self._clock(), self.policy
-        if self._state is State.CLOSED and now - self._changed_at >= self._open_for:
+        if self._state is _CLOSED and now - self._changed_at >= self._open_for:
             self._next_open = policy.reset_after  # it worked for longer than it had been open: this is a new trouble
-        event = self._change(State.OPEN, reason, now)
+        event = self._change(_OPEN, reason, now)
         self._open_for = self._next_open * (1 + policy.jitter * self._random.random())
         self._next_open = min(policy.max_reset_after, self._next_open * policy.backoff)
         return event
@@ -367,11 +374,11 @@ class CircuitBreaker:
         before, self._state = self._state, state
         self._generation += 1
         self._changed_at, self._probe = at, None
-        if state is State.CLOSED:
+        if state is _CLOSED:
             self._failures = 0
             self._opened_by = ""
             self._recent.clear()
-        elif state is State.OPEN:
+        elif state is _OPEN:
             self._opened_by = reason
         return BreakerEvent(self.name, before, state, reason, at) if before is not state else None
 
