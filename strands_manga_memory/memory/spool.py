@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
+import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from strands_manga_memory.exceptions import (
     ConflictError,
@@ -63,27 +67,73 @@ class PreferenceSpool:
         self._codec = codec or Codec()
         self._clock = clock
         self._writer = shared_writer(None, table)
-        self._wait: dict[Owner, float] = {}
+        self._forget()
+        _spools.add(self)
+
+    def _forget(self) -> None:
+        """Begin with nothing to do; in the child of a fork, because what was heard before is the parent's to store."""
+        self._unstored: dict[Owner, deque[Mapping[str, Any]]] = {}
+        self._waits: dict[tuple[Owner, str], float] = {}
+        self._put_off: set[tuple[Owner, str]] = set()
 
     def emit(self, owner: Owner, key: str, value: str, *, session_id: str | None = None) -> None:
         """Store a signal and send it, in the background, in the order of the calls."""
-        at, id_ = self._clock(), uuid.uuid4().hex
-        self._writer.submit(("spool", owner), lambda: self._emitted(owner, key, value, at, id_, session_id))
+        heard = {"key": key, "value": value, "at": self._clock(), "id_": uuid.uuid4().hex, "session_id": session_id}
+        self._writer.submit(("spool", owner), lambda: self._heard(owner, heard))
 
-    def _emitted(self, owner: Owner, key: str, value: str, at: float, id_: str, session_id: str | None) -> None:
+    def request_drain(self, owner: Owner) -> None:
+        """Drain a user's signals in the background, and try again later if the sink refuses."""
+        self._writer.submit(("spool", owner), lambda: self._send(owner))
+
+    # On the writer, one user's work in order
+
+    def _heard(self, owner: Owner, heard: Mapping[str, Any]) -> None:
+        self._unstored.setdefault(owner, deque()).append(heard)
+        self._store_unstored(owner)
+
+    def _store_unstored(self, owner: Owner) -> None:
+        if (owner, "store") in self._put_off:
+            return
+        unstored = self._unstored[owner]
+        while unstored:
+            try:
+                self.store(owner, **unstored[0])
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+            except StoreError as error:
+                logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
+                self._later(owner, "store", self._store_unstored)
+                return
+            except BaseException:
+                unstored.popleft()  # else it would keep all that come after it from being stored
+                raise
+            unstored.popleft()
+        del self._unstored[owner]
+        self._waits.pop((owner, "store"), None)
+        self._send(owner)
+
+    def _send(self, owner: Owner) -> None:
+        if (owner, "send") in self._put_off:
+            return
         try:
-            self.store(owner, key, value, at=at, id_=id_, session_id=session_id)
-        except PersonalDataError as error:
-            logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
-            return
-        except StoreError as error:
-            logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
-            # Under a key of its own: signals that came later are stored later, since they wait for the same table.
-            self._writer.later(
-                ("spool", owner, id_), self._next_wait(owner), lambda: self._emitted(owner, key, value, at, id_, session_id)
-            )
-            return
-        self.request_drain(owner)
+            self.drain(owner)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; what waits is kept
+            logger.warning("error=<%s> | preference signals wait, they are sent later", type(error).__name__)
+            self._later(owner, "send", self._send)
+        else:
+            self._waits.pop((owner, "send"), None)
+
+    def _later(self, owner: Owner, what: str, work: Callable[[Owner], None]) -> None:
+        """Do ``work`` after twice as long as the last time; who asks for it meanwhile waits for that."""
+        task = (owner, what)
+
+        def again() -> None:
+            self._put_off.discard(task)
+            work(owner)
+
+        wait = self._waits[task] = min(_LONGEST_WAIT, 2 * self._waits.get(task, 0.1))
+        self._put_off.add(task)
+        self._writer.later(("spool", *task), wait, lambda: self._writer.submit(("spool", owner), again))
 
     def store(
         self, owner: Owner, key: str, value: str, *, at: float, id_: str | None = None, session_id: str | None = None
@@ -136,23 +186,6 @@ class PreferenceSpool:
                 number = int(item["memory_id"].removeprefix(ENTRY))
                 signal = PreferenceSignal(number=number, user_id=owner.user_id, tenant=owner.tenant, **body)
             yield signal
-
-    def request_drain(self, owner: Owner) -> None:
-        """Drain a user's signals in the background, and try again later if the sink refuses."""
-        self._writer.submit(("spool", owner), lambda: self._drained(owner))
-
-    def _drained(self, owner: Owner) -> None:
-        try:
-            self.drain(owner)
-        except Exception as error:  # noqa: BLE001 - a sink may raise anything; what waits is kept
-            logger.warning("error=<%s> | preference signals wait, they are sent later", type(error).__name__)
-            self._writer.later(("spool", owner, "retry"), self._next_wait(owner), lambda: self.request_drain(owner))
-        else:
-            self._wait.pop(owner, None)
-
-    def _next_wait(self, owner: Owner) -> float:
-        wait = self._wait[owner] = min(_LONGEST_WAIT, 2 * self._wait.get(owner, 0.1))
-        return wait
 
     def drain(self, owner: Owner) -> int:
         """Send what waits, in order; return how many the sink took. Another worker that is at it is left to it.
@@ -208,3 +241,14 @@ class PreferenceSpool:
 def bucket_of(owner: Owner) -> str:
     """Return the partition that lists a user while signals of his wait."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
+
+
+_spools: weakref.WeakSet[PreferenceSpool] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    for spool in list(_spools):
+        spool._forget()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

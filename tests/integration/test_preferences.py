@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from strands import Agent
 
 from strands_manga_memory import (
     SESSIONS,
+    USER_MEMORY,
     CallablePreferenceSink,
     InMemoryHotStore,
     KinesisPreferenceSink,
@@ -34,7 +36,7 @@ from strands_manga_memory.memory.context import AgentContext
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
 
 OWNER = Owner("u1")
@@ -235,6 +237,75 @@ def test_a_stream_that_throttles_gets_everything_in_order_later(
         servers.wait_until(lambda: list(spool.waiting(OWNER)) == [], "the stream to take what waited")
     values = [json.loads(record["Data"])["value"] for record in records_of(kinesis, stream)]
     assert values == [f"value {number}" for number in range(20)]
+
+
+def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> None:
+    """Each of them fails; all are tried again after the first one's wait."""
+    taken: list[str] = []
+    tries: list[float] = []
+    is_down = threading.Event()
+    is_down.set()
+
+    def sink(signal: PreferenceSignal) -> None:
+        tries.append(time.monotonic())
+        if is_down.is_set():
+            raise ConnectionError
+        taken.append(signal.value)
+
+    spool = PreferenceSpool(table, CallablePreferenceSink(sink))
+    for number in range(20):
+        spool.emit(OWNER, "genre", f"value {number}")
+    servers.wait_until(lambda: len(list(spool.waiting(OWNER))) == 20, "all to wait")
+    shared_writer(None, table).submit(("spool", OWNER), lambda: None).result(20)
+    is_down.clear()
+    assert len(tries) <= 6  # it is tried after .2 s, .4 s and so on, however many wait
+    servers.wait_until(lambda: len(taken) == 20, "what waits to be taken")
+    assert taken == [f"value {number}" for number in range(20)]
+
+
+def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> None:
+    taken: list[str] = []
+    faulty = FaultyTable(table)
+    spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    faulty.down = True
+    for number in range(3):
+        spool.emit(OWNER, "genre", f"value {number}")
+    servers.wait_until(lambda: faulty.calls.count("get") >= 3, "some tries")
+    for number in range(3, 6):
+        spool.emit(OWNER, "genre", f"value {number}")
+    faulty.down = False
+    servers.wait_until(lambda: len(taken) == 6, "what was heard to be stored and sent")
+    assert taken == [f"value {number}" for number in range(6)]
+
+
+def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) -> None:
+    taken: list[str] = []
+    table = SQLiteTable(tmp_path / "memories.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    faulty = FaultyTable(table)
+    spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    faulty.down = True
+    spool.emit(OWNER, "genre", "horror")
+    servers.wait_until(lambda: faulty.calls.count("get") >= 1, "a try")
+    with servers.forked() as fork:
+        if fork.is_child:
+            faulty.down = False
+            spool.emit(OWNER, "genre", "romance")
+            servers.wait_until(lambda: taken, "the child's own signal")
+            fork.report(",".join(taken))
+    assert fork.answer == "romance"
+    faulty.down = False
+    servers.wait_until(lambda: taken, "the parent's signal")
+    assert taken == ["horror"]
+
+
+def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
+    taken: list[str] = []
+    spool = PreferenceSpool(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    spool.emit(OWNER, "genre", object())  # type: ignore[arg-type]
+    spool.emit(OWNER, "genre", "romance")
+    servers.wait_until(lambda: taken, "the next one")
+    assert taken == ["romance"]
 
 
 def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: Table) -> None:
