@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal
 
-from strands_manga_memory import ConversationScope
+from strands_manga_memory import ConversationScope, TtlPolicy
 
 Hot = Literal["none", "memory", "single", "replicated", "cluster"]
 Durable = Literal["none", "dynamodb", "sqlite"]
@@ -15,6 +15,9 @@ USERS = 2
 """Two users talk at once, in sessions of the same name."""
 
 _TALK = (0.7, 1.5)
+
+_EXPIRES_AFTER = 0.2
+"""Seconds to live in the hot tier, where it is so few: a conversation that others take up has nearly always expired there."""
 
 _WORKER_FAULTS = ("kill", "kill", "stop")
 _SOCKET_FAULTS = ("reset", "delay", "blackhole", "half_open", "drip", "drop_answers")
@@ -98,6 +101,8 @@ class Scenario:
             "refresh": rng.choice(["never", "never", "turn"]),
             "on_store_error": rng.choice(["degrade"] * 5 + ["raise"]),
         }
+        if hot != "none" and durable != "none" and random.Random(f"{seed} expires").random() < 0.25:
+            settings["ttl"] = TtlPolicy(mode="sliding", seconds=_EXPIRES_AFTER)
         return cls(
             seed=seed,
             hot=hot,
@@ -135,7 +140,8 @@ class Scenario:
 
     def __str__(self) -> str:
         """Name the tiers."""
-        return "+".join(name for name in (self.hot, self.durable) if name != "none")
+        tiers = "+".join(name for name in (self.hot, self.durable) if name != "none")
+        return f"{tiers} with a short time to live" if "ttl" in self.settings else tiers
 
 
 def _moves(rng: random.Random, hot: Hot, durable: Durable, workers: int, seconds: float) -> tuple[Move, ...]:
