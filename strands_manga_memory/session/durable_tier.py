@@ -24,6 +24,7 @@ from strands_manga_memory.session.records import (
     Segment,
     Stored,
     directory_key,
+    ended,
     joined,
     needed_segments,
     outside,
@@ -83,7 +84,8 @@ class DurableTier:
         self.log = SegmentLog(table, place, codec)
         self._is_listed = False
         self.made_by = Save("", 0, 0)
-        self._disowned: list[int] = []
+        self._adding = 0
+        self._disowned: dict[int, int] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -249,6 +251,7 @@ class DurableTier:
             segments, committed = [], []
         missing = [slot for slot in draft.pending if not any(slot.seq in run for run in committed)]
         if missing:
+            self._adding = draft.head.since
             added, self.collision = self.log.put(missing, committed, since=draft.head.since)
             segments, committed = [*segments, *added], joined([*committed, *added])
             self.added += added
@@ -299,13 +302,33 @@ class DurableTier:
         return self._item is not None and self._item["state"] == DELETED
 
     def disown(self) -> None:
-        """Take note that nothing added since the last commit will be committed: the conversation was deleted meanwhile."""
-        self._disowned += [segment.first for segment in self.added]
+        """Take note that we shall not commit what was added since the last commit: the conversation was deleted meanwhile."""
+        self._disowned |= {segment.first: self._adding for segment in self.added}
 
     def discard_disowned(self) -> None:
-        """Delete what was disowned."""
-        self.log.discard(self.log.revisions(self._disowned))
-        self._disowned = []
+        """Delete what was disowned, once its incarnation has ended here, too.
+
+        It may have been deleted in the hot tier alone. Until the durable one says so, someone who has not heard of it may
+        commit what we added, as messages of his.
+        """
+        if self._disowned:
+            revisions, ended = self.log.revisions(list(self._disowned)), self._ended()
+            over = [first for first, since in self._disowned.items() if since <= ended]
+            self.log.discard({first: revisions[first] for first in over if first in revisions})
+            self._disowned = {first: since for first, since in self._disowned.items() if since > ended}
+
+    def _ended(self) -> int:
+        """Return the last incarnation of which nothing can be committed any more; 0 if that cannot be told."""
+        try:
+            with trusted(self._name):
+                found = self._read()
+                if found is None:
+                    return 0
+                item, parts, _ = found
+                head = Head.from_dict(load_stored(parts["head"], self._name), record=self._name)
+        except CorruptRecordError:
+            return 0
+        return ended(item["state"], head)
 
     def _put_head(self, epoch: int, version: int, state: str, member: object, parts: Mapping[str, bytes]) -> bool:
         attributes: dict[str, Any] = {

@@ -10,7 +10,7 @@ from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.merging import Merger
-from strands_manga_memory.session.records import Draft, Stored, goes_on_from, outside, overlaps
+from strands_manga_memory.session.records import Draft, Stored, ended, goes_on_from, outside, overlaps
 from strands_manga_memory.session.saving import Saver
 from strands_manga_memory.session.window import Logged, parse_runs
 from strands_manga_memory.stores.hot import DELETED, WriteStatus
@@ -177,7 +177,9 @@ class Flusher:
             if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
             and not any(segment.first in run for run in committed)
         ]
-        durable.log.discard(durable.log.revisions(lost) if is_all_lost else durable.log.own_revisions(lost))
+        # Until the durable tier says that it was deleted, someone who has claimed it may commit it.
+        is_over = stored is not None and draft.head.since <= ended(stored.state, stored.head)
+        durable.log.discard(durable.log.revisions(lost) if is_all_lost and is_over else durable.log.own_revisions(lost))
         if copies.hot_is_up and copies.is_dirty and not model.deleted:
             self._saver.save()
 

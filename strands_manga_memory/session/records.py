@@ -12,7 +12,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.session.checking import checked_number, checked_text, checked_time
 from strands_manga_memory.session.window import Logged, Slot, parse_runs
-from strands_manga_memory.stores.hot import ACTIVE
+from strands_manga_memory.stores.hot import ACTIVE, DELETED
 
 SCHEMA = 1
 """Version of the head. A newer one is refused."""
@@ -284,6 +284,11 @@ class Draft:
     fields: Mapping[str, bytes]
     pending: tuple[Logged, ...]
     ttl: float
+
+
+def ended(state: str, head: Head) -> int:
+    """Return the last incarnation of which nothing can be stored any more, by the head of a later one or a tombstone."""
+    return head.since if state == DELETED else head.since - 1
 
 
 def goes_on_from(stored: Stored, *, writers: Mapping[str, int], head: Head) -> bool:

@@ -158,6 +158,33 @@ def test_what_a_flush_stored_goes_if_a_deletion_was_noticed_elsewhere_meanwhile(
     assert not any(b"deleted" in row.get("data", b"") for row in table.rows.values() if "#LOG#" in row["sk"])
 
 
+def test_what_someone_else_has_committed_stays_if_only_the_hot_tier_says_that_it_was_deleted() -> None:
+    """A tombstone came late to the hot tier, upon the next life; not all who hold that have seen it."""
+    table, hot = HeadlessTable(), SurvivingHotStore()
+    ours = opened(table, hot)
+    assert add(ours, "first", "one", flush=True) is None
+    table.takes_heads = False
+    assert add(ours, "second", "two", flush=True) is None
+    table.takes_heads = True
+    theirs = opened(table, hot)
+    theirs.model.closing = True
+    assert theirs.request_flush().exception() is None
+    hot.bury(PLACE.conversation, epoch=2, ttl=60.0)
+    table.takes_heads = False
+    for number in range(2):  # the first one is dropped
+        ours.tiers.durable_health.succeeded()
+        add(ours, f"late {number}", "ok", flush=True)
+        ours.take_over([])
+    assert texts(slot.message for slot in opened(table).history()) == ["first", "one", "second", "two"]
+    assert len(opened(table).model.messages()) == 4
+    table.takes_heads = True
+    ours.tiers.durable_health.succeeded()
+    for text in ("third", "fourth"):  # what is not ours any more goes once the durable tier knows
+        assert add(ours, text, "ok", flush=True) is None
+    assert texts(slot.message for slot in opened(table).history()) == ["late 1", "ok", "third", "ok", "fourth", "ok"]
+    assert not any(b'text":"second' in row.get("data", b"") for row in table.rows.values())
+
+
 class WatchedTable(MemoryTable):
     """A table in which something happens once before rows are looked for."""
 
