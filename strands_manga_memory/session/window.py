@@ -309,6 +309,7 @@ def shown_of(
     by_identity = {slot.identity: slot for slot in carried}
     ids, turns = {slot.tracking_id for slot in carried}, {slot.of for slot in carried}
     shown: list[Slot] = []
+    edited: set[str] = set()
     question: Body | None = None  # it may be known to this window alone
     for slot in window:
         found: Slot | None = None
@@ -320,6 +321,10 @@ def shown_of(
                 shown.append(question)
         elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
             found = _copy(slot)
+        elif slot.of in turns and slot.tracking_id not in visible and slot.tracking_id not in edited:
+            found = _copy(slot)  # in place of a message that is not at hand, or that the log has
+        if isinstance(found, Body):
+            edited.add(found.tracking_id)
         if found is not None:
             shown.append(found)
         question = None

@@ -257,6 +257,16 @@ def test_what_is_carried_is_shown_once_where_its_last_message_is_shown_in_anothe
     assert texts(slot.message for slot in shown) == ["a", "[…]"]
 
 
+def test_an_edited_form_is_carried_with_its_turn_where_the_message_itself_is_not_at_hand() -> None:
+    """Another process has left it out of its window; without the mark, the turn would end with the user's side."""
+    question, answer = [logged(message, seq) for seq, message in enumerate(ids(user("a"), assistant("b")), 1)]
+    question.turn_id = answer.turn_id = "w.1"
+    mark = body_of(stub_of(answer.message), edits=answer)
+    shown = shown_of([question, mark, mark], [question], log={}, first=1, beside=())
+    assert texts(slot.message for slot in shown) == ["a", "[…]"]
+    assert shown_of([question, mark], [question], log={}, first=1, beside=[answer]) == [question]
+
+
 def test_what_is_carried_is_shown_once_where_its_last_message_has_no_number_yet() -> None:
     carried = [logged(message, seq) for message, seq in zip(ids(user("a"), use("t"), assistant("b")), (1, 2, 0), strict=True)]
     assert shown_of(carried, carried, log={}, first=1, beside=()) == carried
