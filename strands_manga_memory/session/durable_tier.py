@@ -312,10 +312,9 @@ class DurableTier:
         commit what we added, as messages of his.
         """
         if self._disowned:
-            revisions, ended = self.log.revisions(list(self._disowned)), self._ended()
-            over = [first for first, since in self._disowned.items() if since <= ended]
-            self.log.discard({first: revisions[first] for first in over if first in revisions})
-            self._disowned = {first: since for first, since in self._disowned.items() if since > ended}
+            revisions, latest = self.log.revisions(list(self._disowned)), self._ended()
+            self._disowned = {first: since for first, since in self._disowned.items() if since > latest}
+            self.log.discard({first: revision for first, revision in revisions.items() if first not in self._disowned})
 
     def _ended(self) -> int:
         """Return the last incarnation of which nothing can be committed any more; 0 if that cannot be told."""

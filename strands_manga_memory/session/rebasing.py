@@ -211,8 +211,8 @@ class Rebase:
         """
         by_seq = {slot.seq: slot for slot in held}
         ours = sorted((*self.begun.values(), *self.mine), key=lambda slot: slot.order)
-        own = {slot.tracking_id for slot in ours}
-        carried = [slot for slot in self._carried.shown if isinstance(slot, Logged) or slot.tracking_id not in own]
+        own = {slot.tracking_id for slot in ours}  # others' marks in place of these would stand beside them
+        carried = [s for s in self._carried.shown if isinstance(s, Logged) or not s.of or s.tracking_id not in own]
         moved: list[Slot] = [*carried, *ours]
         turns = list(dict.fromkeys(slot.of for slot in moved if slot.of))
         last = {slot.tracking_id for slot in moved}
