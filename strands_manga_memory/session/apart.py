@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.session.records import Head, Stored
-from strands_manga_memory.session.window import Identity, Logged, Slot, parse_runs
+from strands_manga_memory.session.window import Body, Identity, Logged, Slot, parse_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,7 @@ class Apart:
         loose = {key: slot if slot.seq <= common else replace(slot, seq=0) for key, slot in self.loose.items()}
         loose |= {slot.identity: slot for slot in awaited}
         only_here = {tracking_id for tracking_id, _ in loose.keys() - {slot.identity for slot in there}}
+        only_here -= {slot.tracking_id for slot in hot.slots if isinstance(slot, Body)}  # it is shown there in another form
         return Apart(
             loose=loose,
             known=there,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from strands_manga_memory.conversation.stubs import stub_of
 from strands_manga_memory.session.apart import Apart
 from strands_manga_memory.session.records import Head, Stored
-from strands_manga_memory.session.window import Logged
+from strands_manga_memory.session.window import Logged, Slot, body_of
 from tests.unit.session.support import assistant, logged, texts, user
 
 
@@ -22,7 +23,7 @@ def ours(*messages: Logged, lost: tuple[int, ...] = (), window: list[Any] | None
     )
 
 
-def hot(*slots: Logged, pending: str = "") -> Stored:
+def hot(*slots: Slot, pending: str = "") -> Stored:
     head = Head(created=0, active=0, next=9, pending=pending)
     return Stored(epoch=1, version=5, writers={"them": 5}, head=head, slots=list(slots))
 
@@ -45,6 +46,13 @@ def test_what_only_we_know_is_shown_as_we_show_it() -> None:
     apart = ours(one, two, three, window=[two, three]).beside(hot(one, two), [])
     assert texts(slot.message for slot in apart.window) == ["one", "two", "three"]
     assert [slot.tracking_id for slot in apart.known] == ["one", "two"]
+
+
+def test_what_the_hot_tier_shows_in_another_form_is_not_shown_twice() -> None:
+    one, two = said("one", 1), said("two", 2)
+    for window in ([one, two], [one, body_of(stub_of(two.message), edits=two)]):
+        apart = ours(one, two, window=window).beside(hot(one, body_of(stub_of(two.message), edits=two)), [])
+        assert texts(slot.message for slot in apart.window) == ["one", "[…]"]
 
 
 def test_what_the_hot_tier_has_comes_by_its_numbers() -> None:
