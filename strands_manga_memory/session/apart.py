@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.session.records import Head, Stored
@@ -20,7 +20,6 @@ class Apart:
         head: The head of the copy.
         writers: The saves that are in it.
         seen: Those of them of which all messages are at hand.
-        lost: Numbers of messages that it ought to have: the end of a turn that its author has finished may be missing.
     """
 
     loose: Mapping[Identity, Logged]
@@ -29,7 +28,6 @@ class Apart:
     head: Head
     writers: Mapping[str, int]
     seen: Mapping[str, int] = field(default_factory=dict)
-    lost: Collection[int] = ()
 
     def beside(self, hot: Stored, awaited: Sequence[Logged]) -> Apart:
         """Return what the hot tier's copy has, and what only we have.
@@ -55,8 +53,6 @@ class Apart:
             writers=hot.writers,
             # It may await what it has lost, or never had: then it does not have the saves that brought it.
             seen={} if missing else hot.writers,
-            # Nor may it have what we know that others had stored there, if it is a replica that was behind.
-            lost={seq for seq in self.lost if seq > common} | missing,
         )
 
 

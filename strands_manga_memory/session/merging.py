@@ -140,7 +140,7 @@ class Merger:
             doubtful = model.doubtful(stored)
             copies.carries = copies.carries or bool(doubtful) or model.has_moved_in(stored)
         # A save of ours that a tier had taken and lost since, or what we carry for others, may have been saved by someone else.
-        there = self._logged(stored, at=[slot.seq for slot in doubtful if slot.seq]) if copies.carries else {}
+        there = self._logged(stored, at=[slot.seq for slot in doubtful if slot.seq]) if copies.carries else None
         with copies.lock:
             model.rebase(stored, logged=there)
             copies.confirmed = None
@@ -189,7 +189,8 @@ class Merger:
             apart = apart.beside(hot, found)
         copies.carries = True
         numbers = [copies.last_flush.frontier, *model.pending, *(slot.seq for slot in apart.loose.values() if slot.seq)]
-        if hot is not None and not hot.covers(copies.last_flush.writers):
+        flushed = copies.last_flush.writers
+        if hot is not None and not (flushed and hot.covers(flushed)):
             # It was rolled back, and may have been gone on with under new numbers: its messages can be anywhere in the log.
             numbers.append(durable.head.first)
         log = copies.durable.log.history(first=min(numbers), committed=copies.durable.committed)
@@ -205,6 +206,7 @@ class Merger:
             base = replace(durable, version=version, head=replace(durable.head, next=next_, forgotten=forgotten))
             model.rebase(base, carried=carried, logged=there)
             model.let_go(held=(), writers=copies.last_flush.writers)  # what its head awaits may be lost, or with its author
+            model.close_torn_turns()
             model.epoch, model.touched = max(model.epoch, epoch), True
             copies.confirmed = None
         logger.warning("carried=<%d> | the tiers had gone apart, they were joined", len(lacking))

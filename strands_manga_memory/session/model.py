@@ -7,14 +7,13 @@ import dataclasses
 import itertools
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.apart import Apart
-from strands_manga_memory.session.rebasing import Carried, Rebase, open_turns
+from strands_manga_memory.session.rebasing import Carried, Rebase, open_turns, torn_turns
 from strands_manga_memory.session.records import Draft, Head, Segment, Stored, forgotten_by, outside, with_save
 from strands_manga_memory.session.states import AGENT, META, ORCHESTRATOR, is_interrupted, merged, rebased, run_waits
 from strands_manga_memory.session.window import (
@@ -35,7 +34,6 @@ from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.hot import CLOSING
 
 _NOTHING = Carried()
-_NO_LOG: Mapping[Identity, Logged] = MappingProxyType({})
 
 
 class Model:
@@ -262,25 +260,25 @@ class Model:
         if not (self._is_going_on or self._open_elsewhere):
             return
         logged = self._logged()
-        for writer, open_turn in self._open_elsewhere.items():
-            if seqs := {slot.seq for slot in logged if slot.of == open_turn}:
+        for writer in set(self._open_elsewhere.values()):
+            if seqs := {slot.seq for slot in logged if self._open_elsewhere.get(slot.of) == writer}:
                 self.head.open[writer] = runs_text(sorted(seqs))
         turn = {slot.seq for slot in logged if slot.order > 0 and slot.of == self.turn_id} if self._is_going_on else set()
         if turn:
             self.head.open[self.writer] = runs_text(sorted(turn))
 
     def _open_turns(self, *, since: Mapping[str, int]) -> dict[str, str]:
-        """Return the unfinished turns of others, by writer, as far as nobody ``since`` has saved more of him."""
+        """Return the unfinished turns of others, and whose they are, as far as nobody ``since`` has saved more of his."""
         noted = open_turns(self.head, self._logged(), writers=self.writers, since=since)
-        known = {w: turn for w, turn in self._open_elsewhere.items() if self.writers.get(w, 0) >= since.get(w, 0)}
-        return {w: turn for w, turn in (known | noted).items() if w != self.writer}
+        known = {turn: w for turn, w in self._open_elsewhere.items() if self.writers.get(w, 0) >= since.get(w, 0)}
+        return {turn: w for turn, w in (known | noted).items() if w != self.writer}
 
     def close_open_turns(self) -> None:
         """Take unfinished turns of others for ended, but for those that may still be given other numbers."""
         pending = self.pending
         still = {w: runs for w, runs in self.head.open.items() if pending & set(parse_runs(runs, record="head"))}
         self._shown_closed = {w: runs for w, runs in self.head.open.items() if w not in still}
-        self._open_elsewhere = {w: turn for w, turn in self._open_elsewhere.items() if w not in self._shown_closed}
+        self._open_elsewhere = {turn: w for turn, w in self._open_elsewhere.items() if w not in self._shown_closed}
         self.head.open = still
 
     def as_stored(self) -> Draft:
@@ -371,7 +369,7 @@ class Model:
         if self.keeps_window:
             self.slots = matched(messages, self.slots)
 
-    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Mapping[Identity, Logged] = _NO_LOG) -> None:
+    def rebase(self, stored: Stored, *, carried: Carried = _NOTHING, logged: Mapping[Identity, Logged] | None = None) -> None:
         """Put what this process appended onto what someone else has stored: their window, then our whole turns.
 
         Their evictions and manager state stand; ``state.agent`` and ``meta`` are merged by top-level key, ours last.
@@ -379,7 +377,7 @@ class Model:
         Args:
             stored: What is stored.
             carried: What others have saved that it lacks; it comes before our own.
-            logged: Messages that are in its log for certain, as they are there.
+            logged: Messages that are in its log for certain, as they are there; None if nobody has looked.
 
         Raises:
             ConflictError: An interrupt is active on either side; it cannot be merged.
@@ -387,15 +385,16 @@ class Model:
         if is_interrupted(self.fields) or is_interrupted(stored.fields) or run_waits(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
         unfinished = self._open_turns(since=stored.writers)
-        rebase = Rebase(stored, known=self._known_to(stored), carried=carried)
+        rebase = Rebase(stored, known=self._known_to(stored), carried=carried, renumbered=self._renumbered)
         rebase.sort_out(
             self._appended(),
             logged=logged,
             open_turn=self.turn_id if self._is_going_on else None,
+            unflushed=[slot for slot in self.recent if slot.seq in self.pending],
         )
         for slot in carried.messages:
             slot.order = next(self._foreign_orders)
-        still_of_use = rebase.still_of_use(self.recent, renumbered=self._renumbered)
+        still_of_use = rebase.still_of_use(self.recent)
         self.recent = [*still_of_use, *carried.messages, *rebase.mine]
         if self.keeps_window:
             self.slots = rebase.window(still_of_use)
@@ -406,7 +405,7 @@ class Model:
         self.epoch, self.version = stored.epoch + (stored.state == CLOSING), stored.version
         seen = carried.seen
         self.writers = {**seen, **{writer: max(number, seen.get(writer, 0)) for writer, number in stored.writers.items()}}
-        self._open_elsewhere = {w: turn for w, turn in {**unfinished, **carried.open_turns}.items() if w != self.writer}
+        self._open_elsewhere = {turn: w for turn, w in {**unfinished, **carried.open_turns}.items() if w != self.writer}
         # What only repeats what is stored would be a conflict for everyone else.
         has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
         self.touched = has_news or self.confirmed_number < self.number
@@ -425,9 +424,7 @@ class Model:
         """Return what is known here of the messages of others that the durable tier may lack."""
         known = self._logged()
         loose = {slot.identity: slot for slot in known if not slot.order and slot.seq in self.pending}
-        return Apart(
-            loose=loose, known=known, window=list(self.slots), head=self.head, writers=self.writers, lost=self.lacks(())
-        )
+        return Apart(loose=loose, known=known, window=list(self.slots), head=self.head, writers=self.writers)
 
     def leave_saved(self) -> None:
         """Leave what a tier has confirmed to the incarnation that ended."""
@@ -452,9 +449,13 @@ class Model:
         return [slot for slot in self._appended() if known < slot.number <= saved]
 
     def has_moved_in(self, stored: Stored) -> bool:
-        """Tell whether what is stored of our unfinished turn has other numbers there than we gave it."""
+        """Tell whether our unfinished turn, or what is not flushed of ours, may have other numbers there than we gave it."""
         unfinished = set(parse_runs(stored.head.open.get(self.writer, ""), record="head"))
-        return bool(unfinished) and unfinished.isdisjoint(slot.seq for slot in self._appended())
+        if unfinished and unfinished.isdisjoint(slot.seq for slot in self._appended()):
+            return True
+        known, seqs = self._known_to(stored), set(parse_runs(stored.head.pending, record="head"))
+        ours = {slot.seq for slot in self.recent if slot.order and 0 < slot.number <= known}
+        return bool(outside(ours - seqs, Segment.parse(stored.head.segments, record="head")))
 
     def resequence(self, *, garbage: Iterable[int], beyond: int, first: int = 0) -> None:
         """Give every message from ``first`` on that the durable tier lacks a new number: others are stored under theirs."""
@@ -492,6 +493,13 @@ class Model:
             self.pending -= missing
             ours = {writer: number for writer, number in self.writers.items() if writer == self.writer}
             self.writers, self.head.forgotten = {**writers, **ours}, 0
+            self.close_torn_turns()
+
+    def close_torn_turns(self) -> None:
+        """Close turns of others of which the window lacks something that may be lost: the live agent gets to see that."""
+        torn = {turn: writer for turn, writer in torn_turns(self.slots).items() if writer != self.writer}
+        self.stale = self.stale or not torn.keys() <= self._open_elsewhere.keys()
+        self._open_elsewhere |= torn
 
     def log_anew(self, *, beyond: int) -> None:
         """Log once more what the window holds of the log, as that of a new life: the durable tier has let go of the old one."""
@@ -525,5 +533,5 @@ class Model:
         seqs: Collection[int] = {
             seq for writer, runs in self.head.open.items() if writer != self.writer for seq in parse_runs(runs, record="head")
         }
-        turns = {s.of for s in self.slots if isinstance(s, Logged) and s.seq in seqs} | set(self._open_elsewhere.values())
+        turns = {s.of for s in self.slots if isinstance(s, Logged) and s.seq in seqs} | self._open_elsewhere.keys()
         return {slot.tracking_id for slot in self.slots if slot.of in turns}

@@ -10,7 +10,9 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from strands_manga_memory.session.apart import Apart
+from strands.types.content import Message
+
+from strands_manga_memory.session.apart import Apart, common_of
 from strands_manga_memory.session.records import Head, Stored
 from strands_manga_memory.session.window import (
     Body,
@@ -21,6 +23,7 @@ from strands_manga_memory.session.window import (
     distinct,
     parse_runs,
     shown_of,
+    tool_result_ids,
     tool_use_ids,
 )
 from strands_manga_memory.stores.codec import dump, load
@@ -34,7 +37,7 @@ class Carried:
         messages: Their messages, in order.
         shown: What a window shows of them.
         seen: Saves that the result includes beside those of the copy.
-        open_turns: Turns that others have not finished, by writer.
+        open_turns: Turns that others have not finished, and whose they are.
     """
 
     messages: Sequence[Logged] = ()
@@ -54,21 +57,22 @@ class Carried:
             first: Number below which the copies have not gone apart.
         """
         there = [slot for slot in (*durable.slots, *log) if isinstance(slot, Logged)]
-        turns = {slot.of for slot in messages}
-        torn = torn_turns([*messages, *(slot for slot in there if slot.of in turns)]) if of.lost else {}
+        # Beyond that, what the durable tier awaits by a number may be another message than the one that has it in the copy.
+        common = common_of(of.known, there)
+        carried = [slot if slot.seq <= common else dataclasses.replace(slot, seq=0) for slot in messages]
         log_of = {slot.identity: slot for slot in there}
         return cls(
-            messages=messages,
-            shown=shown_of(of.window, messages, log=log_of, first=first, beside=durable.slots),
+            messages=carried,
+            shown=shown_of(of.window, carried, log=log_of, first=first, beside=durable.slots),
             seen=of.seen,
-            open_turns=torn | open_turns(of.head, [*of.known, *messages], since=durable.writers, writers=of.writers),
+            open_turns=open_turns(of.head, [*of.known, *messages], since=durable.writers, writers=of.writers),
         )
 
 
 def open_turns(
     head: Head, known: Collection[Logged], *, writers: Mapping[str, int], since: Mapping[str, int]
 ) -> dict[str, str]:
-    """Return the turns that are not finished as far as a copy knows, by writer.
+    """Return the turns that are not finished as far as a copy knows, and whose they are.
 
     Args:
         head: The head of the copy.
@@ -78,18 +82,24 @@ def open_turns(
     """
     found: dict[str, str] = {}
     for writer, runs in head.open.items():
-        seqs = set(parse_runs(runs, record="head"))
-        turn = next((slot.of for slot in known if slot.seq in seqs), None)
-        if turn is not None and writers.get(writer, 0) >= since.get(writer, 0):
-            found[writer] = turn
+        if writers.get(writer, 0) >= since.get(writer, 0):
+            seqs = set(parse_runs(runs, record="head"))
+            found |= {slot.of: writer for slot in known if slot.seq in seqs}
     return found
 
 
-def torn_turns(messages: Iterable[Logged]) -> dict[str, str]:
-    """Return the turns that lack their ends, by writer: what there is of them ends with the user's side, or a tool call."""
-    last = {slot.of: slot for slot in sorted(messages, key=lambda slot: slot.within)}
-    ends = {turn: slot.message for turn, slot in last.items()}
-    return {turn.rpartition(".")[0]: turn for turn, end in ends.items() if end["role"] == "user" or tool_use_ids(end)}
+def torn_turns(slots: Iterable[Slot]) -> dict[str, str]:
+    """Return the turns that lack something, and whose they are: the results of a tool call, or the answer at the end."""
+    last: dict[str, Message] = {}
+    torn = set()
+    for slot in sorted(slots, key=lambda slot: slot.within):
+        if slot.of:
+            message = slot.message
+            if slot.of in last and not tool_use_ids(last[slot.of]) <= tool_result_ids(message):
+                torn.add(slot.of)
+            last[slot.of] = message
+    torn |= {turn for turn, end in last.items() if end["role"] == "user" or tool_use_ids(end)}
+    return {turn: turn.rpartition(".")[0] for turn in torn}
 
 
 def in_turns(messages: Sequence[Logged]) -> list[Logged]:
@@ -108,6 +118,8 @@ class Rebase:
         stored: What someone else has stored.
         known: The last of our saves that it includes.
         carried: What comes along.
+        renumbered: Whether our messages may have numbers that no tier knows, which may be another's there: those that a refused
+            save gave, or that the hot tier had before it went back in time.
 
     Attributes:
         head: The head of the result.
@@ -116,11 +128,13 @@ class Rebase:
         turns: The numbers of turns, by their ids.
     """
 
-    def __init__(self, stored: Stored, *, known: int, carried: Carried) -> None:
+    def __init__(self, stored: Stored, *, known: int, carried: Carried, renumbered: bool = False) -> None:
         self._stored = stored
         self._logged = [slot for slot in stored.slots if isinstance(slot, Logged)]
         self._known = known
         self._carried = carried
+        self._renumbered = renumbered
+        self._has_looked = False
         self._again = {slot.identity for slot in carried.messages}
         # Messages that the durable tier lacks.
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
@@ -128,24 +142,39 @@ class Rebase:
         self._by_seq: dict[int, Logged] = {}
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
+        # Those of them that were lost there out of a turn of which the rest is there.
+        self._gaps: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
         self.turns: dict[str, int] = {}
 
-    def sort_out(self, ours: Iterable[Logged], *, logged: Mapping[Identity, Logged], open_turn: str | None) -> None:
+    def sort_out(
+        self,
+        ours: Iterable[Logged],
+        *,
+        logged: Mapping[Identity, Logged] | None,
+        open_turn: str | None,
+        unflushed: Collection[Logged] = (),
+    ) -> None:
         """Tell what is stored of ours from what is not.
 
         Args:
             ours: What we appended.
-            logged: What is in the log there for certain, as it is there.
+            logged: What is in the log there for certain, as it is there; None if nobody has looked.
             open_turn: Our turn that is not finished.
+            unflushed: What the durable tier may lack. If it is nowhere, it was lost, although the save is included.
         """
+        self._has_looked, logged = logged is not None, logged or {}
         self._there = {**logged, **{slot.identity: slot for slot in self._logged}}
         self._by_seq = {slot.seq: slot for slot in (*logged.values(), *self._logged)}
         own = [slot for slot in ours if slot.identity not in self._again]
-        lacking = [slot for slot in own if slot.number == 0 or slot.number > self._known]
-        self.mine = sorted((slot for slot in lacking if slot.identity not in logged), key=lambda slot: slot.order)
+        lacking = [slot for slot in own if (slot.number == 0 or slot.number > self._known) and slot.identity not in logged]
+        lost = [slot for slot in unflushed if slot not in lacking and self._is_lost(slot)]
+        self.mine = sorted((*lacking, *lost), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too.
-        split = {slot.of for slot in self.mine} | ({open_turn} if open_turn is not None else set())
+        split = {slot.of for slot in lacking} | ({open_turn} if open_turn is not None else set())
+        there = {slot.of for slot in self._there.values()} - split
+        self._gaps = [slot for slot in lost if slot.of in there]
+        split |= {slot.of for slot in lost} - there
         self.begun = {slot.identity: slot for slot in own if slot.of in split and slot not in self.mine}
         self._meet(split)
         self.head.messages += len(self.mine) + len(self._carried.messages)
@@ -153,13 +182,21 @@ class Rebase:
         for slot in (*self._carried.messages, *self.mine):
             self._call(slot)
 
+    def _is_lost(self, slot: Logged) -> bool:
+        """Tell whether a message of ours that was stored there, but not flushed, is nowhere."""
+        is_there = slot.identity in self._there or slot.identity in self._again
+        return self._has_looked and slot.order != 0 and not is_there
+
+    def _is_awaited(self, slot: Logged) -> bool:
+        """Tell whether the durable tier lacks a message of ours that is stored there by the number that it has."""
+        return not self._renumbered and slot.seq in self._awaited and slot.seq not in self._by_seq
+
     def _meet(self, split: Collection[str]) -> None:
         """Take over what is stored of the turns that go on."""
         for there in self._there.values():
             own = self.begun.get(there.identity)
             if own is not None:
-                own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
-                own.turn = there.turn
+                _take_over(own, there)
             elif there.of in split:  # our window has it in another form, or not at all
                 there.order, there.number = 1, self._known
                 self.begun[there.identity] = there
@@ -185,23 +222,27 @@ class Rebase:
         """Sequence numbers that the durable tier lacks."""
         return self._awaited | {slot.seq for slot in (*self._carried.messages, *self.mine) if slot.seq}
 
-    def still_of_use(self, recent: Iterable[Logged], *, renumbered: bool) -> list[Logged]:
+    def still_of_use(self, recent: Iterable[Logged]) -> list[Logged]:
         """Return what is stored there too, or is ours and pending, of the messages that we keep beside our own new ones.
 
-        A number that a refused save gave, or that the hot tier had before it went back in time, may be another's there.
+        Someone may have given them other numbers there. Until they are flushed, the hot tier may lose them once more.
 
         Args:
             recent: The messages that we keep.
-            renumbered: Whether they may have numbers that no tier knows.
         """
-        there = {seq: (slot.identity, slot.revision) for seq, slot in self._by_seq.items()}
-        unknown = set() if renumbered else self.pending - there.keys()
-        kept = [slot for slot in recent if slot not in self.mine and slot.identity not in self._again]
-        return [
-            slot
-            for slot in kept
-            if there.get(slot.seq) == (slot.identity, slot.revision) or (slot.order > 0 and slot.seq in unknown)
-        ]
+        pending, kept = self.pending, []
+        for slot in recent:
+            if slot in self.mine or slot.identity in self._again:
+                continue
+            there = self._there.get(slot.identity)
+            if there is not None and there.seq in pending:
+                _take_over(slot, there)
+                kept.append(slot)
+            elif (there is not None and (there.seq, there.revision) == (slot.seq, slot.revision)) or (
+                slot.order > 0 and self._is_awaited(slot)
+            ):
+                kept.append(slot)
+        return kept
 
     def window(self, held: Iterable[Logged]) -> list[Slot]:
         """Return the window: theirs, what is carried, and our own last, which keeps their evictions and our whole turns.
@@ -210,7 +251,8 @@ class Rebase:
             held: Messages of which we keep objects: one object for one message, or it could get two numbers.
         """
         by_seq = {slot.seq: slot for slot in held}
-        ours = sorted((*self.begun.values(), *self.mine), key=lambda slot: slot.order)
+        moves = (slot for slot in self.mine if slot not in self._gaps)
+        ours = sorted((*self.begun.values(), *moves), key=lambda slot: slot.order)
         own = {slot.tracking_id for slot in ours}  # others' marks in place of these would stand beside them
         carried = [s for s in self._carried.shown if isinstance(s, Logged) or not s.of or s.tracking_id not in own]
         moved: list[Slot] = [*carried, *ours]
@@ -233,7 +275,23 @@ class Rebase:
             part = earlier if is_part else kept
             part.append(by_seq.get(slot.seq, slot) if isinstance(slot, Logged) else slot)
         moved = _by_turn(distinct([*earlier, *moved]), turns)
-        return distinct([*kept, *(edited.pop(slot.tracking_id, slot) for slot in moved)])
+        return self._filled(distinct([*kept, *(edited.pop(slot.tracking_id, slot) for slot in moved)]))
+
+    def _filled(self, window: list[Slot]) -> list[Slot]:
+        """Return the window with what was lost there where the rest of its turn is, if that is still shown."""
+        for gap in self._gaps:
+            part = [(at, slot) for at, slot in enumerate(window) if slot.of == gap.of]
+            if any(slot.tracking_id == gap.tracking_id for _, slot in part):
+                continue
+            if before := [at for at, slot in part if slot.within < gap.within]:
+                window.insert(before[-1] + 1, gap)
+        return window
+
+
+def _take_over(own: Logged, there: Logged) -> None:
+    """Call a message as it is called there."""
+    own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
+    own.turn = there.turn
 
 
 def _by_turn(slots: Iterable[Slot], turns: Sequence[str]) -> list[Slot]:

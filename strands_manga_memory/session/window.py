@@ -238,7 +238,9 @@ def mended(messages: Sequence[Message], *, cut: Iterable[str] = (), keep_trailin
         answer = answers[index]
         may_be_cut = answer is None or message.get("tracking_id") in cut_ids
         if wanted and may_be_cut and (answer is None or not wanted <= tool_result_ids(answer)):
-            result += [_results(wanted, after=message), _note(after=message)]
+            result.append(_results(wanted, after=message))
+            if following is None or following["role"] == "user":
+                result.append(_note(after=message))
         elif _is_end_of_cut(message, following, cut_ids):
             result.append(_note(after=message))
     return result

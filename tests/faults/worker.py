@@ -154,6 +154,7 @@ class Worker:
     made: int = 0
     ahead: float = 0.0
     threads: int = 0
+    refusal: StoreUnavailableError | None = None
     redacted: list[str] = field(default_factory=list)
     deleted: dict[int, str] = field(default_factory=dict)
 
@@ -216,7 +217,8 @@ class Worker:
             began = time.monotonic()
             try:
                 found = self._opened(user)
-            except StoreUnavailableError:
+            except StoreUnavailableError as error:
+                self.refusal = error
                 return None
             self.talkers[user] = found
             self.journal.note(
@@ -416,7 +418,7 @@ def _last_words(worker: Worker) -> None:
     for user in range(USERS):
         talker = worker._talker(user)
         if talker is None:
-            raise StoreUnavailableError("everything is healthy, but a session cannot be restored")
+            raise StoreUnavailableError("everything is healthy, but a session cannot be restored") from worker.refusal
         for kind in ("tool", "text"):
             worker.turn(user, talker, kind=kind)
         for plant in worker.orders.plants if user == 0 else ():

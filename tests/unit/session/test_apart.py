@@ -11,7 +11,7 @@ from strands_manga_memory.session.window import Logged, Slot, body_of
 from tests.unit.session.support import assistant, logged, texts, user
 
 
-def ours(*messages: Logged, lost: tuple[int, ...] = (), window: list[Any] | None = None) -> Apart:
+def ours(*messages: Logged, window: list[Any] | None = None) -> Apart:
     head = Head(created=0, active=0, next=9)
     return Apart(
         loose={slot.identity: slot for slot in messages},
@@ -19,7 +19,6 @@ def ours(*messages: Logged, lost: tuple[int, ...] = (), window: list[Any] | None
         window=list(messages) if window is None else window,
         head=head,
         writers={"us": 1},
-        lost=lost,
     )
 
 
@@ -62,20 +61,12 @@ def test_what_the_hot_tier_has_comes_by_its_numbers() -> None:
     apart = ours(one, two).beside(hot(one, moved, pending="7"), [moved])
     assert apart.loose[two.identity].seq == 7
     assert apart.seen == {"them": 5}
-    assert not apart.lost
 
 
 def test_who_lacks_what_he_awaits_has_not_seen_the_saves_that_brought_it() -> None:
     one, two = said("one", 1), said("two", 2)
     apart = ours(one).beside(hot(one, pending="2-4"), [two])
     assert apart.seen == {}
-    assert set(apart.lost) == {3, 4}
-
-
-def test_what_we_lack_beyond_the_common_part_is_lost() -> None:
-    one, two = said("one", 1), said("two", 2)
-    assert set(ours(one, lost=(2, 3)).beside(hot(one, two), []).lost) == {2, 3}
-    assert set(ours(one, two, lost=(1, 3)).beside(hot(one, two), []).lost) == {3}, "the hot tier has the first one"
 
 
 def test_nothing_in_common_is_no_number_in_common() -> None:

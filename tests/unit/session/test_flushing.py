@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from strands_manga_memory.conversation.stubs import stub_of
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.durable_tier import SEQ_STEP_AFTER_DELETE
@@ -392,6 +393,31 @@ def test_what_a_stranger_has_flushed_does_not_pass_for_ours_however_many_have_sa
     turns = [("first", "yes"), ("elsewhere", "answer elsewhere")]
     turns += [(f"of {number}", f"answer to {number}") for number in range(writers)]
     assert log == [text for turn in turns for text in turn]
+
+
+def test_what_the_durable_tier_has_by_other_numbers_is_not_carried_by_who_knows_no_flushed_save() -> None:
+    """Someone stored it in the hot tier anew, as the durable tier awaited something when it was opened."""
+    table, hot = MemoryTable(), SurvivingHotStore()
+    author, other, reader = (opened(table, hot) for _ in range(3))
+    assert add(author, "question", "answer", flush=True) is None
+    assert add(other, "beside", "indeed") is None
+    with other.lock:
+        other.model.pending |= {1, 2}
+        other.model.resequence(garbage=(), beyond=10)
+        other.model.writers = {other.model.writer: other.model.writers[other.model.writer]}
+    shown = other.take_over([])
+    assert shown is not None
+    with other.lock:
+        other.model.capture([shown[0], stub_of(shown[1]), *shown[2:]], {}, in_turn=False)
+    assert other.request().exception() is None
+    with reader.lock:
+        stored, there = reader._copies.read_hot(), reader._copies.durable.load()
+        reader._copies.opened(stored, there)
+        reader._copies.last_flush = dataclasses.replace(reader._copies.last_flush, frontier=3, writers={})
+        reader._merger.join(reader._copies.durable.load(), stored)
+    assert texts(reader.model.messages()) == ["question", "answer", "beside", "indeed"]
+    assert add(reader, "last", "done") is None
+    assert texts(slot.message for slot in reader.history()) == ["question", "answer", "beside", "indeed", "last", "done"]
 
 
 def test_a_copy_that_changes_while_its_messages_are_read_is_read_anew() -> None:

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory.conversation.stubs import stub_of
 from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.session.apart import Apart
 from strands_manga_memory.session.model import Model
 from strands_manga_memory.session.rebasing import Carried
-from strands_manga_memory.session.records import Draft, Stored
-from strands_manga_memory.session.window import Body, Logged, parse_runs, window_text
+from strands_manga_memory.session.records import Draft, Head, Stored
+from strands_manga_memory.session.window import CUT_TEXT, Body, Logged, body_of, mended, parse_runs, runs_text, window_text
 from strands_manga_memory.stores.codec import dump, load
-from tests.unit.session.support import assistant, texts, tool_use, user
+from tests.unit.session.support import assistant, logged, texts, tool_use, user
 
 
 def new(**named: Any) -> Model:
@@ -563,3 +565,111 @@ def test_a_turn_that_ended_with_a_call_waits_for_its_results() -> None:
     say(model, assistant("done"))
     model.touched = True
     assert save(model).head.open == {}
+
+
+def test_turns_of_others_whose_ends_are_given_up_are_closed_in_the_window() -> None:
+    author = new()
+    for id_ in ("a", "b"):
+        say(author, user(id_), assistant(tool_use(id_, "lookup")), result(id_), assistant(f"found {id_}"))
+    say(author, user("c"), assistant("d"))
+    copy_ = stored(save(author))
+    lost = {slot.seq for slot in copy_.slots if texts([slot.message])[0].startswith("found")}
+    copy_.slots = [slot for slot in copy_.slots if slot.seq not in lost]
+    model = new()
+    model.adopt(copy_, pending=True)
+    assert not model.cut_ids()
+    model.let_go(held=model.pending - lost, writers={})
+    assert model.pending.isdisjoint(lost)
+    assert model.stale, "the live agent gets to see what closes them"
+    shown = mended(model.messages(), cut=model.cut_ids())
+    assert [text for text in texts(shown) if not text.startswith("tool")] == ["a", CUT_TEXT, "b", CUT_TEXT, "c", "d"]
+    model.show(shown)
+    say(model, user("e"), assistant("f"))
+    later = new()
+    later.adopt(stored(save(model)), pending=True)
+    assert mended(later.messages(), cut=later.cut_ids()) == shown + later.messages()[-2:]
+
+
+def test_what_is_not_given_up_is_not_closed() -> None:
+    author = new()
+    say(author, user("a"), assistant(tool_use("a", "lookup")), result("a"), user("c"), assistant("d"))  # the model failed
+    model = new()
+    model.adopt(stored(save(author)), pending=True)
+    model.let_go(held=model.pending, writers={})
+    assert not model.stale
+    assert not model.cut_ids()
+
+
+def moved(draft: Draft, *, by: int, lacking: tuple[str, ...] = ()) -> tuple[Stored, dict[Any, Logged]]:
+    """Return what someone else has made of a draft: other numbers, nothing flushed; and what he could read of its log."""
+    there = stored(draft)
+    there.slots = [slot for slot in there.slots if texts([slot.message])[0] not in lacking]
+    for slot in there.slots:
+        assert isinstance(slot, Logged)
+        slot.seq, slot.order, slot.number = slot.seq + by, 0, 0
+    there.version, there.writers = there.version + 1, {**there.writers, "other": 1}
+    seqs = runs_text(slot.seq for slot in there.slots if isinstance(slot, Logged))
+    there.head = dataclasses.replace(there.head, next=there.head.next + by, pending=seqs)
+    return there, {slot.identity: slot for slot in there.slots if isinstance(slot, Logged)}
+
+
+def test_what_someone_has_given_other_numbers_is_kept_until_it_is_flushed() -> None:
+    """The hot tier may lose it yet, and whoever gave the numbers may be killed."""
+    author = new()
+    say(author, user("question"), assistant("answer"))
+    there, logged_there = moved(save(author), by=6)
+    assert author.has_moved_in(there)
+    there.slots = []  # he has let go of it in the window
+    author.rebase(there, logged=logged_there)
+    assert author.pending == {7, 8}
+    assert not author.lacks(())
+    assert [slot.seq for slot in save(author).pending] == [7, 8]
+    assert not author.has_moved_in(there)
+
+
+@pytest.mark.parametrize("shows_a_mark", [False, True])
+def test_what_was_lost_although_its_save_is_included_is_stored_anew_where_its_turn_is(shows_a_mark: bool) -> None:
+    """Someone carried the turn without the answer: the hot tier had lost that, and his window only showed a mark."""
+    author = new()
+    say(author, user("question"), assistant("answer"), user("second"), assistant("yes"))
+    there, logged_there = moved(save(author), by=6, lacking=("answer",))
+    if shows_a_mark:
+        answer = author.slots[1]
+        there.slots.insert(1, body_of(stub_of(answer.message), edits=answer))
+    author.rebase(there, logged=logged_there)
+    assert author.unsaved == 1
+    draft = save(author)
+    assert {slot.tracking_id for slot in draft.pending} == {slot.tracking_id for slot in author.recent}
+    assert texts(slot.message for slot in draft.pending) == ["question", "second", "yes", "answer"]
+    assert texts(author.messages()) == ["question", "[…]" if shows_a_mark else "answer", "second", "yes"]
+
+
+def test_a_whole_turn_that_was_lost_comes_last() -> None:
+    author = new()
+    say(author, user("question"), assistant("answer"), user("second"), assistant("yes"))
+    there, logged_there = moved(save(author), by=6, lacking=("question", "answer"))
+    author.rebase(there, logged=logged_there)
+    assert texts(author.messages()) == ["second", "yes", "question", "answer"]
+
+
+def test_what_nobody_has_looked_for_is_not_taken_for_lost() -> None:
+    author = new()
+    say(author, user("question"), assistant("answer"))
+    there, _ = moved(save(author), by=0)
+    there.slots = []
+    author.rebase(there)
+    assert author.unsaved == 0
+    assert not author.lacks(())
+
+
+@pytest.mark.parametrize(("both_have_the_third", "number"), [(False, 0), (True, 2)])
+def test_a_number_that_the_durable_tier_awaits_is_another_ones_unless_both_have_a_later_one(
+    both_have_the_third: bool, number: int
+) -> None:
+    one, two, three = (logged({**user(text), "tracking_id": text}, seq) for seq, text in enumerate(("one", "two", "three"), 1))
+    head = Head(created=0, active=0, next=4, pending="2")
+    durable = Stored(epoch=1, version=1, head=head, slots=[one, *([three] if both_have_the_third else [])])
+    apart = Apart(loose={two.identity: two}, known=[one, two, three], window=[one, two, three], head=head, writers={})
+    carried = Carried.onto(durable, [two], of=apart, log=(), first=1)
+    assert [slot.seq for slot in carried.messages] == [number]
+    assert texts(slot.message for slot in carried.shown) == ["two"]

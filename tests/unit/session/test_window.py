@@ -257,6 +257,14 @@ def test_what_is_carried_is_shown_once_where_its_last_message_is_shown_in_anothe
     assert texts(slot.message for slot in shown) == ["a", "[…]"]
 
 
+def test_a_call_whose_results_are_lost_gets_some_although_its_turn_has_an_end() -> None:
+    messages = ids(user("a"), use("t"), stub_of(assistant("b")), user("c"), assistant("d"))
+    closed = mended(messages, cut={"0", "1", "2"})
+    assert texts(closed) == ["a", "toolUse", "toolResult", "[…]", "c", "d"]
+    assert mended(closed, cut={"0", "1", "2"}) == closed
+    assert mended(messages) == messages
+
+
 def test_an_edited_form_is_carried_with_its_turn_where_the_message_itself_is_not_at_hand() -> None:
     """Another process has left it out of its window; without the mark, the turn would end with the user's side."""
     question, answer = [logged(message, seq) for seq, message in enumerate(ids(user("a"), assistant("b")), 1)]
