@@ -453,9 +453,9 @@ class Model:
         unfinished = set(parse_runs(stored.head.open.get(self.writer, ""), record="head"))
         if unfinished and unfinished.isdisjoint(slot.seq for slot in self._appended()):
             return True
-        known, seqs = self._known_to(stored), set(parse_runs(stored.head.pending, record="head"))
-        ours = {slot.seq for slot in self.recent if slot.order and 0 < slot.number <= known}
-        return bool(outside(ours - seqs, Segment.parse(stored.head.segments, record="head")))
+        known, awaited = self._known_to(stored), parse_runs(stored.head.pending, record="head")
+        ours = {slot.seq for slot in self.recent if slot.order and 0 < slot.number <= known} & self.pending
+        return bool(outside(ours.difference(awaited), Segment.parse(stored.head.segments, record="head")))
 
     def resequence(self, *, garbage: Iterable[int], beyond: int, first: int = 0) -> None:
         """Give every message from ``first`` on that the durable tier lacks a new number: others are stored under theirs."""
