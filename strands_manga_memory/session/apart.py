@@ -42,13 +42,24 @@ class Apart:
         # Beyond that, our numbers mean something else there.
         loose = {key: slot if slot.seq <= common else replace(slot, seq=0) for key, slot in self.loose.items()}
         loose |= {slot.identity: slot for slot in awaited}
-        only_here = {tracking_id for tracking_id, _ in loose.keys() - {slot.identity for slot in there}}
-        only_here -= {slot.tracking_id for slot in hot.slots if isinstance(slot, Body)}  # it is shown there in another form
+        shown = {slot.tracking_id for slot in hot.slots}
+        edited = {slot.tracking_id for slot in hot.slots if isinstance(slot, Body)}
+        identities = {slot.identity for slot in there}
+        only_here = [slot for key, slot in loose.items() if key not in identities and slot.tracking_id not in edited]
+        ids, turns = {slot.tracking_id for slot in only_here}, {slot.of for slot in only_here}
         return Apart(
             loose=loose,
             known=there,
-            # What only we know is shown as we show it.
-            window=[*hot.slots, *(slot for slot in self.window if slot.tracking_id in only_here)],
+            # What only we know is shown as we show it, with what we show of its turn in another form.
+            window=[
+                *hot.slots,
+                *(
+                    slot
+                    for slot in self.window
+                    if slot.tracking_id in ids
+                    or (isinstance(slot, Body) and slot.of in turns and slot.tracking_id not in shown)
+                ),
+            ],
             head=hot.head,
             writers=hot.writers,
             # It may await what it has lost, or never had: then it does not have the saves that brought it.

@@ -59,6 +59,8 @@ class Merger:
         if stored is None or not self._must_merge(stored, only_looking=only_looking):
             return
         hot = self._copies.read_hot()
+        if hot is not None and hot.state == DELETED and hot.epoch < stored.epoch:
+            hot = None  # a replica that has not heard of the life that began since
         if hot is not None and (hot.state == DELETED or hot.head.since > stored.head.since or hot.includes_all(stored)):
             self.reconcile(hot, only_looking=only_looking)
         else:
@@ -66,8 +68,10 @@ class Merger:
 
     def join_again(self, hot: Stored) -> None:
         """Join ``hot``, which has gone back to what it was before, with the durable tier's copy."""
-        durable = self._copies.durable.load() if self._copies.durable is not None else None
-        if durable is None or DELETED in (durable.state, hot.state) or durable.epoch <= self._copies.model.head.buried:
+        durable, head = self._copies.durable.load() if self._copies.durable is not None else None, self._copies.model.head
+        if durable is not None and (durable.state == DELETED or durable.head.since > head.since):
+            self.reconcile_with_durable(durable)  # what the hot one has was deleted meanwhile
+        elif durable is None or hot.state == DELETED or durable.epoch <= head.buried:
             self.reconcile(hot)
         else:
             self.join(durable, hot)

@@ -66,6 +66,40 @@ TWO_TIERS = {
     "a deletion reaches one tier": [
         *(START, START, begin(2), tool(2, save=True), HOT, Step("delete", 1), flush(2), end(2), begin(2)),
     ],
+    "a replica has not heard of the life that began after a deletion": [
+        *(START, Step("delete", 1), COPY, START, START, begin(2), begin(3), end(2), end(3), hot_goes_back(0)),
+        *(flush(3), flush(2), begin(2)),
+    ],
+    "a replica is of the life that was deleted": [
+        *(START, kill(1, closing=True), COPY, START, kill(2, closing=True), START, START, START, begin(4), begin(5), flush(4)),
+        *(
+            kill(3, closing=False),
+            START,
+            end(5, 1),
+            begin(5),
+            Step("delete", 6),
+            begin(6),
+            end(6, 2),
+            hot_goes_back(0),
+            work(6),
+        ),
+        *(end(5, 1),),
+    ],
+    "what only one process has left is shown in part in another form": [
+        *(START, COPY, START, begin(2), COPY, flush(1), begin(1), COPY, DURABLE, START, end(1, 4), end(2, edit=True), begin(2)),
+        *(
+            end(2, 2),
+            kill(2, closing=False),
+            START,
+            begin(3),
+            tool(3, save=True),
+            begin(1),
+            begin(4),
+            hot_goes_back(2),
+            DURABLE,
+        ),
+        *(end(4, 4, edit=True), work(1)),
+    ],
     "an unfinished turn is opened where its rest cannot be looked at": [
         *(START, begin(1), flush(1), tool(1, save=True), end(1, edit=True), HOT_FAILS, START, kill(2, closing=True)),
         *(kill(1, closing=False),),

@@ -370,6 +370,7 @@ class World:
             for process in self.processes:
                 self.clock.advance(60)
                 process.conversation.tiers.writer.work_off()
+                process.turns += 1  # whoever has nothing to save looks into the hot tier alone, which may be behind
                 process.capture(in_turn=False)
                 self._request(process, flush=True)
                 process.conversation.tiers.writer.time_passes()
