@@ -242,20 +242,30 @@ class SegmentLog:
             self._table.batch_write(deletes=late)
 
     def _holder(self, seq: int, committed: Sequence[Segment]) -> Item | None:
-        """Return the item of the committed segment that holds message ``seq``: it begins a run, or where another one ends."""
+        """Return the item of the committed segment that holds message ``seq``.
+
+        One begins a run, and every other one where that ends. Of those that nobody committed, one may begin where another one
+        ends too: where several hold the message, all are followed from the beginning of the run.
+        """
         run = next((run for run in committed if seq in run), None)
         if run is None:
             return None
-        low = self._place.log_key(run.first)[1]
-        for item in self._holders(seq):
-            first = self._first(item)
-            if first == run.first:
-                return item
-            high = self._place.log_key(first - 1)[1]
-            before = self._table.query(self._place.session, first=low, last=high, reverse=True, limit=8, attributes=["last"])
-            if any(self._last(other) == first - 1 for other in before if not self._is_part(other)):
-                return item
+        holders = {self._first(item): item for item in self._holders(seq)}
+        if len(holders) == 1 and (run.first in holders or self._is_end(min(holders) - 1, run)):
+            return holders[min(holders)]
+        begins, low, high = run.first, self._place.log_key(run.first)[1], self._place.log_key(seq)[1]
+        for item in self._table.query(self._place.session, first=low, last=high, attributes=["last"]) if holders else ():
+            if not self._is_part(item) and self._first(item) == begins:
+                if self._last(item) >= seq:
+                    return holders.get(begins)
+                begins = self._last(item) + 1
         return None
+
+    def _is_end(self, seq: int, run: Segment) -> bool:
+        """Tell whether a segment of the run, or one that nobody committed, ends with message ``seq``."""
+        low, high = self._place.log_key(run.first)[1], self._place.log_key(seq)[1]
+        before = self._table.query(self._place.session, first=low, last=high, reverse=True, limit=8, attributes=["last"])
+        return any(self._last(item) == seq for item in before if not self._is_part(item))
 
     def _holders(self, seq: int) -> Iterator[Item]:
         """Yield the items of the segments that hold message ``seq``, the one that begins last first."""

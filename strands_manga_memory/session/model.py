@@ -397,7 +397,7 @@ class Model:
         still_of_use = rebase.still_of_use(self.recent)
         self.recent = [*still_of_use, *carried.messages, *rebase.mine]
         if self.keeps_window:
-            self.slots = rebase.window(still_of_use)
+            self.slots = rebase.window(still_of_use, before=self.slots)
         self.turn = rebase.turns.get(self.turn_id, self.turn)
         self.pending, self.head, self._renumbered = rebase.pending, rebase.head, False
         self.fields = rebased(self.fields, before=self._stored_fields, theirs=stored.fields)

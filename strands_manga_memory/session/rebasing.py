@@ -20,6 +20,7 @@ from strands_manga_memory.session.window import (
     Logged,
     Slot,
     closes_a_turn,
+    copy_of,
     distinct,
     parse_runs,
     shown_of,
@@ -244,18 +245,21 @@ class Rebase:
                 kept.append(slot)
         return kept
 
-    def window(self, held: Iterable[Logged]) -> list[Slot]:
+    def window(self, held: Iterable[Logged], *, before: Iterable[Slot] = ()) -> list[Slot]:
         """Return the window: theirs, what is carried, and our own last, which keeps their evictions and our whole turns.
 
         Args:
             held: Messages of which we keep objects: one object for one message, or it could get two numbers.
+            before: Our window until now. What is only known as a mark of a turn that we store comes along as that.
         """
         by_seq = {slot.seq: slot for slot in held}
-        moves = (slot for slot in self.mine if slot not in self._gaps)
+        moves = [slot for slot in self.mine if slot not in self._gaps]
         ours = sorted((*self.begun.values(), *moves), key=lambda slot: slot.order)
         own = {slot.tracking_id for slot in ours}  # others' marks in place of these would stand beside them
         carried = [s for s in self._carried.shown if isinstance(s, Logged) or not s.of or s.tracking_id not in own]
         moved: list[Slot] = [*carried, *ours]
+        stored, at_hand = {slot.of for slot in moves}, {slot.tracking_id for slot in (*self._stored.slots, *moved)}
+        moved += [copy_of(s) for s in before if isinstance(s, Body) and s.of in stored and s.tracking_id not in at_hand]
         turns = list(dict.fromkeys(slot.of for slot in moved if slot.of))
         last = {slot.tracking_id for slot in moved}
         edited: dict[str, Slot] = {}
@@ -278,14 +282,22 @@ class Rebase:
         return self._filled(distinct([*kept, *(edited.pop(slot.tracking_id, slot) for slot in moved)]))
 
     def _filled(self, window: list[Slot]) -> list[Slot]:
-        """Return the window with what was lost there where the rest of its turn is, if that is still shown."""
+        """Return the window with what was lost there where the rest of its turn is, if that has a place for it.
+
+        Where there is a mark in its place, or for all that came between a question and an answer, there is none.
+        """
         for gap in self._gaps:
             part = [(at, slot) for at, slot in enumerate(window) if slot.of == gap.of]
-            if any(slot.tracking_id == gap.tracking_id for _, slot in part):
-                continue
-            if before := [at for at, slot in part if slot.within < gap.within]:
-                window.insert(before[-1] + 1, gap)
+            before = [(at, slot) for at, slot in part if slot.ordinal < gap.ordinal]
+            after = [slot for _, slot in part if slot.ordinal >= gap.ordinal]
+            if before and (not after or _is_one_pair(before[-1][1], gap) or _is_one_pair(gap, after[0])):
+                window.insert(before[-1][0] + 1, gap)
         return window
+
+
+def _is_one_pair(call: Slot, results: Slot) -> bool:
+    """Tell whether one slot has results of the other one's tool calls."""
+    return not tool_use_ids(call.message).isdisjoint(tool_result_ids(results.message))
 
 
 def _take_over(own: Logged, there: Logged) -> None:

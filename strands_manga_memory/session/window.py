@@ -322,23 +322,27 @@ def shown_of(
             if found is not None and question is not None and slot.message["role"] == "assistant":
                 shown.append(question)
         elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
-            found = _copy(slot)
+            found = copy_of(slot)
         elif slot.of in turns and slot.tracking_id not in visible and slot.tracking_id not in edited:
-            found = _copy(slot)  # in place of a message that is not at hand, or that the log has
+            found = copy_of(slot)  # in place of a message that is not at hand, or that the log has
         if isinstance(found, Body):
             edited.add(found.tracking_id)
         if found is not None:
             shown.append(found)
         question = None
         if isinstance(slot, Body) and found is None and slot.tracking_id not in visible and slot.message["role"] == "user":
-            question = _copy(slot)
+            question = copy_of(slot)
     # A window that went back in time ends before a turn does of which it shows the beginning.
     by_id = {slot.tracking_id: slot for slot in carried}
     messages = [slot if isinstance(slot, Logged) else by_id.get(slot.tracking_id) for slot in shown]
     latest = _latest(slot for slot in messages if slot is not None)
     begun = {turn: within for turn, within in _latest(beside).items() if turn not in latest}
     rest = [slot for slot in carried if slot not in messages]
-    return [*_rest_of(begun, rest), *shown, *_rest_of(latest, rest)]
+    before, after = _rest_of(begun, rest), _rest_of(latest, rest)
+    # Of a turn that goes on in another form here, the other one may show a tool call without its results.
+    calls = {id_ for slot in beside if slot.of in latest for id_ in tool_use_ids(slot.message)}
+    answers = [s for s in rest if s not in before and s not in after and not calls.isdisjoint(tool_result_ids(s.message))]
+    return [*before, *answers, *shown, *after]
 
 
 def _latest(slots: Iterable[Slot]) -> dict[str, tuple[int, bool, int, int]]:
@@ -355,7 +359,7 @@ def _rest_of(latest: Mapping[str, tuple[int, bool, int, int]], slots: Iterable[L
     return [slot for slot in slots if slot.of in latest and slot.within > latest[slot.of]]
 
 
-def _copy(body: Body) -> Body:
+def copy_of(body: Body) -> Body:
     """Return the same body, to be stored anew."""
     return dataclasses.replace(body, number=0)
 

@@ -20,8 +20,8 @@ def begin(process: int) -> Step:
     return Step("begin_turn", process)
 
 
-def end(process: int, drop: int = 0, *, edit: bool = False) -> Step:
-    return Step("end_turn", process, (drop, edit))
+def end(process: int, drop: int = 0, *, edit: bool = False, mark: bool = False) -> Step:
+    return Step("end_turn", process, (drop, edit, mark))
 
 
 def tool(process: int, *, save: bool) -> Step:
@@ -99,6 +99,33 @@ TWO_TIERS = {
             DURABLE,
         ),
         *(end(4, 4, edit=True), work(1)),
+    ],
+    "what nobody has committed begins where something else of that kind ends": [
+        *(START, flush(1), kill(1, closing=False), START, begin(2), tool(2, save=False), end(2, edit=True, mark=True), START),
+        *(Step("a_call_fails", None, ("durable", True)), HOT, begin(2), flush(3), START, end(2, 3, edit=True, mark=True)),
+        *(Step("time_passes", 2, (0.05,)), begin(4), end(4, 1)),
+    ],
+    "one tier shows a tool call and the other one a mark for the answer": [
+        *(START, begin(1), end(1, 2, mark=True), begin(1), START, end(1, 4, edit=True, mark=True), START, begin(3)),
+        *(
+            tool(3, save=False),
+            flush(3),
+            work(1),
+            flush(2),
+            DURABLE,
+            begin(2),
+            begin(1),
+            HOT,
+            end(1, mark=True),
+            HOT,
+            end(3, 2),
+        ),
+        *(begin(3), end(3, 1, mark=True)),
+    ],
+    "a process stores for another one what it only knows the beginning of": [
+        *(START, begin(1), START, flush(1), START, begin(2), end(2, 4, mark=True), kill(3, closing=False), START),
+        *(Step("a_call_fails", None, ("durable", False)), begin(2), kill(2, closing=True), START, hot_goes_back(), begin(5)),
+        *(end(5, 4, edit=True, mark=True), hot_goes_back(), begin(5)),
     ],
     "an unfinished turn is opened where its rest cannot be looked at": [
         *(START, begin(1), flush(1), tool(1, save=True), end(1, edit=True), HOT_FAILS, START, kill(2, closing=True)),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from strands_manga_memory.conversation.stubs import stub_of
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
@@ -113,7 +114,7 @@ class World:
             (2, len(self.processes) < MOST_PROCESSES, "start", None, ()),
             (4, True, "begin_turn", idle, ()),
             (3, True, "use_a_tool", busy, (both,)),
-            (4, True, "end_turn", busy, (range(5), [True, False, False])),
+            (4, True, "end_turn", busy, (range(5), [True, False, False], [True, False, False])),
             (2, True, "work_in_the_background", someone, ()),
             (1, True, "time_passes", someone, ([0.05, 0.05, 0.05, 30.0],)),
             (2, True, "flush", someone, ()),
@@ -239,8 +240,8 @@ class World:
         self._say(process, "assistant", {"text": "answer"})
         process.in_turn = False
 
-    def end_turn(self, process: Process, drop: int, edit: bool) -> None:
-        """The agent answers; its conversation manager drops some turns, or edits the first message."""
+    def end_turn(self, process: Process, drop: int, edit: bool, mark: bool = False) -> None:
+        """The agent answers; its conversation manager drops turns, edits the first message, or leaves marks for answers."""
         if not process.in_turn:
             return
         self._answer(process)
@@ -250,6 +251,8 @@ class World:
         if edit and len(process.live) > 2:
             process.live[0] = copy.deepcopy(process.live[0])
             process.live[0]["content"].append({"text": "edited"})
+        if mark:
+            process.live = marked(process.live)
         process.capture(in_turn=False)
         self._request(process)
 
@@ -408,3 +411,14 @@ class World:
         roles = [message["role"] for message in live or []]
         assert all(one != other for one, other in itertools.pairwise(roles)), f"roles: {roles} of {live}"
         assert fresh.model.head.messages >= len(ids), f"head counts {fresh.model.head.messages} of {ids}"
+
+
+def marked(messages: Sequence[Any]) -> list[Any]:
+    """Return messages with a mark for the answer of every turn but the last, and nothing between it and the question."""
+    starts = [at for at, one in enumerate(messages) if one["role"] == "user" and "text" in one["content"][0]]
+    result = list(messages[: starts[0]]) if starts else list(messages)
+    for start, end in itertools.pairwise([*starts, len(messages)]):
+        turn = messages[start:end]
+        is_last, is_ended = end == len(messages), turn[-1]["role"] == "assistant" and "text" in turn[-1]["content"][0]
+        result += turn if is_last or not is_ended else [turn[0], stub_of(turn[-1])]
+    return result
