@@ -110,12 +110,8 @@ class Flusher:
         with copies.lock:
             draft = self._completed(draft)
             revised = list(copies.model.revised)
-        # What someone else has flushed meanwhile may be an earlier revision, and so what is stored by a number that it had.
-        flushed = [
-            slot
-            for slot in draft.pending
-            if slot.revision and (len(slot.had) > 1 or any(slot.seq in run for run in durable.committed))
-        ]
+        # What someone else has stored meanwhile may be an earlier revision, by whatever number.
+        flushed = [slot for slot in draft.pending if slot.revision]
         ahead = copies.tiers.hot_survives and not copies.model.closing
         # Whoever commits one of them after this will have claimed it anew.
         garbage = durable.log.revisions([int(first) for first in draft.head.garbage.split(",") if first])

@@ -159,25 +159,29 @@ class SegmentLog:
     def rewrite(self, changed: Sequence[Logged]) -> None:
         """Replace messages by later revisions of themselves, also in segments that nobody has committed.
 
+        Others may have stored one by a number that its author has never heard of: it is looked for from its first one on.
+
         Raises:
             ConflictError: Someone else rewrites the same segment without end.
         """
         for slot in changed:
-            for seq in dict.fromkeys((slot.seq, *slot.had)):
-                for _ in range(5):
-                    done = [self._rewritten(holder, seq, slot) for holder in list(self._holders(seq))]
-                    if all(done):
-                        break
-                else:
-                    raise ConflictError(f"seq={seq} could not be rewritten: its segment keeps changing")
+            for _ in range(5):
+                done = [self._rewritten(item, slot) for item in self._from(min(seq for seq in (slot.seq, *slot.had) if seq))]
+                if all(done):
+                    break
+            else:
+                raise ConflictError(f"seq={slot.seq} could not be rewritten: its segment keeps changing")
 
-    def _rewritten(self, item: Item, seq: int, changed: Logged) -> bool:
+    def _from(self, seq: int) -> list[Item]:
+        """Return the items of the segments that hold message ``seq`` or a later one, whether they are committed or not."""
+        low, high = self._place.log_key(seq + 1)[1], self._place.log_key(_LAST_SEQ)[1]
+        later = self._table.query(self._place.session, first=low, last=high)
+        return [*self._holders(seq), *(item for item in later if not self._is_part(item))]
+
+    def _rewritten(self, item: Item, changed: Logged) -> bool:
         slots = {slot.seq: slot for slot in self._messages([item])}
-        there = slots.get(seq)
-        if there is None or there.tracking_id != changed.tracking_id or there.revision >= changed.revision:
-            return True
-        slots[seq] = changed
-        return self._replaced(item, slots)
+        stale = {seq for seq, slot in slots.items() if slot.identity == changed.identity and slot.revision < changed.revision}
+        return not stale or self._replaced(item, slots | dict.fromkeys(stale, changed))
 
     def _replaced(self, item: Item, slots: Mapping[int, Logged]) -> bool:
         key = self._place.log_key(self._first(item))

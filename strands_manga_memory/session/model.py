@@ -390,11 +390,14 @@ class Model:
             self._appended(),
             logged=logged,
             open_turn=self.turn_id if self._is_going_on else None,
-            unflushed=[slot for slot in self.recent if slot.seq in self.pending],
+            unflushed=[slot for slot in self.recent if slot.seq == 0 or slot.seq in self.pending],
         )
         for slot in carried.messages:
             slot.order = next(self._foreign_orders)
         still_of_use = rebase.still_of_use(self.recent)
+        # What is stored there of what we have revised may be as it was before, and by another number.
+        kept = {slot.identity for slot in (*still_of_use, *carried.messages, *rebase.mine)}
+        self.revised += [slot for slot in self.recent if slot.revision and slot.identity not in kept]
         self.recent = [*still_of_use, *carried.messages, *rebase.mine]
         if self.keeps_window:
             self.slots = rebase.window(still_of_use, before=self.slots)

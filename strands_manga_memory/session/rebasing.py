@@ -143,7 +143,7 @@ class Rebase:
         self._by_seq: dict[int, Logged] = {}
         self.head = dataclasses.replace(stored.head, open=dict(stored.head.open))
         self.mine: list[Logged] = []
-        # Those of them that were lost there out of a turn of which the rest is there.
+        # Those of them that were lost there out of a turn of which the rest is there, or was.
         self._gaps: list[Logged] = []
         self.begun: dict[Identity, Logged] = {}
         self.turns: dict[str, int] = {}
@@ -173,9 +173,9 @@ class Rebase:
         self.mine = sorted((*lacking, *lost), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too.
         split = {slot.of for slot in lacking} | ({open_turn} if open_turn is not None else set())
-        there = {slot.of for slot in self._there.values()} - split
-        self._gaps = [slot for slot in lost if slot.of in there]
-        split |= {slot.of for slot in lost} - there
+        whole = {slot.of for slot in lost if slot.ordinal <= 1} - {slot.of for slot in self._there.values()}
+        self._gaps = [slot for slot in lost if slot.of not in split | whole]
+        split |= whole
         self.begun = {slot.identity: slot for slot in own if slot.of in split and slot not in self.mine}
         self._meet(split)
         self.head.messages += len(self.mine) + len(self._carried.messages)
@@ -254,6 +254,9 @@ class Rebase:
         """
         by_seq = {slot.seq: slot for slot in held}
         moves = [slot for slot in self.mine if slot not in self._gaps]
+        # Of others' turns, we may have no more than the end.
+        beginnings = {slot.of for slot in (*self.begun.values(), *moves, *self._stored.slots) if slot.ordinal <= 1}
+        moves = [slot for slot in moves if slot.order > 0 or slot.of in beginnings]
         ours = sorted((*self.begun.values(), *moves), key=lambda slot: slot.order)
         own = {slot.tracking_id for slot in ours}  # others' marks in place of these would stand beside them
         carried = [s for s in self._carried.shown if isinstance(s, Logged) or not s.of or s.tracking_id not in own]
@@ -301,7 +304,8 @@ def _is_one_pair(call: Slot, results: Slot) -> bool:
 
 
 def _take_over(own: Logged, there: Logged) -> None:
-    """Call a message as it is called there."""
+    """Call a message as it is called there; someone may store it by that number, whatever it is called later."""
+    own.had = own.had if there.seq in own.had else (*own.had, there.seq)
     own.seq, own.revision, own.record, own.fingerprint = there.seq, there.revision, there.record, there.fingerprint
     own.turn = there.turn
 

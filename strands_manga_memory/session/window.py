@@ -318,7 +318,7 @@ def shown_of(
         if isinstance(slot, Logged):
             found = by_identity.get(slot.identity)
             if found is None and slot.of in turns and slot.tracking_id not in visible:
-                found = slot if slot.seq < first else log.get(slot.identity)
+                found = slot if 0 < slot.seq < first else log.get(slot.identity)
             if found is not None and question is not None and slot.message["role"] == "assistant":
                 shown.append(question)
         elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):

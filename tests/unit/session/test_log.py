@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -188,6 +189,15 @@ def test_a_flipped_bit_is_damage_and_nothing_is_overwritten() -> None:
     with pytest.raises(CorruptRecordError):
         log.put(slots(1, 2, 3))
     assert row == before
+
+
+def test_a_revision_replaces_a_message_that_others_have_stored_by_a_number_unknown_here() -> None:
+    log, _ = new()
+    log.put(slots(1, 2))
+    log.put([dataclasses.replace(slot(2), seq=7), slot(8)])
+    log.rewrite([slot(2, "revised", revision=1)])
+    found = log.read([Segment(1, 2), Segment(7, 8)])
+    assert texts(found[seq].message for seq in (1, 2, 7, 8)) == ["message 1", "revised", "revised", "message 8"]
 
 
 def test_a_revision_replaces_a_message_in_its_segment() -> None:

@@ -627,6 +627,18 @@ def test_what_someone_has_given_other_numbers_is_kept_until_it_is_flushed() -> N
     assert not author.has_moved_in(there)
 
 
+def test_a_revision_reaches_what_someone_else_has_flushed_as_it_was_before() -> None:
+    """He let go of it in the window; its author learns of the flush when he merges."""
+    author = new()
+    (said, _) = say(author, user("secret"), assistant("answer"))
+    there, logged_there = moved(save(author), by=6)
+    author.revise({**said, "content": [{"text": "redacted"}]}, at=2.0)
+    there.slots, there.head = [], dataclasses.replace(there.head, pending="")
+    author.rebase(there, logged=logged_there)
+    assert texts(slot.message for slot in author.revised) == ["redacted"]
+    assert author.is_behind
+
+
 @pytest.mark.parametrize("shows_a_mark", [False, True])
 def test_what_was_lost_although_its_save_is_included_is_stored_anew_where_its_turn_is(shows_a_mark: bool) -> None:
     """Someone carried the turn without the answer: the hot tier had lost that, and his window only showed a mark."""
@@ -650,6 +662,20 @@ def test_a_whole_turn_that_was_lost_comes_last() -> None:
     there, logged_there = moved(save(author), by=6, lacking=("question", "answer"))
     author.rebase(there, logged=logged_there)
     assert texts(author.messages()) == ["second", "yes", "question", "answer"]
+
+
+def test_the_rest_of_a_turn_that_was_lost_is_not_shown_without_its_beginning() -> None:
+    author = new()
+    say(author, user("question"), assistant(tool_use("t", "lookup")), result("t"), assistant("answer"))
+    draft = save(author)
+    flush(author, dataclasses.replace(draft, pending=draft.pending[:2]))
+    author.recent = [slot for slot in author.recent if slot.seq > 2]
+    author.pending = {3, 4}
+    there, _ = moved(draft, by=6)
+    there.slots, there.head = [], dataclasses.replace(there.head, pending="")
+    author.rebase(there, logged={})
+    assert author.messages() == []
+    assert texts(slot.message for slot in save(author).pending) == ["toolResult", "answer"]
 
 
 def test_what_nobody_has_looked_for_is_not_taken_for_lost() -> None:
