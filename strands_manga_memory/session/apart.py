@@ -47,19 +47,12 @@ class Apart:
         identities = {slot.identity for slot in there}
         only_here = [slot for key, slot in loose.items() if key not in identities and slot.tracking_id not in edited]
         ids, turns = {slot.tracking_id for slot in only_here}, {slot.of for slot in only_here}
+        marks = {s.tracking_id for s in self.window if isinstance(s, Body) and s.of in turns} - shown
         return Apart(
             loose=loose,
             known=there,
             # What only we know is shown as we show it, with what we show of its turn in another form.
-            window=[
-                *hot.slots,
-                *(
-                    slot
-                    for slot in self.window
-                    if slot.tracking_id in ids
-                    or (isinstance(slot, Body) and slot.of in turns and slot.tracking_id not in shown)
-                ),
-            ],
+            window=[*hot.slots, *(slot for slot in self.window if slot.tracking_id in ids | marks)],
             head=hot.head,
             writers=hot.writers,
             # It may await what it has lost, or never had: then it does not have the saves that brought it.

@@ -166,7 +166,8 @@ class SegmentLog:
         """
         for slot in changed:
             for _ in range(5):
-                done = [self._rewritten(item, slot) for item in self._from(min(seq for seq in (slot.seq, *slot.had) if seq))]
+                first = min((seq for seq in (slot.seq, *slot.had) if seq), default=1)
+                done = [self._rewritten(item, slot) for item in self._from(first)]
                 if all(done):
                     break
             else:

@@ -68,7 +68,8 @@ class Merger:
 
     def join_again(self, hot: Stored) -> None:
         """Join ``hot``, which has gone back to what it was before, with the durable tier's copy."""
-        durable, head = self._copies.durable.load() if self._copies.durable is not None else None, self._copies.model.head
+        head = self._copies.model.head
+        durable = self._copies.durable.load() if self._copies.durable is not None else None
         if durable is not None and (durable.state == DELETED or durable.head.since > head.since):
             self.reconcile_with_durable(durable)  # what the hot one has was deleted meanwhile
         elif durable is None or hot.state == DELETED or durable.epoch <= head.buried:

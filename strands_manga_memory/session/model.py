@@ -395,9 +395,10 @@ class Model:
         for slot in carried.messages:
             slot.order = next(self._foreign_orders)
         still_of_use = rebase.still_of_use(self.recent)
-        # What is stored there of what we have revised may be as it was before, and by another number.
+        # What has been flushed of what we have revised may be as it was before, and by another number.
         kept = {slot.identity for slot in (*still_of_use, *carried.messages, *rebase.mine)}
-        self.revised += [slot for slot in self.recent if slot.revision and slot.identity not in kept]
+        gone = [slot for slot in self.recent if slot.identity in self._revisions and slot.identity not in kept]
+        self.revised += [slot for slot in gone if slot.seq == 0 or slot.seq in self.pending]
         self.recent = [*still_of_use, *carried.messages, *rebase.mine]
         if self.keeps_window:
             self.slots = rebase.window(still_of_use, before=self.slots)

@@ -135,7 +135,6 @@ class Rebase:
         self._known = known
         self._carried = carried
         self._renumbered = renumbered
-        self._has_looked = False
         self._again = {slot.identity for slot in carried.messages}
         # Messages that the durable tier lacks.
         self._awaited = set(parse_runs(stored.head.pending, record="head"))
@@ -164,12 +163,13 @@ class Rebase:
             open_turn: Our turn that is not finished.
             unflushed: What the durable tier may lack. If it is nowhere, it was lost, although the save is included.
         """
-        self._has_looked, logged = logged is not None, logged or {}
+        has_looked, logged = logged is not None, logged or {}
         self._there = {**logged, **{slot.identity: slot for slot in self._logged}}
         self._by_seq = {slot.seq: slot for slot in (*logged.values(), *self._logged)}
         own = [slot for slot in ours if slot.identity not in self._again]
         lacking = [slot for slot in own if (slot.number == 0 or slot.number > self._known) and slot.identity not in logged]
-        lost = [slot for slot in unflushed if slot not in lacking and self._is_lost(slot)]
+        found = self._there.keys() | self._again
+        lost = [slot for slot in unflushed if has_looked and slot.order and slot.identity not in found and slot not in lacking]
         self.mine = sorted((*lacking, *lost), key=lambda slot: slot.order)
         # Of a turn that was stored in part, the first part moves to the end of the window too.
         split = {slot.of for slot in lacking} | ({open_turn} if open_turn is not None else set())
@@ -182,11 +182,6 @@ class Rebase:
         self._name_turns()
         for slot in (*self._carried.messages, *self.mine):
             self._call(slot)
-
-    def _is_lost(self, slot: Logged) -> bool:
-        """Tell whether a message of ours that was stored there, but not flushed, is nowhere."""
-        is_there = slot.identity in self._there or slot.identity in self._again
-        return self._has_looked and slot.order != 0 and not is_there
 
     def _is_awaited(self, slot: Logged) -> bool:
         """Tell whether the durable tier lacks a message of ours that is stored there by the number that it has."""
