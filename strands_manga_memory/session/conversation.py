@@ -248,7 +248,7 @@ class Conversation:
     def _refresh(self) -> None:
         copies = self._copies
         with copies.comparing():
-            stored = copies.hot.load(touch=self.tiers.ttl.refreshed_by_reads) if copies.hot else None
+            stored = copies.load_hot(touch=self.tiers.ttl.refreshed_by_reads)
             if stored is None and copies.durable is not None:
                 stored = copies.durable.load()
             if stored is not None and (stored.state == DELETED or not stored.is_part_of(self.model.writers)):

@@ -16,6 +16,7 @@ from strands_manga_memory.session.model import Model
 from strands_manga_memory.session.records import Draft, Head, Place, Stored
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.window import Logged
+from strands_manga_memory.stores.hot import DELETED
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,13 @@ class Copies:
 
     def read_hot(self) -> Stored | None:
         """Return what the hot tier has, without touching its time to live; None if it has nothing, or does not answer."""
-        return self.hot.load(touch=False) if self.hot is not None and self.hot_is_up else None
+        return self.load_hot() if self.hot_is_up else None
+
+    def load_hot(self, *, touch: bool = False) -> Stored | None:
+        """Return what the hot tier has of this life: a replica may have no more than the tombstone of the one before."""
+        stored = None if self.hot is None else self.hot.load(touch=touch)
+        is_past = stored is not None and stored.state == DELETED and stored.epoch <= self.model.head.buried
+        return None if is_past else stored
 
     # What is to be stored
 

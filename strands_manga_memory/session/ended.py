@@ -49,7 +49,8 @@ def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | Non
     stored = hot.load(touch=False)
     if stored is None or stored.state == DELETED:
         return None
-    return _transcript(stored.base, hot.read_log(range(stored.head.first, stored.head.next)), stored)
+    log = hot.read_log(range(stored.head.first, stored.head.next), since=stored.head.since)
+    return _transcript(stored.base, log, stored)
 
 
 def earlier_transcript(place: Place, tiers: Tiers) -> Transcript | None:

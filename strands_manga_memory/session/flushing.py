@@ -64,7 +64,7 @@ class Flusher:
             return
         with copies.lock:
             copies.model.adopt(stored, pending=True)
-            copies.model.recent = hot.read_log(sorted(copies.model.pending))
+            copies.model.recent = hot.read_log(sorted(copies.model.pending), since=stored.head.since)
             draft = dataclasses.replace(copies.model.as_stored(), epoch=stored.epoch)
         there = durable.load()
         same = there is not None and (there.epoch, there.version) == (stored.epoch, stored.version)
@@ -132,7 +132,7 @@ class Flusher:
         known = {slot.seq for slot in draft.pending} | {slot.seq for slot in copies.model.recent}
         wanted = [seq for seq in parse_runs(draft.head.pending, record="head") if seq not in known]
         if wanted and copies.hot is not None and copies.hot_is_up:
-            found = copies.hot.read_log(wanted)
+            found = copies.hot.read_log(wanted, since=draft.head.since)
             with copies.lock:
                 copies.model.recent += found
 
@@ -208,7 +208,7 @@ class Flusher:
             below = [seq for seq in copies.model.pending if seq < collision]
             lacking = copies.model.lacks(below)
         if lacking and copies.hot is not None:  # what gets another number has to be at hand
-            found = copies.hot.read_log(lacking)
+            found = copies.hot.read_log(lacking, since=copies.model.head.since)
             with copies.lock:
                 copies.model.recent += found
         with copies.lock:

@@ -21,12 +21,12 @@ def history(copies: Copies, *, after: int = 0) -> Iterator[Logged]:
         unplaced = [slot for slot in model.recent if slot.seq == 0 and slot.order < 0]
     if copies.durable is None:
         assert copies.hot is not None  # noqa: S101 - for the type checker; there is a tier
-        yield from _pages(copies.hot, first, head.next)
+        yield from _pages(copies.hot, first, head.next, since=head.since)
         return
     loose = {seq: mine[seq] for seq in pending if seq in mine and seq >= first}
     missing = [seq for seq in pending if seq not in mine and seq >= first]
     if missing and copies.hot is not None:
-        loose |= {slot.seq: slot for slot in copies.hot.read_log(missing)}
+        loose |= {slot.seq: slot for slot in copies.hot.read_log(missing, since=head.since)}
     waiting = sorted(loose)
     for slot in copies.durable.history(first=first):
         while waiting and waiting[0] < slot.seq:
@@ -39,9 +39,9 @@ def history(copies: Copies, *, after: int = 0) -> Iterator[Logged]:
     yield from unplaced
 
 
-def _pages(hot: HotTier, first: int, end: int) -> Iterator[Logged]:
+def _pages(hot: HotTier, first: int, end: int, *, since: int) -> Iterator[Logged]:
     for start in range(first, end, _PAGE):
-        yield from hot.read_log(range(start, min(end, start + _PAGE)))
+        yield from hot.read_log(range(start, min(end, start + _PAGE)), since=since)
 
 
 def with_unsaved(stored: Iterator[Logged], unsaved: Iterable[Logged], *, after: int) -> Iterator[Logged]:

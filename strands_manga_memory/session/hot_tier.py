@@ -56,6 +56,10 @@ class HotTier:
         self._messages: dict[int, int] = {}
         self._bodies: dict[int, int] = {}
 
+    @property
+    def _head_name(self) -> str:
+        return f"{self._name}#head"
+
     def forget(self) -> None:
         """Take nothing for granted: the next write brings everything."""
         self.expect = None
@@ -76,7 +80,7 @@ class HotTier:
             return self._opened(record)
 
     def _opened(self, record: HotRecord) -> Stored:
-        name = f"{self._name}#head"
+        name = self._head_name
         if "head" not in record.fields or "base" not in record.fields:
             raise CorruptRecordError(f"record={name!r} is damaged: it is missing", record=name)
         opened = {
@@ -120,10 +124,22 @@ class HotTier:
             expired=record.expires_in <= 0,
         )
 
-    def read_log(self, seqs: Iterable[int]) -> list[Logged]:
-        """Return those messages of the log that the hot tier has."""
+    def read_log(self, seqs: Iterable[int], *, since: int) -> list[Logged]:
+        """Return those messages of the log that the hot tier has.
+
+        Args:
+            seqs: Their numbers.
+            since: The epoch in which their incarnation began: a replica may have others by these numbers, of one that ended.
+        """
         fields = {message_field(seq): seq for seq in seqs}
-        found = self._store.read(self._name, list(fields))
+        if not fields:
+            return []
+        found = self._store.read(self._name, ["head", *fields])
+        if "head" not in found:
+            return []
+        head = load_stored(self._codec.unseal(found["head"], self._head_name), self._head_name)
+        if Head.from_dict(head, record=self._head_name).since != since:
+            return []
         places = {field: f"{self._name}#{field}" for field in fields if field in found}
         return [logged_of(self._codec.unseal(found[field], place), fields[field], place) for field, place in places.items()]
 

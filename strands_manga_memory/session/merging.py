@@ -156,7 +156,7 @@ class Merger:
         pending = parse_runs(stored.head.pending, record="head")
         first = min([copies.last_flush.frontier, *at, *pending, *copies.model.pending])
         seqs = pending if copies.durable is not None else range(first, stored.head.next)
-        hot = copies.hot.read_log(seqs) if copies.hot is not None else []
+        hot = copies.hot.read_log(seqs, since=stored.head.since) if copies.hot is not None else []
         durable = copies.durable.history(first=first) if copies.durable is not None else ()
         return {slot.identity: slot for slot in (*durable, *hot, *stored.slots) if isinstance(slot, Logged)}
 
@@ -184,16 +184,17 @@ class Merger:
         if hot is None and copies.hot is not None:
             copies.hot.forget()  # it may have more than we took over: the next save there looks first
         with copies.lock:
-            apart = model.apart()
+            apart, doubtful = model.apart(), model.doubtful(durable)
         ours = {slot.identity for slot in apart.known if slot.order > 0}
         if hot is not None and copies.hot is not None:
             awaited = parse_runs(hot.head.pending, record="head")
-            found = copies.hot.read_log(awaited)
+            found = copies.hot.read_log(awaited, since=hot.head.since)
             if len(found) < len(awaited):
                 self._check_is_there(copies.hot, hot)
             apart = apart.beside(hot, found)
         copies.carries = True
-        numbers = [copies.last_flush.frontier, *model.pending, *(slot.seq for slot in apart.loose.values() if slot.seq)]
+        loose = [slot.seq for slot in (*apart.loose.values(), *doubtful) if slot.seq]
+        numbers = [copies.last_flush.frontier, *model.pending, *loose]
         flushed = copies.last_flush.writers
         if hot is not None and not (flushed and hot.covers(flushed)):
             # It was rolled back, and may have been gone on with under new numbers: its messages can be anywhere in the log.

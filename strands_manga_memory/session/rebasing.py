@@ -231,6 +231,8 @@ class Rebase:
             if slot in self.mine or slot.identity in self._again:
                 continue
             there = self._there.get(slot.identity)
+            if there is not None and self._by_seq[there.seq].identity != slot.identity:
+                continue  # the log has it, by a number that the copy has for another message
             if there is not None and there.seq in pending:
                 _take_over(slot, there)
                 kept.append(slot)
@@ -247,7 +249,7 @@ class Rebase:
             held: Messages of which we keep objects: one object for one message, or it could get two numbers.
             before: Our window until now. What is only known as a mark of a turn that we store comes along as that.
         """
-        by_seq = {slot.seq: slot for slot in held}
+        by_identity = {slot.identity: slot for slot in held}
         moves = [slot for slot in self.mine if slot not in self._gaps]
         # Of others' turns, we may have no more than the end.
         beginnings = {slot.of for slot in (*self.begun.values(), *moves, *self._stored.slots) if slot.ordinal <= 1}
@@ -275,7 +277,7 @@ class Rebase:
             else:
                 is_part = slot.of in turns
             part = earlier if is_part else kept
-            part.append(by_seq.get(slot.seq, slot) if isinstance(slot, Logged) else slot)
+            part.append(by_identity.get(slot.identity, slot) if isinstance(slot, Logged) else slot)
         moved = _by_turn(distinct([*earlier, *moved]), turns)
         return self._filled(distinct([*kept, *(edited.pop(slot.tracking_id, slot) for slot in moved)]))
 

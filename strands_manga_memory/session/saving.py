@@ -8,7 +8,7 @@ from contextlib import suppress
 from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.merging import Merger
-from strands_manga_memory.session.records import Stored
+from strands_manga_memory.session.records import Stored, outside
 from strands_manga_memory.session.window import parse_runs
 from strands_manga_memory.stores.hot import WriteStatus
 
@@ -40,7 +40,7 @@ class Saver:
                 copies.saved(draft)
                 return
             with suppress(OvertakenError), copies.comparing():
-                stored = hot.load(touch=False)
+                stored = copies.load_hot()
                 if stored is not None and copies.durable is not None and self._has_gone_back(stored):
                     self._merger.join_again(stored)
                     continue
@@ -56,10 +56,16 @@ class Saver:
                 return
 
     def _has_gone_back(self, stored: Stored) -> bool:
-        """Tell whether the hot tier is what it was before, and lacks what it had of others: it may have it by other numbers."""
-        with self._copies.lock:
-            model = self._copies.model
-            return stored.is_part_of(model.writers) and bool(model.lacks(parse_runs(stored.head.pending, record="head")))
+        """Tell whether the hot tier is what it was before, and one of us lacks something.
+
+        It may have by other numbers what it lacks of others, and may have kept what was given up while it was down.
+        """
+        copies, awaited = self._copies, set(parse_runs(stored.head.pending, record="head"))
+        assert copies.durable is not None  # noqa: S101 - for the type checker; callers have looked
+        with copies.lock:
+            model = copies.model
+            lacking = model.lacks(awaited) or outside(awaited - model.pending, copies.durable.committed)
+            return stored.is_part_of(model.writers) and bool(lacking)
 
     def _let_go(self, stored: Stored | None) -> None:
         """Do not claim to include what the hot tier lost of others, who may have it yet."""

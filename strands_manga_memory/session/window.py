@@ -274,7 +274,8 @@ def _without_needless_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _is_end_of_cut(message: Message, following: Message | None, cut_ids: set[str]) -> bool:
-    if message["role"] != "user" or message.get("tracking_id") not in cut_ids:
+    is_cut = message.get("tracking_id") in cut_ids or _CUT_RESULTS in _marks(message)
+    if message["role"] != "user" or not is_cut:
         return False
     return following is None or (following["role"] == "user" and not tool_result_ids(following))
 
@@ -321,7 +322,7 @@ def shown_of(
                 found = slot if 0 < slot.seq < first else log.get(slot.identity)
             if found is not None and question is not None and slot.message["role"] == "assistant":
                 shown.append(question)
-        elif slot.tracking_id in ids or (shown and closes_a_turn(slot)):
+        elif slot.tracking_id in ids or (shown and closes_a_turn(slot) and slot.tracking_id not in visible):
             found = copy_of(slot)
         elif slot.of in turns and slot.tracking_id not in visible and slot.tracking_id not in edited:
             found = copy_of(slot)  # in place of a message that is not at hand, or that the log has

@@ -235,6 +235,48 @@ TWO_TIERS = {
         *(end(2, 3, edit=True), COPY, end(1, 1, edit=True), DURABLE, START, kill(2, closing=False), begin(3), begin(1)),
         *(tool(1, save=True), end(1, 4, edit=True), START, DURABLE, hot_goes_back(2), work(1), kill(4, closing=True)),
     ],
+    "the end of a turn of someone else is known without its beginning": [
+        *(START, DURABLE, kill(1, closing=True), START, COPY, begin(2), end(2, 1), begin(2), end(2, mark=True)),
+        *(START, START, Step("a_call_fails", None, ("hot", True)), flush(3), begin(3)),
+        *(Step("time_passes", 4, (30.0,)), begin(4), flush(4), DURABLE, end(4, 1), begin(4), hot_goes_back(0)),
+        *(end(3, 1), end(4, 3), hot_goes_back(0), kill(2, closing=False)),
+    ],
+    "a replica has no more than the tombstone of before this conversation": [
+        *(START, START, Step("delete", 1, ()), begin(1), COPY, tool(1, save=True), START, end(1, edit=True)),
+        *(work(1), begin(3), hot_goes_back(0), end(3, 1), work(3)),
+    ],
+    "two processes show a turn as cut, and one of them has a mark in place of what says so": [
+        *(START, begin(1), flush(1), kill(1, closing=False), START, begin(2), tool(2, save=True)),
+        *(kill(2, closing=True), DURABLE, START, START, Step("a_call_fails", None, ("hot", True))),
+        *(kill(3, closing=False), flush(4), START, begin(4), end(4, 1, edit=True), START, HOT, begin(6)),
+        *(end(6, 1, mark=True), hot_goes_back()),
+    ],
+    "a window that was evicted shows a turn as cut": [
+        *(START, begin(1), DURABLE, end(1, 4), kill(1, closing=True), START, begin(2), end(2, 2), begin(2)),
+        *(START, tool(2, save=True), flush(3), begin(3), START, begin(4), kill(2, closing=False), COPY),
+        *(kill(4, closing=True), end(3, 1, edit=True), COPY, START, hot_goes_back(), START, DURABLE, flush(5)),
+        *(begin(5), Step("time_passes", 3, (30.0,)), START, begin(7), end(7, 1, edit=True, mark=True), flush(7)),
+        *(hot_goes_back(1),),
+    ],
+    "what was given up while the hot tier was down is there when it comes back": [
+        *(START, begin(1), COPY, START, end(1), START, hot_goes_back(0), begin(3), end(3, 4, edit=True), DURABLE),
+        *(COPY, HOT, begin(3), end(3, edit=True, mark=True), flush(2), DURABLE, Step("time_passes", 2, (0.05,))),
+        *(Step("time_passes", 2, (0.05,)), kill(1, closing=False), flush(3), begin(2)),
+    ],
+    "the log has a message by a number that the hot tier has for another one": [
+        *(START, START, begin(2), START, end(2), kill(1, closing=False), begin(2)),
+        *(Step("a_call_fails", None, ("hot", True)), work(2), begin(3), end(3, 2), begin(3)),
+        *(Step("a_call_fails", None, ("durable", False)), end(3, 3, edit=True), begin(3), end(2, 2), begin(2)),
+        *(end(2, 3), begin(2), START, end(3, 1, edit=True, mark=True), Step("time_passes", 4, (30.0,)), work(2)),
+        *(HOT_FAILS, hot_goes_back(), end(2, 4, edit=True), Step("a_call_fails", None, ("durable", False))),
+        *(begin(3), begin(4)),
+    ],
+    "someone has forgotten our saves, and the log is read from behind them": [
+        *(START, kill(1, closing=False), START, flush(2), HOT_FAILS, kill(2, closing=False), START, START),
+        *(begin(4), START, DURABLE, begin(5), tool(4, save=True), kill(3, closing=False), end(5, 1, edit=True)),
+        *(end(4, 1, edit=True, mark=True), START, HOT, begin(4), DURABLE, begin(6), end(4, edit=True, mark=True)),
+        *(end(6, edit=True), flush(6)),
+    ],
 }
 
 
@@ -257,6 +299,21 @@ def test_what_the_hot_tier_had_confirmed_is_not_flushed_over_what_is_later(monke
     before = world.table.get(*PLACE.head_key)
     process.conversation._flusher.flush_confirmed()
     assert world.table.get(*PLACE.head_key) == before
+    world.end()
+
+
+def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_are_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    world = World(deletes=True)
+    for step in (
+        *(START, begin(1), end(1), COPY, flush(1), Step("delete", 1), kill(1, closing=False), DURABLE),
+        # Who knows the tombstone of the hot tier alone begins the next life with the same numbers.
+        *(START, begin(2), end(2), begin(2), end(2, 1), START, kill(2, closing=False), begin(3), end(3)),
+        *(hot_goes_back(0), Step("time_passes", 3, (30.0,)), work(3), hot_goes_back(), DURABLE),
+    ):
+        world.take(step)
     world.end()
 
 
