@@ -261,15 +261,17 @@ class Rebase:
         stored, at_hand = {slot.of for slot in moves}, {slot.tracking_id for slot in (*self._stored.slots, *moved)}
         moved += [copy_of(s) for s in before if isinstance(s, Body) and s.of in stored and s.tracking_id not in at_hand]
         turns = list(dict.fromkeys(slot.of for slot in moved if slot.of))
-        last = {slot.tracking_id for slot in moved}
+        by_id = {slot.tracking_id: slot for slot in moved}
         edited: dict[str, Slot] = {}
         kept: list[Slot] = []
         earlier: list[Slot] = []  # parts of turns that go on, in whatever form, with what closed them
         part = kept
         for slot in self._stored.slots:
             if isinstance(slot, Body):
-                if slot.tracking_id in last:
+                if slot.tracking_id in by_id:
                     edited[slot.tracking_id] = slot
+                    part = earlier
+                    part.append(by_id[slot.tracking_id])
                     continue
                 is_part = slot.of in turns if slot.of else part is earlier and closes_a_turn(slot)
             elif slot.identity in self.begun:

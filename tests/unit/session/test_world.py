@@ -277,6 +277,11 @@ TWO_TIERS = {
         *(end(4, 1, edit=True, mark=True), START, HOT, begin(4), DURABLE, begin(6), end(4, edit=True, mark=True)),
         *(end(6, edit=True), flush(6)),
     ],
+    "what says that a turn was cut stays behind, and its question comes along": [
+        *(START, START, DURABLE, begin(1), begin(2), end(2), begin(2), flush(2), end(1, 4), START, begin(3)),
+        *(hot_goes_back(), end(3, 1), begin(3), DURABLE, end(3, edit=True, mark=True), kill(3, closing=True)),
+        *(kill(2, closing=False), flush(1), kill(1, closing=False)),
+    ],
 }
 
 
