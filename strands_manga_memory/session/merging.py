@@ -72,7 +72,7 @@ class Merger:
         durable = self._copies.durable.load() if self._copies.durable is not None else None
         if durable is not None and (durable.state == DELETED or durable.head.since > head.since):
             self.reconcile_with_durable(durable)  # what the hot one has was deleted meanwhile
-        elif durable is None or hot.state == DELETED or durable.epoch <= head.buried:
+        elif durable is None or hot.state == DELETED or durable.epoch <= head.buried or durable.head.since < hot.head.since:
             self.reconcile(hot)
         else:
             self.join(durable, hot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -319,6 +320,19 @@ def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_ar
         *(hot_goes_back(0), Step("time_passes", 3, (30.0,)), work(3), hot_goes_back(), DURABLE),
     ):
         world.take(step)
+    world.end()
+
+
+def test_a_replica_of_what_was_deleted_is_written_over_without_looking_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    world = World(deletes=True)
+    for step in (START, begin(1), end(1), COPY, Step("delete", 1), begin(1), end(1), flush(1), hot_goes_back(0), begin(1)):
+        world.take(step)
+    load = Mock(wraps=world.store.load)
+    monkeypatch.setattr(world.store, "load", load)
+    world.take(end(1))
+    assert not world.processes[0].conversation.is_dirty
+    assert load.call_count == 1
     world.end()
 
 
