@@ -82,7 +82,7 @@ class HotTier:
     def _opened(self, record: HotRecord) -> Stored:
         name = self._head_name
         if "head" not in record.fields or "base" not in record.fields:
-            raise CorruptRecordError(f"record={name!r} is damaged: it is missing", record=name)
+            raise _missing(name)
         opened = {
             field: self._codec.unseal(data, f"{self._name}#{field}")
             for field, data in record.fields.items()
@@ -99,8 +99,7 @@ class HotTier:
         for reference in parse_runs(window, record=f"{self._name}#{WINDOW_FIELD}"):
             field = message_field(reference) if reference > 0 else body_field(-reference)
             if field not in opened:
-                place = f"{self._name}#{field}"
-                raise CorruptRecordError(f"record={place!r} is damaged: it is missing", record=place)
+                raise _missing(f"{self._name}#{field}")
             place, data = f"{self._name}#{field}", opened[field]
             slots.append(logged_of(data, reference, place) if reference > 0 else body_of_record(data, -reference, place))
         for slot in slots:
@@ -130,13 +129,18 @@ class HotTier:
         Args:
             seqs: Their numbers.
             since: The epoch in which their incarnation began: a replica may have others by these numbers, of one that ended.
+
+        Raises:
+            CorruptRecordError: There are messages and no head that says of which incarnation they are.
         """
         fields = {message_field(seq): seq for seq in seqs}
         if not fields:
             return []
         found = self._store.read(self._name, ["head", *fields])
-        if "head" not in found:
+        if not found:
             return []
+        if "head" not in found:
+            raise _missing(self._head_name)
         head = load_stored(self._codec.unseal(found["head"], self._head_name), self._head_name)
         if Head.from_dict(head, record=self._head_name).since != since:
             return []
@@ -204,6 +208,10 @@ class HotTier:
         """Replace the conversation by a tombstone; return its epoch."""
         self.forget()
         return self._store.bury(self._name, epoch=epoch, ttl=ttl)
+
+
+def _missing(name: str) -> CorruptRecordError:
+    return CorruptRecordError(f"record={name!r} is damaged: it is missing", record=name)
 
 
 def logged_of(record: bytes, seq: int, name: str) -> Logged:

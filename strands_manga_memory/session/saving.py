@@ -64,10 +64,9 @@ class Saver:
         assert copies.durable is not None  # noqa: S101 - for the type checker; callers have looked
         with copies.lock:
             model = copies.model
-            lacking = bool(model.lacks(awaited))
-            if stored.head.since == model.head.since:
-                lacking = lacking or bool(outside(awaited - model.pending, copies.durable.committed))
-            return lacking and stored.is_part_of(model.writers)
+            is_of_this_life = stored.head.since == model.head.since
+            kept = outside(awaited - model.pending, copies.durable.committed) if is_of_this_life else []
+            return stored.is_part_of(model.writers) and bool(kept or model.lacks(awaited))
 
     def _let_go(self, stored: Stored | None) -> None:
         """Do not claim to include what the hot tier lost of others, who may have it yet."""

@@ -286,18 +286,21 @@ TWO_TIERS = {
 }
 
 
-@pytest.mark.parametrize("name", TWO_TIERS)
-def test_two_tiers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
+
+
+@pytest.mark.parametrize("name", TWO_TIERS)
+def test_two_tiers(name: str) -> None:
     world = World()
     for step in TWO_TIERS[name]:
         world.take(step)
     world.end()
 
 
-def test_what_the_hot_tier_had_confirmed_is_not_flushed_over_what_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_hot_tier_had_confirmed_is_not_flushed_over_what_is_later() -> None:
     """While the hot tier was down the durable one got more than the hot one had confirmed; a flush beside comes too late."""
-    monkeypatch.setattr(time, "sleep", lambda _: None)
     world = World()
     for step in (START, begin(1), end(1), HOT, begin(1), end(1), flush(1), HOT):
         world.take(step)
@@ -308,10 +311,7 @@ def test_what_the_hot_tier_had_confirmed_is_not_flushed_over_what_is_later(monke
     world.end()
 
 
-def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_are_awaited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_are_awaited() -> None:
     world = World(deletes=True)
     for step in (
         *(START, begin(1), end(1), COPY, flush(1), Step("delete", 1), kill(1, closing=False), DURABLE),
@@ -324,7 +324,6 @@ def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_ar
 
 
 def test_a_replica_of_what_was_deleted_is_written_over_without_looking_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
     world = World(deletes=True)
     for step in (START, begin(1), end(1), COPY, Step("delete", 1), begin(1), end(1), flush(1), hot_goes_back(0), begin(1)):
         world.take(step)
