@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, SQLiteTable, Table
+from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, SQLiteTable, Table, writer
 from tests import servers
 
 # Before any client is made: boto3 must not look for real credentials, and no test may use them.
@@ -71,6 +71,15 @@ def _no_network() -> Iterator[None]:
     _refused.clear()
     yield
     assert not _refused, f"the test tried to connect to {_refused}"
+
+
+@pytest.fixture(autouse=True)
+def _no_work_left() -> Iterator[None]:
+    """Drop what a test left to be saved to a store that is gone: it would be tried again and again beside all other tests."""
+    yield
+    for left in list(writer._writers):
+        with left._changed:
+            left._timer_of.clear()
 
 
 @pytest.fixture
