@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.machine import MACHINES, drawn, new_world, quick
+from tests.faults.machine import MACHINES, drawn, new_world, quiet
 
 
 @pytest.mark.parametrize("machine", sorted(MACHINES))
 @pytest.mark.parametrize("more", [False, True], ids=["plain", "refresh and delete"])
 def test_random_steps(machine: str, more: bool) -> None:
-    with quick():
+    with quiet():
         for seed in range(15):
             steps, error = drawn(new_world(machine, refreshes=more, deletes=more), seed)
             assert error is None, f"seed {seed}: {error}, after {len(steps)} steps"

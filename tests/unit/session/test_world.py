@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from unittest.mock import Mock
 
 import pytest
@@ -284,11 +283,6 @@ TWO_TIERS = {
         *(kill(2, closing=False), flush(1), kill(1, closing=False)),
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
 
 
 @pytest.mark.parametrize("name", TWO_TIERS)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest import mock
 
 from strands_manga_memory.conversation.stubs import stub_of
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session import contention
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
 from strands_manga_memory.session.tiers import Tiers
@@ -21,6 +25,8 @@ from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotSt
 
 PLACE = Place.of("s", "A", "default")
 MOST_PROCESSES = 3
+MOST_TRIES = 100
+"""Tries again within one step. More of them, while nobody else does anything, would never end."""
 
 _Option = TypeVar("_Option")
 Choose = Callable[[Sequence[Any]], Any]
@@ -38,6 +44,22 @@ class Step:
     def __str__(self) -> str:
         """Return it as the call that repeats it."""
         return repr((self.name, self.process, self.how))
+
+
+@contextmanager
+def without_pauses() -> Iterator[None]:
+    """Wait for nothing between two tries, and fail if they do not end."""
+    pauses = 0
+
+    def pause(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses > MOST_TRIES:
+            raise contention.ContendedError("it goes round in circles")
+
+    with mock.patch.object(contention, "time", mock.Mock(monotonic=time.monotonic, sleep=pause)):
+        yield
+    assert pauses <= MOST_TRIES, "it goes round in circles"
 
 
 class Process:
@@ -135,6 +157,7 @@ class World:
         name, who, how = choose(possible)
         return Step(name, None if who is None else choose(who), tuple(choose(options) for options in how))
 
+    @without_pauses()
     def take(self, step: Step) -> None:
         """Let a step happen, if it can."""
         if step.process is None:
@@ -362,6 +385,7 @@ class World:
 
     # The end
 
+    @without_pauses()
     def end(self) -> None:
         """Mend the tiers, let everyone finish, and look at what is stored."""
         self.hot.down = self.durable.down = False
