@@ -31,10 +31,10 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def new_world(machine: str, *, refreshes: bool, deletes: bool) -> World:
+def new_world(machine: str, *, refreshes: bool, deletes: bool, sweeps: bool) -> World:
     """Return a world at its beginning."""
     hot, durable = MACHINES[machine]
-    return World(hot=hot, durable=durable, refreshes=refreshes, deletes=deletes)
+    return World(hot=hot, durable=durable, refreshes=refreshes, deletes=deletes, sweeps=sweeps)
 
 
 def played(world: World, steps: Sequence[Step]) -> Exception | None:
@@ -65,13 +65,13 @@ def drawn(world: World, seed: int) -> tuple[list[Step], Exception | None]:
 
 def shrunk(steps: list[Step], *, machine: str) -> list[Step]:
     """Return as few of the steps as possible that still go wrong in the same way."""
-    kind = _kind(played(new_world(machine, refreshes=True, deletes=True), steps))
+    kind = _kind(played(new_world(machine, refreshes=True, deletes=True, sweeps=True), steps))
     size = len(steps) // 2
     while size:
         at = 0
         while at < len(steps):
             fewer = steps[:at] + steps[at + size :]
-            if _kind(played(new_world(machine, refreshes=True, deletes=True), fewer)) == kind:
+            if _kind(played(new_world(machine, refreshes=True, deletes=True, sweeps=True), fewer)) == kind:
                 steps = fewer
             else:
                 at += size
@@ -95,12 +95,13 @@ def main() -> int:
     parser.add_argument("--machine", choices=sorted(MACHINES), default="two-tiers")
     parser.add_argument("--refresh", action="store_true", help="processes also look what others saved")
     parser.add_argument("--delete", action="store_true", help="processes also delete the conversation")
+    parser.add_argument("--sweep", action="store_true", help="the conversation also leaves the hot tier, unused for a while")
     parser.add_argument("--shrink", action="store_true", help="print the fewest steps with which a seed fails")
     arguments = parser.parse_args()
     failed = 0
     with quiet():
         for seed in progress(range(arguments.start, arguments.start + arguments.seeds), "seeds"):
-            world = new_world(arguments.machine, refreshes=arguments.refresh, deletes=arguments.delete)
+            world = new_world(arguments.machine, refreshes=arguments.refresh, deletes=arguments.delete, sweeps=arguments.sweep)
             steps, error = drawn(world, seed)
             if error is None:
                 continue

@@ -121,7 +121,7 @@ def _objects() -> int:
     return _alive().total()
 
 
-async def _size(memory: MangaMemory) -> dict[str, float]:
+async def _size(memory: MangaMemory) -> dict[str, Any]:
     """Return what a live agent takes of ours with 60 messages, when its history has long been trimmed."""
 
     async def agent_of(session: str) -> Agent:
@@ -136,14 +136,18 @@ async def _size(memory: MangaMemory) -> dict[str, float]:
     gc.collect()
     before = _objects()
     agents = [await agent_of(f"s{number}") for number in range(_AGENTS)]
+    for agent in agents:
+        await asyncio.to_thread(agent._session_manager.flush)  # a busy machine may be behind with it
     gc.collect()
     objects = _objects() - before
     taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{_PACKAGE}/*")])
     tracemalloc.stop()
     del agents
+    lines = taken.statistics("lineno")
     return {
-        "kb": sum(line.size for line in taken.statistics("filename")) / 1024 / _AGENTS,
+        "kb": sum(line.size for line in lines) / 1024 / _AGENTS,
         "objects": objects / _AGENTS,
+        "most": [f"{line.size / 1024 / _AGENTS:.0f} KB {line.traceback}" for line in lines[:5]],
     }
 
 

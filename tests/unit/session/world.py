@@ -8,7 +8,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -17,6 +17,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session import contention
 from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.sweeper import SessionSweeper
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.codec import Codec, dump, load
 from strands_manga_memory.stores.hot import DELETED, message_field
@@ -27,6 +28,8 @@ PLACE = Place.of("s", "A", "default")
 MOST_PROCESSES = 3
 MOST_TRIES = 100
 """Tries again within one step. More of them, while nobody else does anything, would never end."""
+_A_WHILE = 3_000.0
+"""Seconds after which a conversation has expired in the hot tier, but is still there."""
 
 _Option = TypeVar("_Option")
 Choose = Callable[[Sequence[Any]], Any]
@@ -105,10 +108,19 @@ class World:
         durable: Whether there is a durable tier.
         refreshes: Whether processes look what others saved, between their turns and within them.
         deletes: Whether processes delete the conversation.
+        sweeps: Whether the conversation leaves the hot tier when nobody has used it for a while.
     """
 
-    def __init__(self, *, hot: bool = True, durable: bool = True, refreshes: bool = False, deletes: bool = False) -> None:
-        self.has_hot, self.has_durable, self.refreshes, self.deletes = hot, durable, refreshes, deletes
+    def __init__(
+        self,
+        *,
+        hot: bool = True,
+        durable: bool = True,
+        refreshes: bool = False,
+        deletes: bool = False,
+        sweeps: bool = False,
+    ) -> None:
+        self.has_hot, self.has_durable, self.refreshes, self.deletes, self.sweeps = hot, durable, refreshes, deletes, sweeps
         self.clock = FakeClock()
         self.store = SurvivingHotStore(clock=self.clock)
         self.table = MemoryTable()
@@ -146,6 +158,8 @@ class World:
             (1, self.has_hot, "copy_the_hot_tier", None, ()),
             (1, self.has_hot and self.has_durable, "the_hot_tier_loses_something", None, (range(-1, len(self.copies)),)),
             (1, self.refreshes, "refresh", someone, ()),
+            (1, self.sweeps and self.has_durable, "nobody_uses_it_for_a_while", None, ()),
+            (2, self.sweeps and self.has_durable, "sweep", None, ()),
             (1, self.deletes and choose([True, False, False]), "delete", someone, ()),
         ]
         possible = [
@@ -312,6 +326,22 @@ class World:
         if future.exception() is not None and not isinstance(future.exception(), StoreUnavailableError):
             raise future.exception()
 
+    def nobody_uses_it_for_a_while(self) -> None:
+        """The conversation expires in the hot tier; if it had before, and nobody swept, it goes."""
+        self.clock.advance(_A_WHILE)
+        if self._held() is None:
+            self.lossy = True
+            self._what_nobody_has_may_be_lost()
+
+    def sweep(self) -> None:
+        """A sweeper flushes what has expired and takes it from the hot tier."""
+        sweeper = SessionSweeper(
+            hot=self.hot if self.has_hot else None, durable=self.durable if self.has_durable else None, clock=self.clock
+        )
+        sweeper._tiers = self.tiers(InlineWriter(self.clock))
+        with suppress(StoreUnavailableError):
+            sweeper.run_once()
+
     def delete(self, process: Process) -> None:
         """A process deletes the conversation: what was said until then may be gone, and must be if no tier failed.
 
@@ -328,7 +358,7 @@ class World:
             process.said_since.clear()
 
     def _look_for_a_tombstone(self) -> None:
-        held, item = self.store._conversations.get(PLACE.conversation), self.table.get(*PLACE.head_key)
+        held, item = self._held(), self.table.get(*PLACE.head_key)
         if held is not None and held.state == DELETED:
             self.buried = max(self.buried, held.epoch)
         if item is not None and item["state"] == DELETED:
@@ -358,8 +388,12 @@ class World:
     def _what_nobody_has_may_be_lost(self) -> None:
         self.may_be_lost |= self.said.keys() - self._in_durable() - self._in_hot() - self._known_to_the_living()
 
+    def _held(self) -> Any:
+        """Return what the hot tier has, unless it has expired for so long that it is gone."""
+        return self.store._alive(self.store._conversations, PLACE.conversation, self.clock())
+
     def _in_hot(self) -> set[str]:
-        held = self.store._conversations.get(PLACE.conversation)
+        held = self._held()
         fields = held.fields if held else {}
         records = [
             load(Codec().unseal(data, f"{PLACE.conversation}#{name}"))
