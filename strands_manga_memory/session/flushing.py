@@ -152,14 +152,15 @@ class Flusher:
         collision, added, was_deleted = durable.collision, durable.added, model.deleted
         stored = durable.load()
         committed = durable.committed
+        held = {slot.identity: slot.seq for slot in draft.pending}
         if collision is not None and self._is_known(stored, draft):
             if self._moved_on():
                 return
+            # Not merged afterwards: the hot tier's copy is ours, and would bring back the numbers and what had to be let go.
             self._give_way(collision, stored)
         else:
             self._compare(draft, stored)
-        held = {slot.identity: slot.seq for slot in draft.pending}
-        self._merger.reconcile_with_durable(stored)
+            self._merger.reconcile_with_durable(stored)
         with copies.lock:
             logged = [slot for slot in (*model.slots, *model.recent) if isinstance(slot, Logged)]
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}

@@ -124,7 +124,9 @@ class HotTier:
         )
 
     def read_log(self, seqs: Iterable[int], *, since: int) -> list[Logged]:
-        """Return those messages of the log that the hot tier has.
+        """Return those messages of the log that the hot tier has, or holds for the durable one.
+
+        Those it holds for its window alone may be others: where copies were joined, somebody else's got these numbers.
 
         Args:
             seqs: Their numbers.
@@ -141,10 +143,13 @@ class HotTier:
             return []
         if "head" not in found:
             raise _missing(self._head_name)
-        head = load_stored(self._codec.unseal(found["head"], self._head_name), self._head_name)
-        if Head.from_dict(head, record=self._head_name).since != since:
+        head = Head.from_dict(
+            load_stored(self._codec.unseal(found["head"], self._head_name), self._head_name), record=self._head_name
+        )
+        if head.since != since:
             return []
-        places = {field: f"{self._name}#{field}" for field in fields if field in found}
+        held = set(fields.values() if self._keeps_log else parse_runs(head.pending, record=self._head_name))
+        places = {field: f"{self._name}#{field}" for field, seq in fields.items() if field in found and seq in held}
         return [logged_of(self._codec.unseal(found[field], place), fields[field], place) for field, place in places.items()]
 
     def write(self, draft: Draft) -> WriteResult:

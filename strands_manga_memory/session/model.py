@@ -409,7 +409,10 @@ class Model:
         self.epoch, self.version = stored.epoch + (stored.state == CLOSING), stored.version
         seen = carried.seen
         self.writers = {**seen, **{writer: max(number, seen.get(writer, 0)) for writer, number in stored.writers.items()}}
-        self._open_elsewhere = {turn: w for turn, w in {**unfinished, **carried.open_turns}.items() if w != self.writer}
+        open_elsewhere = {**unfinished, **carried.open_turns}
+        if open_elsewhere:  # they replace what the head says of their writers, which may be more
+            open_elsewhere |= open_turns(stored.head, self._logged(), writers=stored.writers, since={})
+        self._open_elsewhere = {turn: w for turn, w in open_elsewhere.items() if w != self.writer}
         # What only repeats what is stored would be a conflict for everyone else.
         has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
         self.touched = has_news or self.confirmed_number < self.number
@@ -454,10 +457,10 @@ class Model:
 
     def has_moved_in(self, stored: Stored) -> bool:
         """Tell whether our unfinished turn, or what is not flushed of ours, may have other numbers there than we gave it."""
-        unfinished = set(parse_runs(stored.head.open.get(self.writer, ""), record="head"))
-        if unfinished and unfinished.isdisjoint(slot.seq for slot in self._appended()):
-            return True
         known, awaited = self._known_to(stored), parse_runs(stored.head.pending, record="head")
+        unfinished = parse_runs(stored.head.open.get(self.writer, ""), record="head")
+        if not {slot.seq for slot in self._appended() if 0 < slot.number <= known}.issuperset(unfinished):
+            return True
         ours = {slot.seq for slot in self.recent if slot.order and 0 < slot.number <= known} & self.pending
         return bool(outside(ours.difference(awaited), Segment.parse(stored.head.segments, record="head")))
 

@@ -44,6 +44,7 @@ def hot_goes_back(replica: int = -1) -> Step:
     return Step("the_hot_tier_loses_something", None, (replica,))
 
 
+A_WHILE = Step("nobody_uses_it_for_a_while")
 COPY = Step("copy_the_hot_tier")
 
 TWO_TIERS = {
@@ -281,6 +282,29 @@ TWO_TIERS = {
         *(START, START, DURABLE, begin(1), begin(2), end(2), begin(2), flush(2), end(1, 4), START, begin(3)),
         *(hot_goes_back(), end(3, 1), begin(3), DURABLE, end(3, edit=True, mark=True), kill(3, closing=True)),
         *(kill(2, closing=False), flush(1), kill(1, closing=False)),
+    ],
+    "numbers of ours are taken, and the hot tier has what we let go of": [
+        *(START, START, START, flush(3), COPY, DURABLE, begin(2), end(2, 1), begin(2), begin(1), begin(3)),
+        *(end(1, 2, edit=True, mark=True), begin(1), hot_goes_back(0), end(3, 4), flush(1), hot_goes_back()),
+        *(end(2), end(1, mark=True), work(2), DURABLE, Step("a_call_fails", None, ("durable", True))),
+        *(kill(3, closing=True), work(1)),
+    ],
+    "copies were joined, and another message has a number that is awaited": [
+        *(START, START, START, begin(2), begin(1), tool(2, save=True), HOT, flush(1), DURABLE),
+        *(kill(2, closing=True), end(1, edit=True, mark=True), HOT, begin(1), START, begin(4)),
+        *(end(4, 2, edit=True, mark=True), A_WHILE, DURABLE, tool(1, save=True), work(4)),
+    ],
+    "copies were joined, and our unfinished turn has another number where ours is somebody else's": [
+        *(START, begin(1), flush(1), DURABLE, START, START, begin(3), HOT_FAILS, end(3, 1), begin(3), A_WHILE),
+        *(tool(1, save=True), DURABLE, flush(3), end(3, 3, edit=True), begin(3), end(3, 3, edit=True), end(1)),
+        *(hot_goes_back(),),
+    ],
+    "someone left two turns unfinished": [
+        *(START, kill(1, closing=True), COPY, START, begin(2), COPY, end(2, 4, mark=True), begin(2), START),
+        *(work(2), begin(3), COPY, end(2, 2, mark=True), end(3, 1, mark=True), begin(2), tool(2, save=True)),
+        *(work(3), kill(3, closing=True), end(2, 2, edit=True, mark=True), DURABLE, begin(2), START, begin(4)),
+        *(tool(2, save=True), kill(2, closing=True), START, START, hot_goes_back(2), begin(5)),
+        *(end(5, 4, mark=True), end(4, 2, mark=True)),
     ],
 }
 
