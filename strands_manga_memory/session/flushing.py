@@ -64,13 +64,20 @@ class Flusher:
             return
         with copies.lock:
             copies.model.adopt(stored, pending=True)
-            copies.model.recent = hot.read_log(sorted(copies.model.pending), since=stored.head.since)
+            shown = {slot.seq: slot for slot in copies.model.slots if isinstance(slot, Logged)}  # one object for one message
+            held = hot.read_log(sorted(copies.model.pending), since=stored.head.since)
+            copies.model.recent = [shown.get(slot.seq, slot) for slot in held]
             draft = dataclasses.replace(copies.model.as_stored(), epoch=stored.epoch)
         there = durable.load()
         same = there is not None and (there.epoch, there.version) == (stored.epoch, stored.version)
         if there is not None and (there.epoch > stored.epoch or (there.includes(stored.made_by) and not same)):
             return
-        if there is not None and not stored.includes_all(there):
+        if there is not None and there.state == DELETED:
+            if any(seq < there.head.next for seq in copies.model.pending):  # whoever buried it deletes all below
+                with copies.lock:
+                    copies.model.resequence(garbage=(), beyond=there.head.next)
+                draft = dataclasses.replace(copies.draft(), epoch=stored.epoch)
+        elif there is not None and not stored.includes_all(there):
             self._merger.join(there, stored)
             draft = dataclasses.replace(copies.draft(), epoch=stored.epoch)
         status, _ = durable.write(draft, ahead=False)
@@ -84,6 +91,7 @@ class Flusher:
             return
         if durable.expect is None:
             durable.enlist(copies.base)
+        collisions: set[int] = set()
         for _ in tries("the durable tier's copy"):
             if copies.is_blank or copies.is_flushed:  # deleted meanwhile, or never used: an empty conversation is not stored
                 return
@@ -96,7 +104,7 @@ class Flusher:
             if refused is None:
                 return
             with suppress(OvertakenError), copies.comparing():
-                self._settle(refused)
+                self._settle(refused, collisions)
             if copies.model.deleted:
                 return
 
@@ -146,8 +154,8 @@ class Flusher:
         full = sorted((*draft.pending, *added), key=lambda slot: slot.seq)
         return dataclasses.replace(draft, pending=tuple(slot for slot in full if slot.seq in model.pending))
 
-    def _settle(self, draft: Draft) -> None:
-        """After a refused flush: find out why, and make the next try succeed."""
+    def _settle(self, draft: Draft, collisions: set[int]) -> None:
+        """After a refused flush: find out why, and make the next try succeed; ``collisions`` are those of the tries before."""
         copies, durable, model = self._copies, self._durable, self._copies.model
         collision, added, was_deleted = durable.collision, durable.added, model.deleted
         stored = durable.load()
@@ -161,6 +169,10 @@ class Flusher:
         else:
             self._compare(draft, stored)
             self._merger.reconcile_with_durable(stored)
+            if collision is not None and collision in collisions & model.pending:
+                self._give_way(collision, stored)  # somebody awaits what came along by that number
+        if collision is not None:
+            collisions.add(collision)
         with copies.lock:
             logged = [slot for slot in (*model.slots, *model.recent) if isinstance(slot, Logged)]
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
@@ -172,7 +184,7 @@ class Flusher:
             segment.first
             for segment in added
             if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
-            and not any(segment.first in run for run in committed)
+            and not durable.log.is_committed(segment, committed)
         ]
         # Until the durable tier says that it was deleted, someone who has claimed it may commit it.
         is_over = stored is not None and draft.head.since <= ended(stored.state, stored.head)

@@ -143,6 +143,11 @@ class SegmentLog:
                 segments.append(Segment(self._first(holder), self._last(holder)))
         return segments
 
+    def is_committed(self, segment: Segment, committed: Sequence[Segment]) -> bool:
+        """Tell whether a segment is one of those that hold what is ``committed``, and no other one with some of its numbers."""
+        holder = self._holder(segment.first, committed)
+        return holder is not None and self._first(holder) == segment.first
+
     def beyond(self, seq: int) -> list[int]:
         """Return the first numbers of the segments from ``seq`` on, and last the number after all of them."""
         low, high = self._place.log_key(seq)[1], self._place.log_key(_LAST_SEQ)[1]

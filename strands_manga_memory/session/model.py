@@ -167,16 +167,22 @@ class Model:
             self.revised.append(revised)
         return revised
 
-    def _revise_again(self) -> None:
-        """Revise what we have revised once more where a copy that was merged brought it back as it had been."""
+    def _revise_again(self, *, edited: Collection[int]) -> None:
+        """Revise what we have revised once more where a copy that was merged brought it back as it had been.
+
+        Args:
+            edited: Fingerprints of the edited forms that our window had; what others made of a message is of the original.
+        """
         for identity, revision in self._revisions.items():
             held = {id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.identity == identity}
             earlier = [slot for slot in held.values() if slot.revision < revision["revision"]]
             for slot in earlier:
                 self._revised(slot, revision)
             message = revision["message"]
-            for body in [slot for slot in self.slots if earlier and isinstance(slot, Body) and slot.tracking_id == identity[0]]:
+            bodies = [slot for slot in self.slots if isinstance(slot, Body) and slot.tracking_id == identity[0]]
+            for body in [slot for slot in bodies if earlier or slot.fingerprint not in edited]:
                 self._swap(body, body_of(message, edits=body))
+                self.touched = True
 
     def _swap(self, old: Slot, new: Slot) -> None:
         self.slots = [new if slot is old else slot for slot in self.slots]
@@ -385,6 +391,7 @@ class Model:
         if is_interrupted(self.fields) or is_interrupted(stored.fields) or run_waits(stored.fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
         unfinished = self._open_turns(since=stored.writers)
+        edited = {slot.fingerprint for slot in self.slots if isinstance(slot, Body)}
         rebase = Rebase(stored, known=self._known_to(stored), carried=carried, renumbered=self._renumbered)
         rebase.sort_out(
             self._appended(),
@@ -417,7 +424,7 @@ class Model:
         has_news = bool(rebase.mine or carried.messages or rebase.begun) or self.fields != stored.fields
         self.touched = has_news or self.confirmed_number < self.number
         self.stale = True
-        self._revise_again()
+        self._revise_again(edited=edited)
 
     def _logged(self) -> list[Logged]:
         """Return the messages of the log that are at hand; some twice."""

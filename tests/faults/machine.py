@@ -1,6 +1,6 @@
 """The machine campaign: processes on one conversation take random steps, die and find tiers failing; see ``session.world``.
 
-Run it for long with ``python -m tests.faults.machine --seeds 1000 --start 0 --machine two-tiers --refresh --delete``.
+Run it for long with ``python -m tests.faults.machine --seeds 1000 --start 0 --machine two-tiers --refreshes --deletes``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ from tests.unit.session.world import Step, World
 MACHINES = {"two-tiers": (True, True), "hot-only": (True, False), "durable-only": (False, True)}
 """Which of hot and durable tier there are, by name."""
 
+EVENTS = {
+    "refreshes": "processes also look what others saved",
+    "deletes": "processes also delete the conversation",
+    "sweeps": "the conversation also leaves the hot tier, unused for a while",
+    "redacts": "what was asked is also redacted",
+}
+"""What else may happen, by the names of the options and of a ``World``'s arguments."""
+EVERYTHING = dict.fromkeys(EVENTS, True)
+
 _STEPS = 60
 
 
@@ -31,10 +40,10 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def new_world(machine: str, *, refreshes: bool, deletes: bool, sweeps: bool) -> World:
-    """Return a world at its beginning."""
+def new_world(machine: str, **happens: bool) -> World:
+    """Return a world at its beginning; ``happens`` is what a ``World`` may be told to let happen."""
     hot, durable = MACHINES[machine]
-    return World(hot=hot, durable=durable, refreshes=refreshes, deletes=deletes, sweeps=sweeps)
+    return World(hot=hot, durable=durable, **happens)
 
 
 def played(world: World, steps: Sequence[Step]) -> Exception | None:
@@ -65,13 +74,13 @@ def drawn(world: World, seed: int) -> tuple[list[Step], Exception | None]:
 
 def shrunk(steps: list[Step], *, machine: str) -> list[Step]:
     """Return as few of the steps as possible that still go wrong in the same way."""
-    kind = _kind(played(new_world(machine, refreshes=True, deletes=True, sweeps=True), steps))
+    kind = _kind(played(new_world(machine, **EVERYTHING), steps))
     size = len(steps) // 2
     while size:
         at = 0
         while at < len(steps):
             fewer = steps[:at] + steps[at + size :]
-            if _kind(played(new_world(machine, refreshes=True, deletes=True, sweeps=True), fewer)) == kind:
+            if _kind(played(new_world(machine, **EVERYTHING), fewer)) == kind:
                 steps = fewer
             else:
                 at += size
@@ -93,15 +102,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--start", type=int, default=0, help="the first one")
     parser.add_argument("--machine", choices=sorted(MACHINES), default="two-tiers")
-    parser.add_argument("--refresh", action="store_true", help="processes also look what others saved")
-    parser.add_argument("--delete", action="store_true", help="processes also delete the conversation")
-    parser.add_argument("--sweep", action="store_true", help="the conversation also leaves the hot tier, unused for a while")
+    for name, what in EVENTS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=what)
     parser.add_argument("--shrink", action="store_true", help="print the fewest steps with which a seed fails")
     arguments = parser.parse_args()
+    happens = {name: getattr(arguments, name) for name in EVENTS}
     failed = 0
     with quiet():
         for seed in progress(range(arguments.start, arguments.start + arguments.seeds), "seeds"):
-            world = new_world(arguments.machine, refreshes=arguments.refresh, deletes=arguments.delete, sweeps=arguments.sweep)
+            world = new_world(arguments.machine, **happens)
             steps, error = drawn(world, seed)
             if error is None:
                 continue

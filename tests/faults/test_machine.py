@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.machine import MACHINES, drawn, new_world, quiet
+from tests.faults.machine import EVERYTHING, MACHINES, drawn, new_world, quiet
 
 
 @pytest.mark.parametrize("machine", sorted(MACHINES))
-@pytest.mark.parametrize("more", [False, True], ids=["plain", "refresh, delete and sweep"])
-def test_random_steps(machine: str, more: bool) -> None:
+@pytest.mark.parametrize("happens", [{}, EVERYTHING], ids=["little", "everything"])
+def test_random_steps(machine: str, happens: dict[str, bool]) -> None:
     with quiet():
         for seed in range(15):
-            steps, error = drawn(new_world(machine, refreshes=more, deletes=more, sweeps=more), seed)
+            steps, error = drawn(new_world(machine, **happens), seed)
             assert error is None, f"seed {seed}: {error}, after {len(steps)} steps"

@@ -77,6 +77,7 @@ class Process:
         self.calls: list[str] = []
         self.turns = 0
         self.said_since: list[str] = []
+        self.redacted: set[str] = set()
 
     def __repr__(self) -> str:
         """Return its name."""
@@ -109,6 +110,7 @@ class World:
         refreshes: Whether processes look what others saved, between their turns and within them.
         deletes: Whether processes delete the conversation.
         sweeps: Whether the conversation leaves the hot tier when nobody has used it for a while.
+        redacts: Whether processes redact what was asked.
     """
 
     def __init__(
@@ -119,8 +121,10 @@ class World:
         refreshes: bool = False,
         deletes: bool = False,
         sweeps: bool = False,
+        redacts: bool = False,
     ) -> None:
         self.has_hot, self.has_durable, self.refreshes, self.deletes, self.sweeps = hot, durable, refreshes, deletes, sweeps
+        self.redacts = redacts
         self.clock = FakeClock()
         self.store = SurvivingHotStore(clock=self.clock)
         self.table = MemoryTable()
@@ -132,6 +136,8 @@ class World:
         self.saved: set[str] = set()
         self.may_be_lost: set[str] = set()
         self.gone: set[str] = set()
+        self.secrets: set[str] = set()
+        self.troubled = False
         self.buried = 0
         self.copies: list[dict[str, Any]] = []
         self.lossy = False
@@ -160,6 +166,7 @@ class World:
             (1, self.refreshes, "refresh", someone, ()),
             (1, self.sweeps and self.has_durable, "nobody_uses_it_for_a_while", None, ()),
             (2, self.sweeps and self.has_durable, "sweep", None, ()),
+            (1, self.redacts, "redact", busy, ()),
             (1, self.deletes and choose([True, False, False]), "delete", someone, ()),
         ]
         possible = [
@@ -188,7 +195,7 @@ class World:
             hot=self.hot if self.has_hot else None,
             durable=self.durable if self.has_durable else None,
             writer=writer,
-            codec=Codec(),
+            codec=Codec(compress_from=1 << 30),
             clock=self.clock,
             flush_every=2,
             hot_health=writer.hot_health,
@@ -216,6 +223,8 @@ class World:
         future = conversation.request_flush() if flush else conversation.request()
         if future.exception() is None:
             self._note_saved(process)
+            if flush and not self.troubled:
+                self.secrets |= process.redacted
         elif not isinstance(future.exception(), StoreUnavailableError):
             raise future.exception()
 
@@ -254,7 +263,19 @@ class World:
         process.in_turn = True
         conversation.model.begin_turn()
         process.turns += 1
-        self._say(process, "user", {"text": f"turn {process.turns} of {process.name}"})
+        self._say(process, "user", {"text": f"turn {process.turns} of {process.name}: {_secret(f'm{self.number + 1}')}"})
+
+    def redact(self, process: Process) -> None:
+        """What the user asked is redacted."""
+        asked = [id_ for id_ in process.said_since if self.said[id_] == (process.name, process.turns)][:1]
+        for at, message in enumerate(process.live):
+            if process.in_turn and message["tracking_id"] in asked:
+                redacted = process.live[at] = {**message, "content": [{"text": "redacted"}]}
+                with process.conversation.lock:
+                    revised = process.conversation.model.revise(redacted, at=self.clock(), every=True)
+                if revised is not None:
+                    process.redacted.add(_secret(asked[0]))
+                    self._request(process, flush=True)
 
     def use_a_tool(self, process: Process, save: bool) -> None:
         """The agent calls a tool, or has its answer."""
@@ -366,12 +387,19 @@ class World:
 
     def a_tier_goes_down_or_comes_back(self, tier: str) -> None:
         """A tier does not answer until this happens again."""
+        self._be_troubled()
         store = getattr(self, tier)
         store.down = not store.down
 
     def a_call_fails(self, tier: str, after: bool) -> None:
         """The next call fails, perhaps after it was done."""
+        self._be_troubled()
         getattr(self, tier).fail_next(after=after)
+
+    def _be_troubled(self) -> None:
+        """A tier that was down, or goes back, may have what was redacted until its process saves again: if it dies, for long."""
+        self.troubled = True
+        self.secrets.clear()
 
     def copy_the_hot_tier(self) -> None:
         """A replica gets to know what the hot tier has."""
@@ -381,6 +409,7 @@ class World:
         """It restarts empty (-1), or a replica takes over that had not heard of the rest."""
         if replica >= len(self.copies):
             return
+        self._be_troubled()
         self.store.go_back({} if replica < 0 else self.copies[replica])
         self.lossy = True
         self._what_nobody_has_may_be_lost()
@@ -442,6 +471,7 @@ class World:
             conversation = process.conversation
             conversation.tiers.writer.submit(PLACE, conversation.refresh).result()
             process.take_over()
+        self.secrets |= {secret for process in self.processes for secret in process.redacted}
         self.check()
 
     def check(self) -> None:
@@ -468,7 +498,14 @@ class World:
             assert same(process.live, live or []), f"{process.name} has {process.live}, stored is {live}"
         roles = [message["role"] for message in live or []]
         assert all(one != other for one, other in itertools.pairwise(roles)), f"roles: {roles} of {live}"
+        stored = str([self.store._conversations, self.table.rows])
+        back = [secret for secret in self.secrets if secret in stored]
+        assert not back, f"what was redacted is back: {back}"
         assert fresh.model.head.messages >= len(ids), f"head counts {fresh.model.head.messages} of {ids}"
+
+
+def _secret(id_: str) -> str:
+    return f"secret of {id_}."
 
 
 def marked(messages: Sequence[Any]) -> list[Any]:
