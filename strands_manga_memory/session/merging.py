@@ -148,6 +148,8 @@ class Merger:
         there = self._logged(stored, at=[slot.seq for slot in doubtful if slot.seq]) if copies.carries else None
         with copies.lock:
             model.rebase(stored, logged=there)
+            if copies.carries:  # what said that a turn of theirs was cut stayed behind
+                model.close_torn_turns()
             copies.confirmed = None
 
     def _logged(self, stored: Stored, *, at: Sequence[int]) -> dict[Identity, Logged]:
