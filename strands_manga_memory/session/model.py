@@ -163,7 +163,7 @@ class Model:
         record = dump({**load(slot.record), **revision})
         revised = dataclasses.replace(slot, record=record, fingerprint=mark, revision=number)
         self._swap(slot, revised)
-        if revised.seq and revised.seq not in self.pending:
+        if revised.seq and revised.seq not in self.pending and revised not in self.revised:
             self.revised.append(revised)
         return revised
 
@@ -174,7 +174,7 @@ class Model:
             edited: Fingerprints of the edited forms that our window had; what others made of a message is of the original.
         """
         for identity, revision in self._revisions.items():
-            held = {id(slot): slot for slot in (*self._logged(), *self._of_turns) if slot.identity == identity}
+            held = {id(slot): slot for slot in (*self._logged(), *self._of_turns, *self.revised) if slot.identity == identity}
             earlier = [slot for slot in held.values() if slot.revision < revision["revision"]]
             for slot in earlier:
                 self._revised(slot, revision)
@@ -189,6 +189,7 @@ class Model:
         if isinstance(new, Logged):
             self.recent = [new if slot is old else slot for slot in self.recent]
             self._of_turns = [new if slot is old else slot for slot in self._of_turns]
+            self.revised = [new if slot is old else slot for slot in self.revised]
         self.touched = True
 
     def capture(self, messages: Sequence[Message], fields: Mapping[str, bytes], *, in_turn: bool) -> None:
