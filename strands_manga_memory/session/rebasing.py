@@ -242,12 +242,12 @@ class Rebase:
                 kept.append(slot)
         return kept
 
-    def window(self, held: Iterable[Logged], *, before: Iterable[Slot] = ()) -> list[Slot]:
+    def window(self, held: Iterable[Logged], *, before: Collection[Slot] = ()) -> list[Slot]:
         """Return the window: theirs, what is carried, and our own last, which keeps their evictions and our whole turns.
 
         Args:
             held: Messages of which we keep objects: one object for one message, or it could get two numbers.
-            before: Our window until now. What is only known as a mark of a turn that we store comes along as that.
+            before: Our window until now. What it shows of a turn that we store comes along: marks, and what only the log has.
         """
         by_identity = {slot.identity: slot for slot in held}
         moves = [slot for slot in self.mine if slot not in self._gaps]
@@ -259,7 +259,9 @@ class Rebase:
         carried = [s for s in self._carried.shown if isinstance(s, Logged) or not s.of or s.tracking_id not in own]
         moved: list[Slot] = [*carried, *ours]
         stored, at_hand = {slot.of for slot in moves}, {slot.tracking_id for slot in (*self._stored.slots, *moved)}
-        moved += [copy_of(s) for s in before if isinstance(s, Body) and s.of in stored and s.tracking_id not in at_hand]
+        common = common_of([slot for slot in before if isinstance(slot, Logged)], self._there.values())
+        rest = [slot for slot in before if slot.of in stored and slot.tracking_id not in at_hand]
+        moved += [copy_of(s) if isinstance(s, Body) else s for s in rest if isinstance(s, Body) or 0 < s.seq <= common]
         turns = list(dict.fromkeys(slot.of for slot in moved if slot.of))
         by_id = {slot.tracking_id: slot for slot in moved}
         edited: dict[str, Slot] = {}
