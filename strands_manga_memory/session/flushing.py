@@ -201,11 +201,11 @@ class Flusher:
 
     def _moved_on(self) -> bool:
         """Take over what others have saved in the hot tier meanwhile; what is stored under our numbers may be just that."""
-        stored = self._copies.read_hot()
-        if stored is None or stored.is_part_of(self._copies.model.writers):
+        stored, before = self._copies.read_hot(), dict(self._copies.model.writers)
+        if stored is None or stored.is_part_of(before):
             return False
         self._merger.reconcile(stored)
-        return True
+        return self._copies.model.writers != before  # not so if it is a replica of what was deleted
 
     def _give_way(self, collision: int, stored: Stored | None) -> None:
         """Leave the numbers from ``collision`` on to what someone else has stored there."""

@@ -163,7 +163,9 @@ class Model:
         record = dump({**load(slot.record), **revision})
         revised = dataclasses.replace(slot, record=record, fingerprint=mark, revision=number)
         self._swap(slot, revised)
-        if revised.seq and revised.seq not in self.pending and revised not in self.revised:
+        # What the hot tier's copy awaits may be flushed all the same, and soon be out of the window.
+        is_to_flush = revised.seq in self.pending and revised in self.recent
+        if revised.seq and not is_to_flush and revised not in self.revised:
             self.revised.append(revised)
         return revised
 
