@@ -12,7 +12,9 @@ HOT, DURABLE = (
     Step("a_tier_goes_down_or_comes_back", None, ("hot",)),
     Step("a_tier_goes_down_or_comes_back", None, ("durable",)),
 )
-HOT_FAILS = Step("a_call_fails", None, ("hot", False))
+HOT_FAILS, HOT_ANSWERS_NOT = Step("a_call_fails", None, ("hot", False)), Step("a_call_fails", None, ("hot", True))
+DURABLE_FAILS = Step("a_call_fails", None, ("durable", False))
+SWEEP = Step("sweep")
 START = Step("start")
 
 
@@ -30,6 +32,18 @@ def tool(process: int, *, save: bool) -> Step:
 
 def flush(process: int) -> Step:
     return Step("flush", process)
+
+
+def delete(process: int) -> Step:
+    return Step("delete", process)
+
+
+def redact(process: int) -> Step:
+    return Step("redact", process)
+
+
+def time(process: int) -> Step:
+    return Step("time_passes", process, (0.05,))
 
 
 def kill(process: int, *, closing: bool) -> Step:
@@ -65,10 +79,10 @@ TWO_TIERS = {
         *(Step("delete", 4), kill(2, closing=False), hot_goes_back(1), kill(3, closing=False)),
     ],
     "a deletion reaches one tier": [
-        *(START, START, begin(2), tool(2, save=True), HOT, Step("delete", 1), flush(2), end(2), begin(2)),
+        *(START, START, begin(2), tool(2, save=True), HOT, delete(1), flush(2), end(2), begin(2)),
     ],
     "a replica has not heard of the life that began after a deletion": [
-        *(START, Step("delete", 1), COPY, START, START, begin(2), begin(3), end(2), end(3), hot_goes_back(0)),
+        *(START, delete(1), COPY, START, START, begin(2), begin(3), end(2), end(3), hot_goes_back(0)),
         *(flush(3), flush(2), begin(2)),
     ],
     "a replica is of the life that was deleted": [
@@ -306,6 +320,46 @@ TWO_TIERS = {
         *(tool(2, save=True), kill(2, closing=True), START, START, hot_goes_back(2), begin(5)),
         *(end(5, 4, mark=True), end(4, 2, mark=True)),
     ],
+    "what was redacted meanwhile is in a segment that nobody commits": [
+        *(START, START, begin(2), redact(2), begin(1), end(1, 2), begin(1), flush(1), START, flush(3), end(2, 4), redact(1)),
+    ],
+    "a sweeper finds what was said after a deletion": [
+        *(START, START, START, HOT, kill(2, closing=False), START, time(3), HOT, time(1), begin(4), delete(1), flush(3)),
+        *(delete(3), end(4, 2), begin(4), end(4, 3, mark=True), A_WHILE, begin(3), SWEEP),
+    ],
+    "someone has edited what is redacted": [
+        *(START, START, DURABLE, begin(2), HOT_ANSWERS_NOT, begin(1), flush(1), end(2, 1), redact(1), begin(2)),
+        *(end(2, 3, edit=True), DURABLE, begin(2), HOT_FAILS, flush(2)),
+    ],
+    "what somebody awaits collides again and again": [
+        *(START, START, flush(2), DURABLE, begin(1), START, work(2), begin(2), tool(1, save=True), flush(2)),
+        *(kill(3, closing=True), A_WHILE, end(2, 4), begin(2), end(2, 2, edit=True, mark=True), START, time(2)),
+        *(kill(1, closing=True), HOT, DURABLE, kill(4, closing=True), flush(2)),
+    ],
+    "a turn of someone else that was cut is stored anew": [
+        *(START, HOT, START, time(1), kill(1, closing=True), HOT, time(2), begin(2), START, flush(2), DURABLE),
+        *(end(2, 4, mark=True), begin(2), flush(2), DURABLE, HOT_ANSWERS_NOT, flush(3), START, HOT_FAILS, DURABLE_FAILS),
+        *(A_WHILE, begin(4), kill(2, closing=True), tool(4, save=True), A_WHILE, HOT, DURABLE_FAILS, work(4)),
+    ],
+    "a merge brings back what was redacted and has left the window": [
+        *(START, flush(1), begin(1), end(1, 3, mark=True), START, begin(1), flush(1), DURABLE, begin(2), end(2, 3), redact(1)),
+        *(end(1, 4, edit=True), HOT_ANSWERS_NOT, begin(1), flush(2), work(2), end(1, 3, mark=True)),
+    ],
+    "the log has the middle of a turn that is stored anew": [
+        *(START, begin(1), START, COPY, begin(2), START, end(1, 1), end(2, 2), begin(1), begin(3), flush(3), hot_goes_back(0)),
+        *(flush(1), tool(3, save=False), DURABLE, flush(3), end(1, 1), end(3, 4), DURABLE, begin(2), end(2, 3), work(1)),
+        *(DURABLE_FAILS, hot_goes_back(0), begin(2), end(2, mark=True), kill(1, closing=True), begin(3), end(3, 2)),
+        *(flush(2), START, begin(2), hot_goes_back(0), kill(3, closing=False)),
+    ],
+    "a replica of what was deleted collides": [
+        *(START, COPY, START, START, begin(3), HOT, HOT, end(3, 4, edit=True), COPY, DURABLE, DURABLE, begin(1), delete(3)),
+        *(end(1, 4), begin(1), end(1, 1, edit=True, mark=True), hot_goes_back(1)),
+    ],
+    "what is redacted is awaited, and flushed": [
+        *(START, begin(1), end(1, 3), begin(1), end(1, 3, mark=True), begin(1), START, START, redact(1)),
+        *(kill(1, closing=False), kill(3, closing=False), START, begin(4), flush(4), START, kill(5, closing=True)),
+        *(begin(2), tool(4, save=True), end(2, mark=True), begin(2), end(2, 3, edit=True, mark=True), redact(4)),
+    ],
 }
 
 
@@ -332,7 +386,7 @@ def test_what_the_hot_tier_had_confirmed_is_not_flushed_over_what_is_later() -> 
 def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_are_awaited() -> None:
     world = World(deletes=True)
     for step in (
-        *(START, begin(1), end(1), COPY, flush(1), Step("delete", 1), kill(1, closing=False), DURABLE),
+        *(START, begin(1), end(1), COPY, flush(1), delete(1), kill(1, closing=False), DURABLE),
         # Who knows the tombstone of the hot tier alone begins the next life with the same numbers.
         *(START, begin(2), end(2), begin(2), end(2, 1), START, kill(2, closing=False), begin(3), end(3)),
         *(hot_goes_back(0), Step("time_passes", 3, (30.0,)), work(3), hot_goes_back(), DURABLE),
@@ -343,7 +397,7 @@ def test_a_replica_of_what_was_deleted_has_other_messages_by_the_numbers_that_ar
 
 def test_a_replica_of_what_was_deleted_is_written_over_without_looking_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(deletes=True)
-    for step in (START, begin(1), end(1), COPY, Step("delete", 1), begin(1), end(1), flush(1), hot_goes_back(0), begin(1)):
+    for step in (START, begin(1), end(1), COPY, delete(1), begin(1), end(1), flush(1), hot_goes_back(0), begin(1)):
         world.take(step)
     load = Mock(wraps=world.store.load)
     monkeypatch.setattr(world.store, "load", load)
@@ -355,7 +409,7 @@ def test_a_replica_of_what_was_deleted_is_written_over_without_looking_twice(mon
 
 def test_a_deletion_is_seen_by_who_looks_what_others_saved() -> None:
     world = World(hot=False)
-    for step in (START, START, begin(1), flush(1), Step("delete", 1), Step("refresh", 2)):
+    for step in (START, START, begin(1), flush(1), delete(1), Step("refresh", 2)):
         world.take(step)
     assert world.processes[1].conversation.model.deleted
     world.end()

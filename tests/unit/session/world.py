@@ -397,7 +397,7 @@ class World:
         getattr(self, tier).fail_next(after=after)
 
     def _be_troubled(self) -> None:
-        """A tier that was down, or goes back, may have what was redacted until its process saves again: if it dies, for long."""
+        """A tier that was down, or goes back, may have what was redacted until that process saves again, if it ever does."""
         self.troubled = True
         self.secrets.clear()
 
