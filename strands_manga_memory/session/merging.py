@@ -99,7 +99,7 @@ class Merger:
         logger.debug("epoch=<%d>, version=<%d> | merging with what someone else had saved", stored.epoch, stored.version)
         if self._is_of_a_later_life(stored):
             with copies.lock:
-                model.leave_saved()
+                model.leave_saved(until=stored.head.created)
                 model.rebase(stored)
                 copies.begin_another_life()
             return False

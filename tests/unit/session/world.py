@@ -30,6 +30,8 @@ MOST_TRIES = 100
 """Tries again within one step. More of them, while nobody else does anything, would never end."""
 _A_WHILE = 3_000.0
 """Seconds after which a conversation has expired in the hot tier, but is still there."""
+_LONG = 100_000.0
+"""Seconds after which a session has ended, and its log may be deleted."""
 
 _Option = TypeVar("_Option")
 Choose = Callable[[Sequence[Any]], Any]
@@ -111,6 +113,7 @@ class World:
         deletes: Whether processes delete the conversation.
         sweeps: Whether the conversation leaves the hot tier when nobody has used it for a while.
         redacts: Whether processes redact what was asked.
+        ends: Whether the session ends when nobody has used it for long.
     """
 
     def __init__(
@@ -122,9 +125,10 @@ class World:
         deletes: bool = False,
         sweeps: bool = False,
         redacts: bool = False,
+        ends: bool = False,
     ) -> None:
         self.has_hot, self.has_durable, self.refreshes, self.deletes, self.sweeps = hot, durable, refreshes, deletes, sweeps
-        self.redacts = redacts
+        self.redacts, self.ends = redacts, ends
         self.clock = FakeClock()
         self.store = SurvivingHotStore(clock=self.clock)
         self.table = MemoryTable()
@@ -165,6 +169,7 @@ class World:
             (1, self.has_hot and self.has_durable, "the_hot_tier_loses_something", None, (range(-1, len(self.copies)),)),
             (1, self.refreshes, "refresh", someone, ()),
             (1, self.sweeps and self.has_durable, "nobody_uses_it_for_a_while", None, ()),
+            (1, self.ends and self.has_durable and not busy, "the_session_ends", None, ()),
             (2, self.sweeps and self.has_durable, "sweep", None, ()),
             (1, self.redacts, "redact", busy, ()),
             (1, self.deletes and choose([True, False, False]), "delete", someone, ()),
@@ -353,6 +358,13 @@ class World:
         if self._held() is None:
             self.lossy = True
             self._what_nobody_has_may_be_lost()
+
+    def the_session_ends(self) -> None:
+        """Nobody uses it for so long that its log may be deleted."""
+        if any(process.in_turn for process in self.processes):
+            return
+        self.clock.advance(_LONG)
+        self.may_be_lost |= self.said.keys()
 
     def sweep(self) -> None:
         """A sweeper flushes what has expired and takes it from the hot tier."""
