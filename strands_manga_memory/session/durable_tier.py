@@ -86,6 +86,7 @@ class DurableTier:
         self.made_by = Save("", 0, 0)
         self._adding = 0
         self._disowned: dict[int, int] = {}
+        self.added: list[Segment] = []
         self.forget()
 
     def forget(self) -> None:
@@ -96,7 +97,6 @@ class DurableTier:
         self._unread: tuple[str, Mapping[str, bytes]] = ("", {})
         self._since = self._free = 0
         self.collision: int | None = None
-        self.added: list[Segment] = []
 
     @property
     def expect(self) -> tuple[int, int] | None:
@@ -254,7 +254,7 @@ class DurableTier:
             self._adding = draft.head.since
             added, self.collision = self.log.put(missing, committed, since=draft.head.since)
             segments, committed = [*segments, *added], joined([*committed, *added])
-            self.added += added
+            self.added = list(dict.fromkeys([*self.added, *added]))
             if self.collision is not None:
                 return WriteStatus.CONFLICT, draft.head
         seqs = [slot.seq for slot in draft.slots if isinstance(slot, Logged)]

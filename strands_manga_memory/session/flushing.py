@@ -10,7 +10,7 @@ from strands_manga_memory.session.contention import OvertakenError, tries
 from strands_manga_memory.session.copies import Copies
 from strands_manga_memory.session.durable_tier import DurableTier
 from strands_manga_memory.session.merging import Merger
-from strands_manga_memory.session.records import Draft, Stored, ended, goes_on_from, outside, overlaps
+from strands_manga_memory.session.records import Draft, Stored, ended, goes_on_from, outside
 from strands_manga_memory.session.saving import Saver
 from strands_manga_memory.session.window import Logged, parse_runs
 from strands_manga_memory.stores.hot import DELETED, WriteStatus
@@ -176,19 +176,22 @@ class Flusher:
         with copies.lock:
             logged = [slot for slot in (*model.slots, *model.recent) if isinstance(slot, Logged)]
             renumbered = {held[slot.identity] for slot in logged if held.get(slot.identity, slot.seq) != slot.seq}
+            awaiting = model.pending - renumbered
         # What was stored under a number that it lost since, twice, or for a conversation that was deleted, is garbage.
         # That it was deleted may have been found out in the hot tier while this flush was under way.
         is_all_lost = (model.deleted and not was_deleted) or draft.head.since != model.head.since
         committed = [*committed, *durable.committed]
+        awaiting = set(outside(awaiting, committed))
         lost = [
             segment.first
             for segment in added
-            if (is_all_lost or overlaps(segment, committed) or any(seq in segment for seq in renumbered))
+            if (is_all_lost or not awaiting.issuperset(range(segment.first, segment.last + 1)))
             and not durable.log.is_committed(segment, committed)
         ]
         # Until the durable tier says that it was deleted, someone who has claimed it may commit it.
         is_over = stored is not None and draft.head.since <= ended(stored.state, stored.head)
         durable.log.discard(durable.log.revisions(lost) if is_all_lost and is_over else durable.log.own_revisions(lost))
+        durable.added = []
         if copies.hot_is_up and copies.is_dirty and not model.deleted:
             self._saver.save()
 

@@ -444,13 +444,14 @@ class Model:
         return Apart(loose=loose, known=known, window=list(self.slots), head=self.head, writers=self.writers)
 
     def leave_saved(self, *, until: float) -> None:
-        """Leave what a tier has confirmed to the incarnation that ended ``until`` the next one began.
+        """Leave turns that a tier has confirmed to the incarnation that ended ``until`` the next one began.
 
         The hot tier may have confirmed as a part of the old one what was said when the durable one had the next one already.
         """
-        kept = {id(slot) for slot in self.unsaved_slots()}
-        kept |= {id(slot) for slot in self.recent if slot.order > 0 and slot.seq in self.pending and slot.at > until}
-        self.slots, self.recent = [], [slot for slot in self.recent if id(slot) in kept]
+        ours = [slot for slot in self.recent if slot.order > 0]
+        turns = {slot.of for slot in self.unsaved_slots()} | ({self.turn_id} if self._is_going_on else set())
+        turns |= {slot.of for slot in ours if slot.seq in self.pending and slot.at > until}
+        self.slots, self.recent = [], [slot for slot in ours if slot.of in turns]
         self._of_turns = [slot for slot in self._of_turns if slot in self.recent]
 
     def is_known_to(self, stored: Stored) -> bool:

@@ -409,10 +409,6 @@ def segments_text(segments: Iterable[Segment]) -> str:
     return ",".join(f"{segment.first}-{segment.last}" for segment in segments)
 
 
-def overlaps(segment: Segment, others: Iterable[Segment]) -> bool:
-    """Tell whether a segment has a number in common with any of the others."""
-    return any(segment.first <= other.last and other.first <= segment.last for other in others)
-
 
 def joined(segments: Iterable[Segment]) -> list[Segment]:
     """Return as few segments as possible that cover the same numbers; beyond ``MOST_RUNS`` the oldest gaps are closed."""
