@@ -87,6 +87,8 @@ class Merger:
                 return False
             if stored.epoch <= model.head.buried:  # a copy of what was deleted, which nobody has told yet: it is overwritten
                 return False
+            if stored.head.since < model.head.since and stored.head.active < model.head.created:
+                return False  # what had ended when ours began, and nobody has gone on with since: it is overwritten
             if stored.is_part_of(model.writers):
                 before = model.epoch, model.version
                 model.version = max(model.version, stored.version) if stored.epoch == model.epoch else model.version

@@ -409,7 +409,6 @@ def segments_text(segments: Iterable[Segment]) -> str:
     return ",".join(f"{segment.first}-{segment.last}" for segment in segments)
 
 
-
 def joined(segments: Iterable[Segment]) -> list[Segment]:
     """Return as few segments as possible that cover the same numbers; beyond ``MOST_RUNS`` the oldest gaps are closed."""
     runs: list[Segment] = []

@@ -22,7 +22,7 @@ EVENTS = {
     "refreshes": "processes also look what others saved",
     "deletes": "processes also delete the conversation",
     "sweeps": "the conversation also leaves the hot tier, unused for a while",
-    "ends": "the session also ends, unused for long",
+    "ends": "the session also ends when no process has it any more",
     "redacts": "what was asked is also redacted",
 }
 """What else may happen, by the names of the options and of a ``World``'s arguments."""

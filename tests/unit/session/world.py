@@ -113,7 +113,7 @@ class World:
         deletes: Whether processes delete the conversation.
         sweeps: Whether the conversation leaves the hot tier when nobody has used it for a while.
         redacts: Whether processes redact what was asked.
-        ends: Whether the session ends when nobody has used it for long.
+        ends: Whether the session ends when no process has it any more.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class World:
             (1, self.has_hot and self.has_durable, "the_hot_tier_loses_something", None, (range(-1, len(self.copies)),)),
             (1, self.refreshes, "refresh", someone, ()),
             (1, self.sweeps and self.has_durable, "nobody_uses_it_for_a_while", None, ()),
-            (1, self.ends and self.has_durable and not busy, "the_session_ends", None, ()),
+            (9, self.ends and self.has_durable and not self.processes, "the_session_ends", None, ()),
             (2, self.sweeps and self.has_durable, "sweep", None, ()),
             (1, self.redacts, "redact", busy, ()),
             (1, self.deletes and choose([True, False, False]), "delete", someone, ()),
@@ -361,8 +361,6 @@ class World:
 
     def the_session_ends(self) -> None:
         """Nobody uses it for so long that its log may be deleted."""
-        if any(process.in_turn for process in self.processes):
-            return
         self.clock.advance(_LONG)
         self.may_be_lost |= self.said.keys()
 
