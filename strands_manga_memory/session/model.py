@@ -556,6 +556,6 @@ class Model:
         unfinished = {writer: runs for writer, runs in self.head.open.items() if writer != self.writer}
         seqs = {seq for runs in unfinished.values() for seq in parse_runs(runs, record="head")}
         turns = {s.of for s in self.slots if isinstance(s, Logged) and s.seq in seqs} | self._open_elsewhere.keys()
-        # The window may show such a turn in another form alone, without the numbers by which the head knows it.
-        turns |= {turn for turn, writer in torn_turns(self.slots).items() if writer in unfinished}
+        if unfinished:  # the window may show such a turn in another form alone, without the numbers by which the head knows it
+            turns |= {turn for turn, writer in torn_turns(self.slots).items() if writer in unfinished}
         return {slot.tracking_id for slot in self.slots if slot.of in turns}

@@ -14,7 +14,8 @@ HOT, DURABLE = (
 )
 HOT_FAILS, HOT_ANSWERS_NOT = Step("a_call_fails", None, ("hot", False)), Step("a_call_fails", None, ("hot", True))
 DURABLE_FAILS = Step("a_call_fails", None, ("durable", False))
-SWEEP = Step("sweep")
+DURABLE_ANSWERS_NOT = Step("a_call_fails", None, ("durable", True))
+SWEEP, SESSION_ENDS = Step("sweep"), Step("the_session_ends")
 START = Step("start")
 
 
@@ -42,8 +43,8 @@ def redact(process: int) -> Step:
     return Step("redact", process)
 
 
-def time(process: int) -> Step:
-    return Step("time_passes", process, (0.05,))
+def time(process: int, seconds: float = 0.05) -> Step:
+    return Step("time_passes", process, (seconds,))
 
 
 def kill(process: int, *, closing: bool) -> Step:
@@ -359,6 +360,32 @@ TWO_TIERS = {
         *(START, begin(1), end(1, 3), begin(1), end(1, 3, mark=True), begin(1), START, START, redact(1)),
         *(kill(1, closing=False), kill(3, closing=False), START, begin(4), flush(4), START, kill(5, closing=True)),
         *(begin(2), tool(4, save=True), end(2, mark=True), begin(2), end(2, 3, edit=True, mark=True), redact(4)),
+    ],
+    "a flush is refused, and the hot tier fails while its segments are looked at": [
+        *(START, START, START, kill(1, closing=False), flush(3), begin(2), DURABLE_ANSWERS_NOT, begin(3)),
+        *(end(2, edit=True), flush(3), begin(2), work(2), START, flush(4), end(3, edit=True), redact(2), HOT, flush(3)),
+    ],
+    "a segment of messages that have other numbers by now": [
+        *(START, flush(1), begin(1), START, START, end(1, mark=True), begin(1), end(1, 3, mark=True), begin(2), flush(3)),
+        *(tool(2, save=True), HOT, redact(2), end(2, mark=True), begin(2), end(2, 3, edit=True), HOT, flush(3)),
+    ],
+    "the session has ended for one, and another one goes on with it": [
+        *(START, kill(1, closing=True), HOT_ANSWERS_NOT, DURABLE, START, hot_goes_back(), START, START, START, START, START),
+        *(HOT, START, DURABLE_FAILS, DURABLE, START, START, kill(10, closing=True), START, SESSION_ENDS, START, flush(12)),
+        *(begin(11), begin(12)),
+    ],
+    "a session that has ended is swept in the middle of a turn": [
+        *(START, begin(1), end(1, 4), work(1), SESSION_ENDS, begin(1), SWEEP, DURABLE, tool(1, save=True), time(1)),
+    ],
+    "two processes begin anew after the end of a session": [
+        *(START, kill(1, closing=True), START, START, kill(3, closing=True), kill(2, closing=True), SESSION_ENDS, START),
+        *(START, begin(4), end(4), kill(4, closing=False), DURABLE_FAILS, begin(5), end(5, mark=True)),
+    ],
+    "a turn that was cut is shown in its edited form alone": [
+        *(START, START, flush(1), COPY, begin(1), flush(1), hot_goes_back(0), DURABLE, HOT, START, kill(1, closing=True)),
+        *(flush(2), HOT_ANSWERS_NOT, HOT, kill(2, closing=False), START, START, begin(5), redact(5)),
+        *(kill(5, closing=False), START, START, begin(7), begin(6), START, end(6, 2, edit=True), redact(7)),
+        *(hot_goes_back(0), kill(6, closing=False)),
     ],
 }
 
