@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.language.transcript import Transcript, Utterance
-from strands_manga_memory.session.durable_tier import DurableTier
-from strands_manga_memory.session.gathering import gathered
-from strands_manga_memory.session.hot_tier import HotTier
-from strands_manga_memory.session.records import Place, Segment, Stored, segment_number
+from strands_manga_memory.session.core.identity import is_end_by_age, lives_ended_by
+from strands_manga_memory.session.core.merge import Copy
+from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
+from strands_manga_memory.session.sync.facts import facts_of
+from strands_manga_memory.session.sync.logged import counted, in_order
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.window import Logged
-from strands_manga_memory.stores.hot import DELETED
-
-
-def durable_tier_of(place: Place, tiers: Tiers, *, session_ttl: float | None = None) -> DurableTier | None:
-    """Return the durable tier of one conversation, or None without a table."""
-    if tiers.durable is None:
-        return None
-    ttl = tiers.ttl.session if session_ttl is None else session_ttl
-    return DurableTier(tiers.durable, place, tiers.codec, clock=tiers.clock, session_ttl=ttl, grace=tiers.ttl.grace)
 
 
 def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | None = None) -> Transcript | None:
@@ -36,73 +29,60 @@ def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | Non
         StoreUnavailableError: A store does not answer.
         CorruptRecordError: What is stored cannot be trusted.
     """
-    durable = durable_tier_of(place, tiers)
-    if durable is not None:
-        stored = durable.load(window=False)
-        if stored is not None:
-            log: Iterable[Logged] = durable.history(first=stored.head.first) if stored.state != DELETED else ()
-            return _transcript(stored.base, log, stored)
-        return _transcript(ids or {}, _headless(durable, place, tiers), None)
-    if tiers.hot is None:
+    replica = durable_replica(place, tiers, ids=ids or {})
+    if replica is not None:
+        copy = replica.load()
+        if not (copy.has_begun or copy.graves):
+            return _transcript(ids or {}, replica.segments.log(replica.segments.lives()))
+        copy = replica.log(copy) if copy.has_begun else copy
+    elif (hot := hot_replica(place, tiers)) is not None:
+        copy = hot.log(hot.load(touch=False))
+    else:
         return None
-    hot = HotTier(tiers.hot, place, tiers.codec, keeps_log=True)
-    stored = hot.load(touch=False)
-    if stored is None or stored.state == DELETED:
-        return None
-    log = hot.read_log(range(stored.head.first, stored.head.next), since=stored.head.since)
-    return _transcript(stored.base, log, stored)
+    facts = facts_of(copy, place.conversation)
+    return _transcript(facts.ids, copy.messages.values(), turns=facts.turns) if copy.has_begun else None
 
 
-def earlier_transcript(place: Place, tiers: Tiers) -> Transcript | None:
-    """Return what was said in an incarnation before the present one whose log is still there; None if there is none.
+def earlier_transcripts(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Iterator[Transcript]:
+    """Yield what was said in lives before the present one that ended by age, and whose logs are still there.
 
-    A user who comes back before anybody swept begins a new one, and the old one would go without a summary.
+    A user who comes back before anybody swept begins a new life, and the old one would go without a summary.
     """
-    durable = durable_tier_of(place, tiers)
-    stored = None if durable is None else durable.load(window=False)
-    if durable is None or stored is None or stored.state == DELETED or stored.head.first == 1 or stored.head.buried:
-        return None
-    first = stored.head.first
-    return _transcript(stored.base, (slot for slot in _headless(durable, place, tiers, below=first) if slot.seq < first), None)
+    replica = durable_replica(place, tiers, ids=ids)
+    if replica is None:
+        return
+    copy = replica.load()
+    ids = facts_of(copy, place.conversation).ids or ids
+    for lives in earlier_lives(copy, replica.segments.lives()):
+        transcript = _transcript(ids, replica.segments.log(lives))
+        if transcript is not None:
+            yield transcript
 
 
-def _headless(durable: DurableTier, place: Place, tiers: Tiers, *, below: int = 10**12 - 1) -> Iterator[Logged]:
-    """Yield the log without a head: what any segment has, each number once."""
-    assert tiers.durable is not None  # noqa: S101 - for the type checker
-    segments, done = [], 0
-    low, high = place.log_key(1)[1], place.log_key(below)[1]
-    for row in tiers.durable.query(place.session, first=low, last=high, attributes=["last"]):
-        first, is_part = segment_number(str(row["sk"]))
-        last = row.get("last")
-        if not is_part and isinstance(last, int) and first > done:
-            segments.append(Segment(first, last))
-            done = last
-    for segment in segments:
-        yield from (slot for _, slot in sorted(durable.log.read([segment]).items()))
+def earlier_lives(copy: Copy, there: Collection[str]) -> list[set[str]]:
+    """Return, of the lives whose logs are there, those that ended by age, each with its other names."""
+    if not there:
+        return []
+    ended = (lives_ended_by(grave) & set(there) for grave in sorted(copy.graves) if is_end_by_age(grave))
+    return [lives for lives in ended if lives]
 
 
-def _transcript(ids: Mapping[str, Any], log: Iterable[Logged], stored: Stored | None) -> Transcript | None:
+def _transcript(ids: Mapping[str, Any], log: Iterable[Message], *, turns: int | None = None) -> Transcript | None:
     if not ids.get("user") or not ids.get("session"):
         return None
-    utterances, covered, revisions, first_at, turns, latest = [], 0, 0, None, 0, 0.0
-    for slot in gathered(log):
-        first_at = slot.at if first_at is None else first_at
-        covered, revisions, latest, turns = max(covered, slot.seq), revisions + slot.revision, slot.at, max(turns, slot.turn)
-        message = slot.message
-        text = message_text(message).strip()
-        if text:
-            utterances.append(Utterance(message["role"], text, slot.turn, slot.at))
-    if first_at is None:
+    logged = list(counted(in_order(log)))
+    if not logged:
         return None
+    texts = [(one, message_text(one.message).strip()) for one in logged]
     return Transcript(
         user_id=ids["user"],
         tenant=ids.get("tenant"),
         session_id=ids["session"],
         agent_id=str(ids.get("member") or "default"),
-        mark=f"{int(first_at * 1000):x}",
-        utterances=tuple(utterances),
-        turns=turns if stored is None else stored.head.turns,
-        covered=covered,
-        revisions=revisions,
-        ended_at=latest,
+        mark=f"{int(logged[0].at * 1000):x}",
+        utterances=tuple(Utterance(one.message["role"], text, one.turn, one.at) for one, text in texts if text),
+        turns=logged[-1].turn if turns is None else turns,
+        covered=logged[-1].seq,
+        revisions=sum(one.revision for one in logged),
+        ended_at=logged[-1].at,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.session.sync.conversation import Conversation
 
 _Owner = TypeVar("_Owner")
 _owners: weakref.WeakKeyDictionary[Any, Callable[[Any], Iterable[Conversation]]] = weakref.WeakKeyDictionary()
@@ -43,4 +43,4 @@ def _after_fork_in_child() -> None:
         conversation.renew_after_fork()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import uuid
@@ -17,10 +18,12 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session import snapshot
-from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.messages import is_message, tool_use_ids
+from strands_manga_memory.session import snapshot, stash
+from strands_manga_memory.session.states import CHECKPOINT
+from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.waiting import saved
-from strands_manga_memory.session.window import tool_use_ids
+from strands_manga_memory.stores.codec import dump
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +39,18 @@ def check_supported(agent: object) -> None:
 
 
 class LiveAgent:
-    """An agent while its process lives. A session manager does not keep it alive, so it is passed in with what happened."""
+    """An agent while its process lives. A session manager does not keep it alive, so it is passed in with what happened.
+
+    Attributes:
+        conversation: Its conversation.
+        in_turn: Whether it is being invoked.
+    """
 
     def __init__(self, agent: Agent, conversation: Conversation) -> None:
         self._agent = weakref.ref(agent)
         self.conversation = conversation
         self._as_built = snapshot.taken(agent)
-        self._in_turn = False
+        self.in_turn = False
 
     @property
     def agent(self) -> Agent | None:
@@ -51,33 +59,38 @@ class LiveAgent:
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
         """Give the agent the ``messages`` of its conversation and its states, or begin the conversation with its own."""
-        conversation, model = self.conversation, self.conversation.model
         seeds = list(agent.messages)
-        if agent.model.stateful:
-            model.keeps_window, model.slots = False, []
-        has_log = bool(messages or model.head.messages)
+        with self.conversation.lock:
+            own = self.conversation.copy
+            own.keeps_window = own.keeps_window and not agent.model.stateful
+            has_log = bool(messages or own.facts.messages)
         if messages is not None:
             if seeds and has_log:
                 logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
             self._restore(agent, seeds if not has_log else [] if agent.model.stateful else messages)
+            self._give_back_stash(agent)
+        with self.conversation.lock:  # an agent as it was built is nothing to save
+            own.as_built(snapshot.fields_of(self._as_built))
         if not has_log:
             self._seed(agent.messages)
-            with conversation.lock:  # an agent as it was built is nothing to save
-                model.fields = {**snapshot.fields_of(self._as_built), **model.fields}
 
     def _restore(self, agent: Agent, messages: list[Message], *, over: Mapping[str, Any] = MappingProxyType({})) -> None:
         with self.conversation.lock:
-            fields = self.conversation.model.fields
+            fields = self.conversation.copy.fields
         snapshot.give(agent, messages, fields, over=over, record=self.conversation.place.conversation)
+
+    def _give_back_stash(self, agent: Agent) -> None:
+        stash.give_back(agent, lambda: (slot.message for slot in self.conversation.history()))
 
     def _seed(self, seeds: list[Message]) -> None:
         now = self.conversation.tiers.clock()
         with self.conversation.lock:
             for message in seeds:
+                if not is_message(message):
+                    raise ValueError(f"messages must have a role and a list of content blocks, got {message!r:.200}")
                 if not message.get("tracking_id"):
                     message["tracking_id"] = str(uuid.uuid4())
-                self.conversation.model.append(message, at=now)
-            self.conversation.model.touched = bool(seeds)
+                self.conversation.copy.say(message, at=now)
 
     # What happens in a turn, in this order
 
@@ -89,87 +102,90 @@ class LiveAgent:
             ConflictError: Someone else's change cannot be merged.
             CorruptRecordError: What is stored cannot be trusted.
         """
-        conversation, model = self.conversation, self.conversation.model
-        conversation.check()
-        if conversation.is_dirty or model.stale:
+        conversation = self.conversation
+        conversation.commits.check()
+        if conversation.is_dirty or conversation.has_news:
             self._capture(agent, in_turn=False)
             if conversation.is_dirty:
-                await saved(conversation, conversation.request())
+                await saved(conversation, conversation.commits.request())
         if conversation.tiers.refresh == "turn":
             await saved(conversation, conversation.request_refresh())
-        if model.unsaved >= conversation.tiers.max_unsaved:
-            raise StoreUnavailableError(f"{model.unsaved} messages could not be saved; no store answers")
+        unsaved = conversation.copy.author.outbox.unstored
+        if unsaved >= conversation.tiers.max_unsaved:
+            raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers")
         messages = conversation.take_over(agent.messages)
         if messages is not None:
             self._restore(agent, messages, over=copy.deepcopy(self._as_built.data))
-        self._in_turn = True
+            await asyncio.to_thread(self._give_back_stash, agent)
+        self.in_turn = True
         with conversation.lock:
-            head, now = model.head, conversation.tiers.clock()
-            away = now - head.active if head.messages else None
-            model.begin_turn()
+            facts, now = conversation.copy.facts, conversation.tiers.clock()
+            away = now - facts.active if facts.messages else None
+            conversation.copy.begin_turn()
         if away is not None:
             conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Take note of a message, without I/O."""
-        conversation, model = self.conversation, self.conversation.model
-        now = conversation.tiers.clock()
+        conversation, own = self.conversation, self.conversation.copy
         with conversation.lock:
-            if model.deleted:  # the turn began before that, nothing of it may come back
-                model.dropped += 1
-                return
-            model.closing = False
+            own.closing = False
             identity = message.get("tracking_id") or ""
-            known = model.knows(identity)
+            known = own.knows(identity)
             live = sum((other.get("tracking_id") or "") == identity for other in agent.messages) if known else 0
             # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
             is_continuation = 0 < live <= known
-            if not is_continuation or model.revise(message, at=now) is None:
-                intent = model.meta.get("active_intent")
-                model.append(message, at=now, extra={"intent": intent} if intent else None)
-        conversation.request_soon(_PENDING_SECONDS)
+            if not is_continuation or not own.revise(message):
+                own.say(message, at=conversation.tiers.clock())
+        conversation.commits.request_soon(_PENDING_SECONDS)
 
     async def after_message(self, message: Message, agent: Agent) -> None:
         """Save a message of a turn."""
-        if self._in_turn:
+        if self.in_turn:
             is_final = message["role"] == "assistant" and not tool_use_ids(message)
             self._capture(agent, in_turn=not is_final)
-            await saved(self.conversation, self.conversation.request())
+            await saved(self.conversation, self.conversation.commits.request())
 
     def redact(self, message: Message) -> Future[None] | None:
         """Put ``message`` in place of the original everywhere; return when that is stored, None if it is not known."""
+        stash.replace(self.agent, message)
         with self.conversation.lock:
-            revised = self.conversation.model.revise(message, at=self.conversation.tiers.clock(), every=True)
-        return None if revised is None else self.conversation.request_flush()
+            is_known = self.conversation.copy.revise(message, every=True)
+        return self.conversation.commits.request_flush() if is_known else None
 
     def turn_ended(self) -> None:
         """Take note of it, without I/O."""
-        self._in_turn = False
+        self.in_turn = False
         with self.conversation.lock:
-            model = self.conversation.model
-            model.in_turn, model.touched = False, model.touched or model.in_turn
+            self.conversation.copy.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
         """Save the turn."""
         self._capture(event.agent, in_turn=False)
-        is_interrupted = bool(event.result is not None and event.result.stop_reason == "interrupt")
-        await saved(self.conversation, self.conversation.request(flush=is_interrupted))
+        reason = event.result.stop_reason if event.result is not None else None
+        if reason == "checkpoint":
+            self._note_checkpoint(event.agent)
+        await saved(self.conversation, self.conversation.commits.request(flush=reason in ("interrupt", "checkpoint")))
+
+    def _note_checkpoint(self, agent: Agent) -> None:
+        with self.conversation.lock:
+            if agent.messages and not self.conversation.copy.author.is_gone:
+                self.conversation.copy.set_field(CHECKPOINT, dump({"after": agent.messages[-1].get("tracking_id")}))
 
     # Beside the turns
 
     def touch(self) -> None:
         """Take note that the agent changed."""
         with self.conversation.lock:
-            self.conversation.model.touched = True
+            self.conversation.copy.touch()
 
     def capture_between_turns(self) -> None:
         """Take the agent's window and states, unless it is used just now, or no longer."""
         agent = self.agent
-        if agent is not None and not self._in_turn:
+        if agent is not None and not self.in_turn:
             self._capture(agent, in_turn=False)
 
     def _capture(self, agent: Agent, *, in_turn: bool) -> None:
         fields = snapshot.fields_of(snapshot.taken(agent))
         with self.conversation.lock:
-            if not self.conversation.model.deleted:
-                self.conversation.model.capture(agent.messages, fields, in_turn=in_turn)
+            self.conversation.copy.capture(agent.messages, fields, in_turn=in_turn)

@@ -26,14 +26,16 @@ from strands.session import SessionManager
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.scope import ConversationScope, checked_id, encoded_id
+from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.session import orchestrator
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.durable_tier import member_ids, members
 from strands_manga_memory.session.forking import watch
 from strands_manga_memory.session.live_agent import LiveAgent, check_supported
-from strands_manga_memory.session.records import Kind, Place, directory_key
+from strands_manga_memory.session.members import Members
+from strands_manga_memory.session.place import Kind
+from strands_manga_memory.session.repository import LogRepository
 from strands_manga_memory.session.stats import SessionStats, stats_of
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.sync.logged import Logged
 from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
 from strands_manga_memory.session.transfer import (
     Standing,
@@ -47,15 +49,18 @@ from strands_manga_memory.session.transfer import (
     taken_out,
 )
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.session.waiting import saved, wait_for
-from strands_manga_memory.session.window import Logged
-from strands_manga_memory.stores.codec import Codec, load
+from strands_manga_memory.session.waiting import saved, wait_anywhere, wait_for
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase
+
+COUNTERS = ("turn_count", "created", "last_activity")
+"""What ``metadata`` tells of a conversation beside what ``set_metadata`` stored."""
 
 _AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
 _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
@@ -72,9 +77,9 @@ class TieredSessionManager(SessionManager[Agent]):
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
-        hot: The hot tier, saved every turn. One that does not survive the process is not used when there is a durable tier.
-        durable: The durable tier, flushed every ``flush_every`` turns, at interrupts and at ``close``; every turn if no hot
-            tier survives the process.
+        hot: The hot tier or its URL, saved every turn. One that ends with the process is not used when there is a durable tier.
+        durable: The durable tier, or its URL (a missing table is then created); flushed every ``flush_every`` turns, at
+            interrupts and at ``close``; every turn if no hot tier survives the process.
         save_on: ``turn`` (default): one write a turn, and after 1 s of a longer one. ``message``: one write a message.
         flush_every: Turns between flushes. Default 5.
         ttl: How long the conversation lives in each tier.
@@ -96,8 +101,8 @@ class TieredSessionManager(SessionManager[Agent]):
         self,
         session_id: str | ConversationScope,
         *,
-        hot: HotStore | None = None,
-        durable: Table | None = None,
+        hot: HotStore | str | None = None,
+        durable: Table | str | None = None,
         save_on: SaveOn = "turn",
         flush_every: int = 5,
         ttl: TtlPolicy | None = None,
@@ -112,8 +117,8 @@ class TieredSessionManager(SessionManager[Agent]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._tiers = Tiers.of(
-            hot,
-            durable,
+            hot_store_of(hot),
+            table_of(durable),
             codec=codec,
             clock=clock,
             ttl=ttl,
@@ -127,30 +132,17 @@ class TieredSessionManager(SessionManager[Agent]):
             durable_deadline=durable_deadline,
             max_unsaved=max_unsaved,
         )
-        if isinstance(session_id, ConversationScope):
-            self.scope: ConversationScope | None = session_id
-            self._storage_id = session_id.storage_session_id
-            self._ids: dict[str, Any] = {
-                "session": session_id.session_id,
-                "user": session_id.user_id,
-                "tenant": session_id.tenant,
-            }
-        else:
-            self.scope = None
-            self._storage_id = encoded_id(checked_id("session_id", session_id))
-            self._ids = {"session": session_id}
-        self.session_id = session_id if isinstance(session_id, str) else self._storage_id
-        self._conversations: dict[tuple[Kind, str], Conversation] = {}
-        self._agents: dict[str, LiveAgent] = {}
-        self._prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
-        watch(self, TieredSessionManager._held)
+        self._members = Members(session_id, self._tiers)
+        self.scope = self._members.scope
+        self.session_id = session_id if isinstance(session_id, str) else session_id.storage_session_id
+        watch(self._members, Members.held)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, lambda event: self.initialize(event.agent))
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
-        registry.add_callback(MessageAddedEvent, lambda event: self.append_message(event.message, event.agent))
+        registry.add_callback(MessageAddedEvent, self._message_added)
         if self._tiers.save_on == "message":
             registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
@@ -167,11 +159,11 @@ class TieredSessionManager(SessionManager[Agent]):
             StoreUnavailableError: What is stored cannot be read.
             CorruptRecordError: What is stored cannot be trusted.
         """
-        id_ = self._agent_id(agent_id)
-        self._prefetched[id_] = await asyncio.to_thread(self._opened, id_)
+        id_ = self._members.agent_id(agent_id)
+        self._members.prefetched[id_] = await asyncio.to_thread(self._opened, id_)
 
     def _opened(self, agent_id: str) -> tuple[Conversation, list[Message] | None]:
-        conversation = self._new_conversation("A", agent_id)
+        conversation = self._members.new("A", agent_id)
         return conversation, conversation.open()
 
     # Strands' session interface
@@ -185,64 +177,84 @@ class TieredSessionManager(SessionManager[Agent]):
             ValueError: The agent is bidirectional, allows reentrant invocations, or shares its id with another one here.
         """
         check_supported(agent)
-        if self._live(agent.agent_id) not in (None, agent):
+        members = self._members
+        if members.live(agent.agent_id) not in (None, agent):
             raise ValueError(f"agent_id {agent.agent_id!r} is already used in this session manager; give each agent its own")
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
-        prefetched = self._prefetched.pop(agent.agent_id) if agent.agent_id in self._prefetched else None
+        prefetched = members.prefetched.pop(agent.agent_id, None)
         conversation, messages = prefetched or self._opened(agent.agent_id)
         live = LiveAgent(agent, conversation)
         live.begin(agent, messages)
-        self._conversations["A", agent.agent_id] = conversation
-        self._agents[agent.agent_id] = live
+        members.conversations["A", agent.agent_id] = conversation
+        members.agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Take note of a message, without I/O; it is saved with its turn."""
-        self._agents[agent.agent_id].append(message, agent)
+        """Take note of a message, without I/O in a turn, with which it is saved; else it is saved at once."""
+        live = self._members.agent(agent)
+        live.append(message, agent)
+        if not live.in_turn:
+            self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Put the redacted message in place of the original in everything that is kept, and wait until that is stored.
 
         A tier that is down gets it as soon as it is back, before anything else of this conversation.
         """
-        future = self._agents[agent.agent_id].redact(redact_message)
+        future = self._members.agent(agent).redact(redact_message)
         if future is not None:
             wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
-        """Take note that the agent changed; it is saved with its turn."""
-        self._agents[agent.agent_id].touch()
+        """Save the agent as it is; in a turn, take note that it changed, without I/O: it is saved with the turn.
+
+        Waits until the first tier has it: at most ``hot_deadline`` on an event loop, ``durable_deadline`` elsewhere.
+        """
+        live = self._members.agent(agent)
+        if live.in_turn:
+            live.touch()
+        else:
+            live.capture_between_turns()
+            self._save_now(live)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm, or begin its record."""
-        conversation = self._new_conversation("M", source.id, keeps_window=False)
+        conversation = self._members.new("M", source.id, keeps_window=False)
         orchestrator.restore(source, conversation)
-        self._conversations["M", source.id] = conversation
+        self._members.conversations["M", source.id] = conversation
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Save the state of a Graph or Swarm and wait for it; the hooks do the same without blocking the loop."""
-        wait_for(orchestrator.request_save(source, self._conversations["M", source.id]), self._tiers)
+        wait_for(orchestrator.request_save(source, self._members.run(source.id)), self._tiers)
+
+    @property
+    def session_repository(self) -> LogRepository:
+        """The messages of the log, to be listed and corrected by whoever expects Strands' ``RepositorySessionManager``."""
+        return LogRepository(self.session_id, log=lambda id_, after: self._members.log(id_, after=after), correct=self._correct)
 
     # Hooks
 
+    def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
+        self._members.agent(event.agent).append(event.message, event.agent)
+
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self._agents[event.agent.agent_id].before_turn(event.agent)
+        await self._members.agent(event.agent).before_turn(event.agent)
 
     async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
-        await self._agents[event.agent.agent_id].after_message(event.message, event.agent)
+        await self._members.agent(event.agent).after_message(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
         """Take note of it before any other hook, because one that raises keeps the save from running."""
-        self._agents[event.agent.agent_id].turn_ended()
+        self._members.agent(event.agent).turn_ended()
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        await self._agents[event.agent.agent_id].after_turn(event)
+        await self._members.agent(event.agent).after_turn(event)
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        orchestrator.begin_run(self._conversations["M", event.source.id])
+        orchestrator.begin_run(self._members.run(event.source.id))
 
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
-        conversation = self._conversations["M", event.source.id]
+        conversation = self._members.run(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
         await saved(conversation, orchestrator.request_save(event.source, conversation, is_over=is_over))
 
@@ -256,23 +268,22 @@ class TieredSessionManager(SessionManager[Agent]):
             ConflictError: Someone else's change cannot be merged with it.
         """
         futures = []
-        for (kind, id_), conversation in self._conversations.copy().items():
-            if kind == "A" and id_ in self._agents:
-                self._agents[id_].capture_between_turns()
-            futures.append(conversation.request_flush())
+        for (kind, id_), conversation in self._members.conversations.copy().items():
+            if kind == "A" and id_ in self._members.agents:
+                self._members.agents[id_].capture_between_turns()
+            futures.append(conversation.commits.request_flush())
         for future in futures:
             future.result()
 
     def close(self) -> None:
         """Flush everything and tell the durable tier that it has it all. The manager can still be used."""
-        for conversation in self._conversations.copy().values():
-            conversation.model.closing = True
+        for conversation in self._members.conversations.copy().values():
+            conversation.copy.closing = True
         self.flush()
 
     def exists(self, agent_id: str | None = None) -> bool:
         """Tell whether a conversation of this agent (default: the scope's) is stored in a tier."""
-        conversation = self._new_conversation("A", self._agent_id(agent_id))
-        return conversation.open(inspect=True) is not None
+        return self._members.new("A", self._members.agent_id(agent_id)).open(inspect=True) is not None
 
     def delete_session(self) -> None:
         """Delete every conversation of this session in both tiers and leave tombstones, so no late write brings one back.
@@ -283,22 +294,11 @@ class TieredSessionManager(SessionManager[Agent]):
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
         """
-        conversations = {conversation.place: conversation for conversation in self._conversations.values()}
-        for place in self._stored_places() - conversations.keys():
-            conversations[place] = Conversation(place, self._tiers, base=self._ids)
-        for place, conversation in conversations.items():
-            self._tiers.writer.submit(place, conversation.bury).result()
-        entry = directory_key(self._storage_id, self._ids)
-        if entry is not None and self._tiers.durable is not None:
-            self._tiers.durable.delete(*entry)
-
-    def _stored_places(self) -> set[Place]:
-        own = {Place.of(self._storage_id, "A", self._agent_id(None))}
-        return own if self._tiers.durable is None else own | set(members(self._tiers.durable, self._storage_id))
+        self._members.delete()
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold the advisory lease of an agent's conversation, so that workers who ask for it take turns (mission A1).
+        """Hold the advisory lease of an agent's conversation, so that workers who ask for it take turns.
 
         It keeps nobody from saving: what two writers save is merged, with or without it.
 
@@ -314,7 +314,7 @@ class TieredSessionManager(SessionManager[Agent]):
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name, owner = Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation, uuid.uuid4().hex
+        name, owner = self._members.place("A", self._members.agent_id(agent_id)).conversation, uuid.uuid4().hex
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
         try:
@@ -329,30 +329,27 @@ class TieredSessionManager(SessionManager[Agent]):
             agent_id: The agent; the scope's by default.
             after: Leave out messages up to this sequence number.
         """
-        for slot in self._log(agent_id, after):
-            yield slot.message
+        for logged in self._members.log(agent_id, after=after):
+            yield logged.message
 
     def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and whatever else was stored (mission B4).
+        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and whatever else was stored.
 
         Args:
             agent_id: The agent; the scope's by default.
             after: Leave out messages up to this sequence number.
             last: Only the last so many sequence numbers of what is stored; None: all.
         """
-        for slot in self._log(agent_id, after, last):
-            yield {"seq": slot.seq, **load(slot.record)}
+        for logged in self._members.log(agent_id, after=after, last=last):
+            yield logged.record
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the records of those logged messages that an agent's history holds, in its order.
 
         Unlike the log, it is all there while only one of the tiers answers.
         """
-        stored = self._new_conversation("A", self._agent_id(agent_id))
-        stored.open(inspect=True)
-        for slot in stored.model.slots:
-            if isinstance(slot, Logged):
-                yield {"seq": slot.seq, **load(slot.record)}
+        for logged in self._members.looked_at(agent_id).window():
+            yield logged.record
 
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.
@@ -362,10 +359,7 @@ class TieredSessionManager(SessionManager[Agent]):
         Raises:
             StoreUnavailableError: The durable tier does not answer.
         """
-        found = {id_ for kind, id_ in self._conversations if kind == "A"}
-        if self._tiers.durable is not None:
-            found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
-        return sorted(found)
+        return self._members.agent_ids()
 
     def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
         """Log messages of an agent that is no Strands agent, and wait until they are saved.
@@ -380,18 +374,18 @@ class TieredSessionManager(SessionManager[Agent]):
             StoreUnavailableError: No tier took them in time; they are kept and saved later.
             ConflictError: Someone else's change cannot be merged.
         """
-        id_ = self._agent_id(agent_id)
-        if self._live(id_) is not None:
+        members = self._members
+        id_ = members.agent_id(agent_id)
+        if members.live(id_) is not None:
             raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it logs its own messages")
-        conversation = self._known_or_opened(id_)
+        conversation = members.known_or_looked_at(id_)
         with conversation.lock:
-            model = conversation.model
             for message in messages:
-                model.append({**message, "tracking_id": str(uuid.uuid4())}, at=self._tiers.clock())
+                conversation.copy.say({**message, "tracking_id": str(uuid.uuid4())}, at=self._tiers.clock())
             if keep is not None:
-                model.slots = model.slots[max(0, len(model.slots) - keep) :]
-        self._conversations["A", id_] = conversation
-        wait_for(conversation.request(), self._tiers, must=True)
+                conversation.copy.evict(keep=keep)
+        members.conversations["A", id_] = conversation
+        wait_for(conversation.commits.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
         """Return what is stored of an agent's conversation, to be stored elsewhere; None if there is nothing.
@@ -400,12 +394,12 @@ class TieredSessionManager(SessionManager[Agent]):
             StoreUnavailableError: What is stored cannot be read.
             CorruptRecordError: What is stored cannot be trusted.
         """
-        conversation = self._new_conversation("A", self._agent_id(agent_id))
+        conversation = self._members.new("A", self._members.agent_id(agent_id))
         return taken_out(conversation) if standing_of(conversation) == "exists" else None
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
         """Return the state of a Graph or Swarm, to be stored elsewhere; None if there is none. Errors as ``transferred``."""
-        conversation = self._new_conversation("M", id_, keeps_window=False)
+        conversation = self._members.new("M", id_, keeps_window=False)
         return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
 
     def transfer(
@@ -425,93 +419,59 @@ class TieredSessionManager(SessionManager[Agent]):
             CorruptRecordError: What is stored there cannot be trusted.
             ValueError: The id is not allowed, or a Strands agent of this manager has it.
         """
-        is_agent = isinstance(transferred, TransferredConversation)
-        if is_agent and self._live(id_) is not None:
+        is_agent, members = isinstance(transferred, TransferredConversation), self._members
+        if is_agent and members.live(id_) is not None:
             raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it has a conversation")
-        place = Place.of(self._storage_id, "A" if is_agent else "M", checked_id("agent_id" if is_agent else "id", id_))
-        base = {**self._ids, "member": id_}
-        standing = standing_of(Conversation(place, for_looking(self._tiers), base=base, keeps_window=is_agent))
+        kind: Kind = "A" if is_agent else "M"
+        checked_id("agent_id" if is_agent else "id", id_)
+        standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=for_looking(self._tiers)))
         if standing != "new" or dry_run:
             return standing
-        return store(Conversation(place, for_storing(self._tiers), base=base, keeps_window=is_agent), transferred)
+        return store(members.new(kind, id_, keeps_window=is_agent, tiers=for_storing(self._tiers)), transferred)
 
-    def _log(self, agent_id: str | None, after: int, last: int | None = None) -> Iterator[Logged]:
-        """Yield what is stored, whoever stored it, then what only this process has."""
-        id_ = self._agent_id(agent_id)
-        known = self._conversations.get(("A", id_))
-        unsaved: list[Logged] = []
-        if known is not None:  # looked at first: what gets saved meanwhile is found in the store too
-            with known.lock:
-                unsaved = [*known.model.unsaved_slots(), *known.model.revised]
-        stored = self._new_conversation("A", id_)
-        stored.open(inspect=True)
-        if last is not None:
-            after = max(after, stored.model.head.next - 1 - last)
-        yield from stored.history(after=after, unsaved=unsaved)
+    def _correct(self, agent_id: str, logged: Logged, message: Message) -> None:
+        wait_anywhere(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""
-        return stats_of(self._known_or_opened(agent_id), self._live(self._agent_id(agent_id)))
+        return stats_of(self._members.known_or_looked_at(agent_id), self._members.live(self._members.agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
         """Return what is known of each conversation that is open here, without any I/O."""
-        open_ = [(id_, conversation) for (kind, id_), conversation in self._conversations.copy().items() if kind == "A"]
-        return [stats_of(conversation, self._live(id_)) for id_, conversation in open_]
+        open_ = self._members.conversations.copy().items()
+        return [stats_of(conversation, self._members.live(id_)) for (kind, id_), conversation in open_ if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters (mission A1)."""
-        conversation = self._known_or_opened(agent_id)
+        """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters."""
+        conversation = self._members.known_or_looked_at(agent_id)
         if not conversation.is_dirty:
-            conversation = self._new_conversation("A", self._agent_id(agent_id))
-            conversation.open(inspect=True)
+            conversation = self._members.looked_at(agent_id)
         with conversation.lock:
-            head = conversation.model.head
-            counters = {"turn_count": head.turns, "created": head.created, "last_activity": head.active}
-            return {**conversation.model.meta, **counters}
+            facts = conversation.copy.facts
+            counters = dict(zip(COUNTERS, (facts.turns, facts.created, facts.active), strict=True))
+            return {**conversation.copy.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
         """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.
 
         Raises:
-            ValueError: A value is not JSON.
+            ValueError: A value is not JSON, or a name is one of the counters.
             StoreUnavailableError: No tier took it in time; it is kept and saved later.
         """
         for name, value in fields.items():
+            if name in COUNTERS:
+                raise ValueError(f"{name} is counted here and cannot be set; the counters are {', '.join(COUNTERS)}")
             if not _is_json(value):
                 raise ValueError(f"{name} must be a JSON value, got {type(value).__name__}")
-        conversation = self._known_or_opened(agent_id)
+        conversation = self._members.known_or_looked_at(agent_id)
         with conversation.lock:
-            conversation.model.set_meta(fields)
-        wait_for(conversation.request(), self._tiers, must=True)
+            conversation.copy.set_meta(fields)
+        wait_for(conversation.commits.request(), self._tiers, must=True)
 
     # Inside
 
-    def _agent_id(self, agent_id: str | None) -> str:
-        if agent_id is not None:
-            return checked_id("agent_id", agent_id)
-        if self.scope is not None:
-            return self.scope.agent_id
-        live = [id_ for kind, id_ in self._conversations if kind == "A"]
-        return live[0] if len(live) == 1 else "default"
-
-    def _new_conversation(self, kind: Kind, id_: str, *, keeps_window: bool = True) -> Conversation:
-        place = Place.of(self._storage_id, kind, id_)
-        return Conversation(place, self._tiers, base={**self._ids, "member": id_}, keeps_window=keeps_window)
-
-    def _live(self, agent_id: str) -> Agent | None:
-        return self._agents[agent_id].agent if agent_id in self._agents else None
-
-    def _known_or_opened(self, agent_id: str | None) -> Conversation:
-        id_ = self._agent_id(agent_id)
-        known = self._conversations.get(("A", id_))
-        if known is not None:
-            return known
-        conversation = self._new_conversation("A", id_)
-        conversation.open(inspect=True)
-        return conversation
-
-    def _held(self) -> list[Conversation]:
-        return [*self._conversations.values(), *(conversation for conversation, _ in self._prefetched.values())]
+    def _save_now(self, live: LiveAgent) -> None:
+        wait_anywhere(live.conversation.commits.request(), self._tiers)
 
 
 def _is_json(value: Any) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from strands_manga_memory.session.conversation import Conversation
 from strands_manga_memory.session.states import ORCHESTRATOR
+from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.codec import dump, load, trusted
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def restore(source: MultiAgentBase, conversation: Conversation) -> None:
         StoreUnavailableError: What is stored cannot be read.
         CorruptRecordError: What is stored cannot be trusted.
     """
-    if conversation.open() is not None and ORCHESTRATOR in conversation.model.fields:
+    if conversation.open() is not None and ORCHESTRATOR in conversation.copy.fields:
         with trusted(conversation.place.conversation):
-            source.deserialize_state(load(conversation.model.fields[ORCHESTRATOR]))
+            source.deserialize_state(load(conversation.copy.fields[ORCHESTRATOR]))
 
 
 def begin_run(conversation: Conversation) -> None:
@@ -32,16 +32,16 @@ def begin_run(conversation: Conversation) -> None:
         ConflictError: Someone else's change cannot be merged.
         CorruptRecordError: What is stored cannot be trusted.
     """
-    conversation.check()
-    conversation.model.deleted = False
+    conversation.commits.check()
+    conversation.take_over([])
 
 
 def request_save(source: MultiAgentBase, conversation: Conversation, *, is_over: bool = False) -> Future[None]:
     """Save the orchestrator's state on the writer; flush it if the run ends with an interrupt."""
     state = source.serialize_state()
     with conversation.lock:
-        model = conversation.model
-        if not model.deleted:  # else the run began before that, nothing of it may come back
-            model.capture([], {ORCHESTRATOR: dump(state)}, in_turn=False)
-            model.head.turns += is_over
-    return conversation.request(flush=is_over and state.get("status") == "interrupted")
+        if not conversation.copy.author.is_gone:  # else the run began before its end, nothing of it may come back
+            conversation.copy.capture([], {ORCHESTRATOR: dump(state)}, in_turn=False)
+            if is_over:
+                conversation.copy.count(turns=1)
+    return conversation.commits.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,9 +1,8 @@
-"""ReturnGaps: how long users stay away between two turns of a conversation, recorded cheaply (mission B11)."""
+"""ReturnGaps: how long users stay away between two turns of a conversation, recorded cheaply."""
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import uuid
 import weakref
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.forks import at_fork
 from strands_manga_memory.histogram import LogHistogram
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer
@@ -123,4 +123,4 @@ def _day(now: float) -> str:
 
 _known: weakref.WeakKeyDictionary[Writer, ReturnGaps] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
-os.register_at_fork(after_in_child=_renew_after_fork)
+at_fork(after_in_child=_renew_after_fork)

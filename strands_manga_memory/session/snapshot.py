@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from strands import Agent, Snapshot
 from strands.types.content import Message
@@ -12,6 +13,8 @@ from strands.types.content import Message
 from strands_manga_memory.stores.codec import dump, load, trusted
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _FIELDS = {
     "state": "state.agent",
@@ -24,7 +27,7 @@ _FIELDS = {
 
 def taken(agent: Agent) -> Snapshot:
     """Return an agent's states without its messages, which are kept one by one."""
-    return agent.take_snapshot(preset="session", exclude=["messages"])
+    return _with_room(lambda: agent.take_snapshot(preset="session", exclude=["messages"]))
 
 
 def fields_of(snapshot: Snapshot) -> dict[str, bytes]:
@@ -59,6 +62,15 @@ def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, 
             used,
         )
         del data["conversation_manager_state"]
-    data["messages"] = messages
     with trusted(record):
-        agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={}))
+        _with_room(lambda: agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})))
+    agent.messages = messages  # here, as a snapshot's are copied by recursion
+
+
+def _with_room(work: Callable[[], _T]) -> _T:
+    """Return what ``work`` does, on a stack of its own if this one is too full for a deeply nested value."""
+    try:
+        return work()
+    except RecursionError:
+        with ThreadPoolExecutor(1) as alone:
+            return alone.submit(work).result()

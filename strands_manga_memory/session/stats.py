@@ -6,8 +6,9 @@ from typing import TypedDict
 
 from strands import Agent
 
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.window import Logged
+from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.stores.health import TierHealth
 
 
 class SessionStats(TypedDict):
@@ -22,7 +23,11 @@ class SessionStats(TypedDict):
         dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
         possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
         hot: ``up``, ``down`` or ``none``.
+        hot_error: Why it is down: the cause of a refusal and what mends it, else the name of the error; else empty.
+        hot_failures: How often it did not answer, or refused, in this process.
         durable: ``up``, ``down`` or ``none``.
+        durable_error: As ``hot_error``.
+        durable_failures: As ``hot_failures``.
         tokens: Tokens of the history, if the conversation manager counts them; else None.
         budget: Its budget; else None.
         left: What is left of it; else None.
@@ -38,7 +43,11 @@ class SessionStats(TypedDict):
     dropped_messages: int
     possible_loss: bool
     hot: str
+    hot_error: str
+    hot_failures: int
     durable: str
+    durable_error: str
+    durable_failures: int
     tokens: int | None
     budget: int | None
     left: int | None
@@ -50,28 +59,34 @@ def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
     """Return what is known of a conversation, and of its agent's history if the agent is alive."""
     usage = getattr(agent.conversation_manager, "usage", None) if agent else None
     used = usage(agent) if callable(usage) else {}
-    tiers = conversation.tiers
-    now = tiers.clock()
+    now, commits, pair = conversation.tiers.clock(), conversation.commits, conversation.pair
+    hot = None if pair.hot is None else commits.hot_health
+    durable = None if pair.durable is None else commits.durable_health
     with conversation.lock:
-        model = conversation.model
-        oldest = next((slot.at for slot in model.slots if hasattr(slot, "at")), None)
+        facts, author, view = conversation.copy.facts, conversation.copy.author, conversation.copy.author.copy.view
+        logged = [one for one in view if isinstance(one, Message)]
+        oldest = next((one.at for one in logged), None) or next((one.at for one in author.outbox.drafts), None)
         return SessionStats(
-            turns=model.head.turns,
-            messages=model.head.messages,
-            window_messages=len(agent.messages) if agent else len(model.slots),
-            left_messages=max(0, model.head.messages - sum(isinstance(slot, Logged) for slot in model.slots)),
-            unsaved_messages=model.unsaved,
-            dropped_messages=model.dropped,
+            turns=facts.turns,
+            messages=facts.messages,
+            window_messages=len(agent.messages) if agent else len(view) + len(author.outbox.drafts),
+            left_messages=max(0, facts.messages - len(logged) - len(author.outbox.drafts)),
+            unsaved_messages=author.outbox.unstored,
+            dropped_messages=author.dropped,
             possible_loss=conversation.possible_loss,
-            hot=_health(tiers.hot, tiers.hot_health.is_up),
-            durable=_health(tiers.durable, tiers.durable_health.is_up),
+            hot=_standing(hot),
+            hot_error="" if hot is None else hot.error,
+            hot_failures=0 if hot is None else hot.failures,
+            durable=_standing(durable),
+            durable_error="" if durable is None else durable.error,
+            durable_failures=0 if durable is None else durable.failures,
             tokens=used.get("tokens"),
             budget=used.get("budget"),
             left=used.get("left"),
-            age=max(0.0, now - model.head.created),
+            age=max(0.0, now - facts.created),
             oldest_turn_age=None if oldest is None else max(0.0, now - oldest),
         )
 
 
-def _health(store: object, is_up: bool) -> str:  # noqa: FBT001 - private
-    return "none" if store is None else "up" if is_up else "down"
+def _standing(health: TierHealth | None) -> str:
+    return "none" if health is None else "up" if health.is_up else "down"

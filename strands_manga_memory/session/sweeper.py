@@ -5,20 +5,26 @@ from __future__ import annotations
 import logging
 import random
 import time
-import uuid
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.ended import durable_tier_of
+from strands_manga_memory.session.core.identity import grave_by_age, is_end_by_age, lives_ended_by
+from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex, due_key, finalized_key
-from strands_manga_memory.session.records import Draft, Head, Place, Stored, directory_key, segment_number, with_save
+from strands_manga_memory.session.graves import GRAVE
+from strands_manga_memory.session.place import Place, directory_key
+from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.replicas.hot import GRAVES
+from strands_manga_memory.session.sync.connecting import durable_replica
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.sync.facts import facts_of
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
-from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore, WriteStatus
-from strands_manga_memory.stores.table import Condition, Table
+from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore
+from strands_manga_memory.stores.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +43,7 @@ class SessionSweeper:
 
     Any number of sweepers may run: each conversation is claimed first, atomically, and only if it is still expired. A turn
     that comes in meanwhile wins: it begins a new epoch, and the sweeper leaves the conversation alone. Sweeping never touches
-    a time to live (mission A2).
+    a time to live.
 
     Conversations are found twice: by the hot tier's expiry index, and by the durable one's, for those that have no hot copy,
     because there is no such tier or because nobody swept before it went. When a session has been over for the policy's
@@ -111,12 +117,14 @@ class SessionSweeper:
         claimed = self._tiers.hot.claim(name, lease=self._lease)
         if claimed is None:
             return False
+        drop = partial(self._tiers.hot.drop, name, expect=(claimed.epoch, claimed.version))
         if self._is_cache(name):
-            self._tiers.hot.drop(name, expect=(claimed.epoch, claimed.version))
+            drop()
             return False
         try:
             conversation = Conversation(Place.named(name), self._tiers, base={})
-            conversation.flush_claimed()
+            if not conversation.flush_claimed():
+                return False
             if self._finalizer is not None:
                 self._finalizer(conversation)
             self._mark(conversation.place)
@@ -124,7 +132,7 @@ class SessionSweeper:
             logger.warning("error=<%s> | an expired conversation was not finished, it is tried again", type(error).__name__)
             logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
             return False
-        return self._tiers.hot.drop(name, expect=(claimed.epoch, claimed.version))
+        return drop()
 
     # The durable tier
 
@@ -149,56 +157,61 @@ class SessionSweeper:
     def _look(self, entry: Entry, index: ExpiryIndex) -> bool:
         """Do what is due for one conversation, and say when to look again; tell whether it was finalized."""
         place, now, ttl = entry.place, self._tiers.clock(), self._tiers.ttl
-        hot = None if self._tiers.hot is None else self._tiers.hot.load(place.conversation, [], touch=False)
-        if hot is not None and hot.state != DELETED:
-            index.move(
-                entry, due=now + (self._lease if hot.state == CLOSING else max(self._lease, hot.expires_in + self._lease))
-            )
+        wait = self._hot_seconds(place)
+        if wait is not None:
+            index.move(entry, due=now + wait)
             return False
-        durable = durable_tier_of(place, self._tiers)
-        assert durable is not None  # noqa: S101 - for the type checker
-        stored = durable.load(window=False)
-        if stored is not None and (buried := stored.epoch if stored.state == DELETED else stored.head.buried):
-            durable.log.delete_buried(buried, below=stored.head.first)
-        if stored is not None and stored.state == DELETED:
-            return self._end(entry, index, stored)
-        if stored is not None and now < stored.head.active + ttl.ttl(stored.head.turns):
-            index.move(entry, due=stored.head.active + ttl.ttl(stored.head.turns))
+        replica = self._replica(place, entry.ids)
+        copy = replica.load()
+        if not copy.has_begun:
+            return self._end(entry, index, replica, copy)
+        facts = facts_of(copy, place.conversation)
+        if now < facts.active + ttl.ttl(facts.turns):
+            index.move(entry, due=facts.active + ttl.ttl(facts.turns))
             return False
-        finished = self._finalized(entry, stored)
-        over_at = now if stored is None else stored.head.active + ttl.session + ttl.grace
-        if stored is not None and not (stored.expired and over_at <= now):
+        is_finalized = self._finalized(entry, replica, is_empty=not facts.messages)
+        summarized = is_finalized or self._finalizer is None
+        over = [lives_ended_by(grave) for grave in copy.graves if summarized or not is_end_by_age(grave)]
+        replica.clear(replica.segments.lives() & set().union(*over))
+        over_at = facts.active + ttl.session + ttl.grace
+        if over_at > now:
             # A user may come back within the session: the longer he is away, the less often somebody looks.
-            away = max(self._lease, now - stored.head.active)
+            away = max(self._lease, now - facts.active)
             index.move(entry, due=min(max(over_at, now + self._lease), now + 2 * away))
-        elif stored is not None and stored.head.first == stored.head.next and not stored.head.messages:
-            self._delete_log(place)  # of a sweeper that died behind its fence
-            self._end(entry, index, stored)
         else:
-            if self._fenced(place, entry, stored):
-                self._delete_log(place)
+            self._bury(replica, copy, copy.lives)
             index.move(entry, due=now + ttl.grace + self._lease)
-        return finished
+        return is_finalized
 
-    def _finalized(self, entry: Entry, stored: Stored | None) -> bool:
-        if self._finalizer is None or (stored is not None and self._marked(entry.place) == [stored.epoch, stored.version]):
+    def _hot_seconds(self, place: Place) -> float | None:
+        """Return the seconds after which to look whether a conversation has left the hot tier; None if it is not there."""
+        hot = None if self._tiers.hot is None else self._tiers.hot.load(place.conversation, [GRAVES], touch=False)
+        if hot is None or hot.state == DELETED or GRAVES in hot.fields:
+            return None
+        return self._lease if hot.state == CLOSING else max(self._lease, hot.expires_in + self._lease)
+
+    def _replica(self, place: Place, ids: Mapping[str, Any]) -> DurableReplica:
+        replica = durable_replica(place, self._tiers, ids=ids)
+        assert replica is not None  # noqa: S101 - for the type checker
+        return replica
+
+    def _finalized(self, entry: Entry, replica: DurableReplica, *, is_empty: bool) -> bool:
+        if self._finalizer is None or is_empty or self._marked(entry.place) == [replica.version]:
             return False
-        if stored is not None and not stored.head.messages:
-            return False
-        self._finalizer(
-            Conversation(entry.place, self._tiers, base={name: id_ for name, id_ in entry.ids.items() if id_ is not None})
-        )
+        ids = {name: id_ for name, id_ in entry.ids.items() if id_ is not None}
+        self._finalizer(Conversation(entry.place, self._tiers, base=ids))
         self._mark(entry.place)
         return True
 
     def _mark(self, place: Place) -> None:
         """Note which version was finalized, so that the durable pass does not do it again."""
-        durable = durable_tier_of(place, self._tiers)
-        stored = None if durable is None else durable.load(window=False)
-        if stored is None or stored.state == DELETED or self._tiers.durable is None:
+        if self._tiers.durable is None:
+            return
+        replica = self._replica(place, {})
+        if not replica.load().has_begun:
             return
         partition, sort = finalized_key(place)
-        item = {"session_id": partition, "sk": sort, "of": [stored.epoch, stored.version]}
+        item = {"session_id": partition, "sk": sort, "of": [replica.version]}
         self._tiers.durable.put(item | {self._tiers.durable.schema.ttl: int(self._tiers.clock() + 2 * self._tiers.ttl.session)})
 
     def _marked(self, place: Place) -> list[int] | None:
@@ -206,78 +219,36 @@ class SessionSweeper:
         item = self._tiers.durable.get(*finalized_key(place))
         return None if item is None else item.get("of")
 
-    def _fenced(self, place: Place, entry: Entry, stored: Stored | None) -> bool:
-        """Put the head of a next, empty incarnation, which is over already; False if someone was faster.
+    @staticmethod
+    def _bury(replica: DurableReplica, copy: Copy, lives: Collection[str]) -> None:
+        """End a life and delete its log, unless somebody was faster.
 
-        Whoever still has the old one in memory finds that a later life has begun, and takes only what it had not saved. Only
-        then can the log be deleted: every head that refers to it is gone.
+        Only behind a grave may a log be deleted: whoever goes on with the life then finds that it is over, and takes what he
+        has not stored yet into the next one.
         """
-        durable = durable_tier_of(place, self._tiers, session_ttl=0.0)
-        assert durable is not None  # noqa: S101 - for the type checker
-        there = durable.load(window=False)
-        if (there is None) != (stored is None) or (
-            there is not None and stored is not None and there.version != stored.version
-        ):
-            return False
-        beyond = durable.log.beyond(1)[-1]
-        now, epoch = self._tiers.clock(), 1 if stored is None else stored.epoch + 1
-        first = beyond if stored is None else max(beyond, stored.head.next)
-        writer = uuid.uuid4().hex[:12]
-        draft = Draft(
-            epoch=epoch,
-            version=1,
-            writers=with_save({}, writer, 1),
-            writer=writer,
-            number=1,
-            base=dict(entry.ids) if stored is None else stored.base,
-            head=Head(
-                created=now,
-                active=now,
-                next=first,
-                first=first,
-                since=epoch,
-                buried=0 if stored is None else stored.head.buried,
-            ),
-            slots=(),
-            fields={},
-            pending=(),
-            ttl=0.0,
-        )
-        return durable.write(draft, ahead=False)[0] is WriteStatus.OK
+        if replica.write(Copy(graves=copy.graves | {grave_by_age(lives)}, clock=copy.clock)):
+            replica.clear(lives)
 
-    def _delete_log(self, place: Place) -> None:
-        """Delete the segments below the present incarnation."""
-        table, durable = self._tiers.durable, durable_tier_of(place, self._tiers)
-        stored = None if durable is None else durable.load(window=False)
-        if table is None or stored is None:
-            return
-        low, high = place.log_key(1)[1], place.log_key(stored.head.first)[1]
-        rows = [str(row["sk"]) for row in table.query(place.session, first=low, last=high, attributes=[])]
-        keys = [(place.session, sort) for sort in rows if segment_number(sort)[0] < stored.head.first]
-        table.batch_write(deletes=[*keys, finalized_key(place)])
-
-    def _end(self, entry: Entry, index: ExpiryIndex, stored: Stored) -> bool:
+    def _end(self, entry: Entry, index: ExpiryIndex, replica: DurableReplica, copy: Copy) -> bool:
         """Delete a head that says nothing, once its time is over, and what lists the conversation."""
-        table = self._tiers.durable
+        table, now = self._tiers.durable, self._tiers.clock()
         assert table is not None  # noqa: S101 - for the type checker
-        item = table.get(*entry.place.head_key)
-        ends = 0 if item is None else item.get(table.schema.ttl) or 0
-        if ends > self._tiers.clock():
-            index.move(entry, due=ends)
+        lives = replica.segments.lives()
+        if lives:  # of a life that is over, or that somebody is beginning just now: then what he says goes into the next one
+            is_finalized = not copy.graves and self._finalized(entry, replica, is_empty=False)
+            self._bury(replica, copy, lives)
+            index.move(entry, due=now + self._tiers.ttl.grace + self._lease)
+            return is_finalized
+        if replica.expires_at > now:
+            index.move(entry, due=replica.expires_at)
             return False
-        if item is not None and not table.delete(
-            *entry.place.head_key, when=Condition(equals={"epoch": item["epoch"], "version": item["version"]})
-        ):
-            index.move(entry, due=self._tiers.clock() + self._lease)
+        if not replica.remove():
+            index.move(entry, due=now + self._lease)
             return False
         index.remove(entry)
         table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
-        others = table.query(entry.place.session, attributes=[], limit=1)
-        if stored.base and next(others, None) is None:
-            self._unlist(entry.place.session, stored)
+        key = directory_key(entry.place.session, entry.ids)
+        others = (row for row in table.query(entry.place.session, attributes=[]) if row["sk"] != GRAVE)
+        if key is not None and next(others, None) is None:
+            table.delete(*key)
         return False
-
-    def _unlist(self, session: str, stored: Stored) -> None:
-        key = directory_key(session, stored.base)
-        if key is not None and self._tiers.durable is not None:
-            self._tiers.durable.delete(*key)

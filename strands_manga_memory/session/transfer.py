@@ -12,9 +12,9 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session import snapshot
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.model import Model
 from strands_manga_memory.session.states import ORCHESTRATOR
+from strands_manga_memory.session.sync.agent_copy import AgentCopy
+from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.codec import dump, load
 
@@ -42,16 +42,16 @@ class TransferredConversation:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     created: float | None = None
 
-    def give(self, model: Model) -> None:
+    def give(self, copy: AgentCopy) -> None:
         """Make a new conversation of it."""
         for message, at in self.log:
-            model.append(message, at=at)
+            copy.say(message, at=at)
         window = [message for message, _ in self.log] if self.window is None else self.window
-        model.capture(window, snapshot.fields_of(_as_snapshot(self.states)), in_turn=False)
+        copy.capture(window, snapshot.fields_of(_as_snapshot(self.states)), in_turn=False)
         if self.metadata:
-            model.set_meta(self.metadata)
+            copy.set_meta(self.metadata)
         if self.created is not None:
-            model.head.created = self.created
+            copy.begin_at(self.created)
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class TransferredOrchestrator:
 
     state: Mapping[str, Any]
 
-    def give(self, model: Model) -> None:
+    def give(self, copy: AgentCopy) -> None:
         """Make a new record of it."""
-        model.capture([], {ORCHESTRATOR: dump(self.state)}, in_turn=False)
+        copy.capture([], {ORCHESTRATOR: dump(self.state)}, in_turn=False)
 
 
 def standing_of(conversation: Conversation) -> Standing:
@@ -74,7 +74,7 @@ def standing_of(conversation: Conversation) -> Standing:
     """
     if conversation.open(inspect=True) is not None:
         return "exists"
-    return "new" if conversation.model.epoch == 1 else "ended"
+    return "ended" if conversation.stored_copy().graves else "new"
 
 
 def store(conversation: Conversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
@@ -85,11 +85,15 @@ def store(conversation: Conversation, transferred: TransferredConversation | Tra
     Raises:
         StoreUnavailableError: The tier did not take it, or its answer was lost.
     """
+    standing = standing_of(conversation)
+    if standing != "new":
+        return standing
     with conversation.lock:
-        transferred.give(conversation.model)
-        conversation.model.touched = conversation.model.closing = True
+        transferred.give(conversation.copy)
+        conversation.copy.touch()
+        conversation.copy.closing = True
     try:
-        conversation.request_flush().result()
+        conversation.commits.request_flush().result()
     except ConflictError:
         return "exists"  # someone else was first, just now
     return "new"
@@ -108,18 +112,20 @@ def for_storing(tiers: Tiers) -> Tiers:
 def taken_out(conversation: Conversation) -> TransferredConversation:
     """Return what an opened conversation holds, to be stored elsewhere."""
     with conversation.lock:
-        model = conversation.model
-        window, fields, created, meta = list(model.slots), dict(model.fields), model.head.created, dict(model.meta)
-    log = [(slot.message, slot.at) for slot in conversation.history()]
+        fields, created, meta = conversation.copy.fields, conversation.copy.facts.created, conversation.copy.meta
     return TransferredConversation(
-        log=log, window=[slot.message for slot in window], states=snapshot.states_of(fields), metadata=meta, created=created
+        log=[(one.message, one.at) for one in conversation.history()],
+        window=conversation.shown(),
+        states=snapshot.states_of(fields),
+        metadata=meta,
+        created=created,
     )
 
 
 def orchestrator_taken_out(conversation: Conversation) -> TransferredOrchestrator | None:
     """Return what an opened record of a Graph or Swarm holds; None if it never ran."""
     with conversation.lock:
-        state = conversation.model.fields.get(ORCHESTRATOR)
+        state = conversation.copy.fields.get(ORCHESTRATOR)
     return None if state is None else TransferredOrchestrator(load(state))
 
 

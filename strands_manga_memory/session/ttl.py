@@ -14,12 +14,12 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""Seconds at first, the number of turns from which a conversation is deep, seconds from then on (mission A2)."""
+"""Seconds at first, the number of turns from which a conversation is deep, seconds from then on."""
 
 
 @dataclass(frozen=True)
 class TtlPolicy:
-    """Time to live of a conversation in the hot tier, and of a session in the durable one (mission A2).
+    """Time to live of a conversation in the hot tier, and of a session in the durable one.
 
     Args:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that

@@ -8,11 +8,12 @@ import time
 from concurrent.futures import Future
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
 
 logger = logging.getLogger(__name__)
 
+_SLICE_SECONDS = 0.01  # that are waited at a time, so that it is seen when this takes longer
 _MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other writers keep overtaking it
 
 
@@ -23,20 +24,24 @@ async def saved(conversation: Conversation, future: Future[None]) -> None:
         StoreUnavailableError: It was not saved in time, and that is not to be put up with.
         ConflictError: Someone else's change cannot be merged with it.
     """
-    tiers, tier = conversation.tiers, conversation.waits_for
+    tiers, commits = conversation.tiers, conversation.commits
+    tier = commits.waits_for
     if tier == "nothing" and tiers.on_store_error == "degrade":
         return
     deadline = tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
     waiter = awaitable(future)
     try:
-        # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to.
-        end = time.monotonic() + max(deadline, _MOST_SECONDS)
-        while not (waiter.done() or conversation.overdue(deadline) or time.monotonic() > end):
-            await asyncio.wait([waiter], timeout=max(0.001, conversation.left(deadline)))
+        # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to, and not
+        # while the whole process was held up, as by a collection of its garbage: then the tier may have answered long ago.
+        end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
+        while not (waiter.done() or commits.overdue(deadline + held_up) or time.monotonic() > end):
+            asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, commits.left(deadline + held_up)))
+            await asyncio.wait([waiter], timeout=wait)
+            held_up += max(0.0, time.monotonic() - asked - wait)
         if not waiter.done():
-            if conversation.overdue(deadline):
+            if commits.overdue(deadline + held_up):
                 health = tiers.durable_health if tier == "durable" else tiers.hot_health
-                health.failed(since=conversation.asked_at)
+                health.failed(since=commits.asked_at)
             raise StoreUnavailableError("the tier did not answer in time")
         waiter.result()
     except StoreUnavailableError as error:
@@ -54,14 +59,36 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
         StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
         ConflictError: Someone else's change cannot be merged with it.
     """
+    _wait(future, tiers, tiers.durable_deadline, must=must)
+
+
+def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
+    """Wait until it is stored: off an event loop as ``wait_for`` does, on one no longer than for the hot tier.
+
+    Raises:
+        StoreUnavailableError: It was not stored in time, and that is not to be put up with.
+        ConflictError: Someone else's change cannot be merged with it.
+    """
+    _wait(future, tiers, tiers.hot_deadline if _is_on_event_loop() else tiers.durable_deadline, must=False)
+
+
+def _wait(future: Future[None], tiers: Tiers, deadline: float, *, must: bool) -> None:
     try:
-        future.result(tiers.durable_deadline)
+        future.result(deadline)
     except (TimeoutError, StoreUnavailableError) as error:
         if must or tiers.on_store_error == "raise":
             raise StoreUnavailableError("no tier took it in time; it is kept and saved later") from error
         logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
     finally:
         del future  # as above
+
+
+def _is_on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:

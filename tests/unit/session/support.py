@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -17,8 +18,6 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, TieredSessionManager
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.records import unpack
-from strands_manga_memory.session.window import Logged, fingerprint
 from strands_manga_memory.stores import (
     SESSIONS,
     Codec,
@@ -143,12 +142,6 @@ def quiet(live: Agent) -> None:
     servers.wait_until(lambda: live._session_manager._tiers.writer.backlog == 0, "the end of background work")
 
 
-def logged(message: Any, seq: int = 0) -> Logged:
-    """Return a message of the log, by its number there."""
-    record = dump({"message": message, "turn": 1, "at": float(seq)})
-    return Logged(message.get("tracking_id") or "", fingerprint(message), record, 1, float(seq), seq=seq)
-
-
 def texts(messages: Any) -> list[str]:
     """Return the text of each message, or the kind of its first block."""
     return [message["content"][0].get("text") or next(iter(message["content"][0])) for message in messages]
@@ -199,6 +192,9 @@ def _all_hot(stores: Stores) -> Iterator[bytes]:
 def _all_durable(stores: Stores) -> Iterator[bytes]:
     if stores.durable is None:
         return
+    if isinstance(stores.durable, SQLiteTable):
+        for path in stores.durable.path.parent.glob(f"{stores.durable.path.name}*"):
+            yield from _readable(path.read_bytes())
     for item in stores.durable.query(stores.session):
         yield repr(item).encode()
         data = item.get("data")
@@ -207,14 +203,18 @@ def _all_durable(stores: Stores) -> Iterator[bytes]:
             yield from _opened(data, f"{item['session_id']}/{item['sk']}")
 
 
+def _readable(file: bytes) -> Iterator[bytes]:
+    """Yield what a file holds, as whoever copies it can read it: what is encoded in it decoded."""
+    yield file
+    for found in re.findall(rb"[A-Za-z0-9+/]{40,}", file):
+        yield base64.b64decode(found[: len(found) // 4 * 4])
+
+
 def _opened(value: bytes, place: str) -> Iterator[bytes]:
     try:
-        data = Codec().unseal(value, place)
-        yield data
-        parts = unpack(data, record=place)
+        yield Codec().unseal(value, place)
     except CorruptRecordError:
         return
-    yield from parts.values()
 
 
 def durable_units(item: Any) -> int:
@@ -335,7 +335,7 @@ class InlineWriter:
         self._later: dict[Hashable, Callable[[], Any]] = {}
         self._working = False
 
-    def submit(self, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
+    def submit(self, key: Hashable, work: Callable[[], Any], **_: Any) -> Future[Any]:
         """Do ``work`` after earlier work of its key; if called by other work, leave it for ``work_off``."""
         future: Future[Any] = Future()
         self._queue.append((key, work, future))
@@ -397,7 +397,7 @@ class MemoryTable:
         """Return copies of those records that exist."""
         return {key: dict(self.rows[key]) for key in keys if key in self.rows}
 
-    def put(self, item: dict[str, Any], *, when: Condition | None = None) -> bool:
+    def put(self, item: dict[str, Any], *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Put a record if the condition is met."""
         key = (item["session_id"], item["sk"])
         if when is not None and not when.met_by(self.rows.get(key)):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.core.records import DAMAGED_TEXT
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.testing import FakeClock
@@ -40,9 +38,9 @@ def opened(table: MemoryTable) -> tuple[Conversation, list[Any] | None]:
 def talked(table: MemoryTable) -> Conversation:
     conversation, _ = opened(table)
     message = user("hello", tracking_id="hello")
-    conversation.model.append(message, at=1.0)
-    conversation.model.capture([message], {}, in_turn=False)
-    assert conversation.request(flush=True).exception() is None
+    conversation.copy.say(message, at=1.0)
+    conversation.copy.capture([message], {}, in_turn=False)
+    assert conversation.commits.request(flush=True).exception() is None
     return conversation
 
 
@@ -59,12 +57,13 @@ def test_a_refresh_beside_a_deletion_takes_the_deletion_over() -> None:
     assert talked(table) is not first
     table.happens = first.bury
     reader.refresh()
-    assert reader.model.deleted
+    assert reader.copy.author.is_gone
 
 
-def test_a_segment_that_is_missing_under_an_unchanged_head_is_damage() -> None:
+def test_messages_of_a_segment_that_is_missing_under_an_unchanged_head_are_damaged() -> None:
     table = WatchedTable()
     talked(table)
-    table.happens = lambda: table.delete(*PLACE.log_key(1))
-    with pytest.raises(CorruptRecordError, match="it is missing"):
-        opened(table)
+    table.happens = lambda: [table.delete(*key) for key in list(table.rows) if "#LOG#" in key[1]]
+    _, messages = opened(table)
+    assert messages is not None
+    assert {message["content"][0]["text"] for message in messages} == {DAMAGED_TEXT}

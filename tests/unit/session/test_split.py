@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_values
+from strands_manga_memory.session.replicas.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_values
 from strands_manga_memory.stores.table import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 
@@ -25,7 +25,7 @@ def put(table: MemoryTable, data: bytes, when: Condition = ABSENT, before: Any =
 def test_a_value_comes_back_whole(size: int) -> None:
     table, data = MemoryTable(), noise(size)
     put(table, data)
-    assert whole_values(table, [table.get(*KEY)]) == [data]
+    assert values(table, [table.get(*KEY)]) == [data]
     assert len(table.rows) == -(-size // MOST_BYTES)
     assert all(len(row["data"]) <= MOST_BYTES for row in table.rows.values())
 
@@ -43,7 +43,7 @@ def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
     table, data = MemoryTable(), noise(900_000)
     put(table, data)
     assert put(table, data) is None
-    assert whole_values(table, [table.get(*KEY)]) == [data]
+    assert values(table, [table.get(*KEY)]) == [data]
 
 
 @pytest.mark.parametrize("after", [10, 900_000])
@@ -52,7 +52,7 @@ def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> No
     table, old, new = MemoryTable(), noise(before), noise(after, seed=2)
     item = put(table, old)
     assert put(table, new, Condition(equals={"version": 1}), before=item)
-    assert whole_values(table, [table.get(*KEY)]) == [new]
+    assert values(table, [table.get(*KEY)]) == [new]
     assert len(table.rows) == -(-after // MOST_BYTES)
 
 
@@ -60,7 +60,7 @@ def test_replaced_by_the_same() -> None:
     table, data = MemoryTable(), noise(900_000)
     item = put(table, data)
     assert put(table, data, Condition(equals={"version": 1}), before=item)
-    assert whole_values(table, [table.get(*KEY)]) == [data]
+    assert values(table, [table.get(*KEY)]) == [data]
 
 
 def test_two_writers_never_mix_their_parts() -> None:
@@ -70,7 +70,11 @@ def test_two_writers_never_mix_their_parts() -> None:
     table.rows.pop(KEY)
     put(table, theirs)
     table.rows.update(stored)
-    assert whole_values(table, [table.get(*KEY)]) == [mine]
+    assert values(table, [table.get(*KEY)]) == [mine]
+
+
+def values(table: MemoryTable, items: Any) -> list[bytes]:
+    return [value for _, value in whole_values(table, items)]
 
 
 @pytest.mark.parametrize("damage", ["missing", "no bytes", "first"])
@@ -85,6 +89,7 @@ def test_a_part_that_is_missing_is_told(damage: str) -> None:
         table.rows[key]["data"] = "text"
     else:
         item.pop("data")
+        table.rows[KEY].pop("data")
     with pytest.raises(CorruptRecordError) as error:
         whole_values(table, [item])
     assert error.value.record == "p/s"
@@ -106,9 +111,9 @@ def test_many_values_cost_one_more_round_trip() -> None:
     batch_get = table.batch_get
     table.batch_get = lambda keys: (asked.append(len(keys)), batch_get(keys))[1]
     items = [table.get("p", str(number)) for number in range(4)]
-    assert [len(value) for value in whole_values(table, items)] == [10, 400_010, 10, 400_010]
+    assert [len(value) for value in values(table, items)] == [10, 400_010, 10, 400_010]
     assert asked == [2]
-    assert [len(value) for value in whole_values(table, items[::2])] == [10, 10]
+    assert [len(value) for value in values(table, items[::2])] == [10, 10]
     assert asked == [2]
 
 

@@ -28,7 +28,7 @@ from strands_manga_memory.session.ttl import TtlPolicy
     ],
 )
 def test_hybrid(tier: str, turns: int, seconds: float) -> None:
-    """The table of mission A2, at its boundaries; an unknown tier is standard."""
+    """Each tier of users, at its boundaries; an unknown tier is standard."""
     assert TtlPolicy(tier).ttl(turns) == seconds
 
 

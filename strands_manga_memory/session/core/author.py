@@ -1,0 +1,291 @@
+"""Author: one process's copy of a conversation: what its agent says and changes, and what it takes in from others. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from strands_manga_memory.session.core.history import (
+    Draft,
+    History,
+    draft_of,
+    held_of,
+    place_of_draft,
+    place_of_piece,
+    revision_of,
+)
+from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
+from strands_manga_memory.session.core.layers import Layers
+from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
+from strands_manga_memory.session.core.offer import Offer
+from strands_manga_memory.session.core.outbox import Outbox
+from strands_manga_memory.session.core.records import has_id, name_of
+from strands_manga_memory.session.core.showing import Piece, open_turns, shown_messages
+from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
+from strands_manga_memory.session.core.window import Window, slots_of
+from strands_manga_memory.stores.codec import dump, load
+
+
+class Author:
+    """A process's hold on a conversation. Not thread-safe: whoever has it holds a lock.
+
+    What its agent says and changes is kept apart until a store is offered it. An offer is a copy that nobody has yet: if it is
+    accepted it becomes this process's copy; if it was refused for certain it is as if it had never been made, and what was said
+    comes after what is there already.
+
+    Args:
+        tag: Makes random tags. Default 12 hexadecimal digits.
+
+    Attributes:
+        copy: What it knows; stores may have all of it.
+        outbox: What was said and is not stored.
+        history: What the live agent has in front of it.
+        layers: What the live agent's states are.
+        is_gone: Whether the life that the live agent shows is over, and it was not told.
+        skips: Whether the rest of a turn is left out, as its beginning went with a life that was deleted.
+        dropped: Messages that went with a deleted life before a store had them.
+    """
+
+    def __init__(self, *, tag: Callable[[], str] = new_tag) -> None:
+        self._tag = tag
+        self.is_gone = self.skips = False
+        self.dropped = 0
+        self._begin_life(EMPTY)
+
+    def _begin_life(self, copy: Copy, drafts: Sequence[Draft] = ()) -> None:
+        """Begin with what others have of a life, and with what is still to be said in it."""
+        self.copy = copy
+        self.outbox = Outbox(self._tag, drafts)
+        self.history, self.layers = History([place_of_draft({}, draft) for draft in drafts]), Layers()
+        self._seen, self._moves = NOTHING, 0
+        self._based_on: Stamp | None = None
+
+    # What the agent says and changes
+
+    def say(self, message: Mapping[str, Any], *, at: float, begins: bool, about: str = "") -> None:
+        """Take a message of the live agent.
+
+        Args:
+            message: The message.
+            at: Seconds since 1970.
+            begins: Whether a turn begins with it.
+            about: What else is kept with it, as text.
+        """
+        self.skips = self.skips and not begins
+        if self.skips:
+            self.dropped += 1
+            return
+        draft = Draft(at, dump(message), begins, about)
+        self.outbox.say(draft)
+        self.history.say(message, draft)
+
+    def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Take the live agent's history as it is now; nothing, if it is that of a life that is over."""
+        if not self.is_gone:
+            self.history.capture(messages, self.copy.redactions)
+
+    def keep(self, layer: str, value: Mapping[str, Any], *, depth: int = 1) -> None:
+        """Take a layer of state; nothing, if it is that of a life that is over. See :meth:`Layers.keep`."""
+        if not self.is_gone:
+            self.layers.keep(layer, value, self.copy.states, depth=depth)
+
+    def layer(self, name: str) -> dict[str, Any]:
+        """Return a layer of state, with what others have changed; raise ``CorruptRecordError`` if it cannot be read."""
+        return self.layers.value(name, self.copy.states)
+
+    def knows(self, tracking_id: str, *, after: int = 0) -> int:
+        """Return how many messages of the history have this id; without a history, of those said after number ``after``."""
+        if self.history.places:
+            return self.history.count(tracking_id)
+        messages = (one for one in self.copy.messages.values() if one.name.writer == self.outbox.writer)
+        records = [one.record for one in messages if one.number > after] + [draft.record for draft in self.outbox.drafts]
+        return sum(has_id(record, tracking_id) for record in records)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether something was said, or the history changed otherwise, that no store was offered."""
+        return bool(self.outbox.drafts) or self.history.moves != self._moves
+
+    def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
+        """Put another content in place of a message that is at hand; False if it is not."""
+        found = self.copy.messages.get(name)
+        if found is None:
+            return False
+        revision = found.revision + 1
+        revised = {name: replace(found, record=dump(message), revision=revision)}
+        self.copy = merge(self.copy, replace(self.copy, messages=revised, redactions={name: revision}))
+        self.history.redacted(name, message, revision)
+        return True
+
+    def revise(self, message: Mapping[str, Any], *, every: bool = False) -> bool:
+        """Put a message in place of the latest one that has its ``tracking_id``, or of every one; False if none is at hand."""
+        same = message.get("tracking_id") or ""
+        messages = sorted(self.copy.messages.values(), key=lambda one: one.order)
+        found: list[Name | Draft] = [one.name for one in messages if has_id(one.record, same)]
+        found += [draft for draft in self.outbox.drafts if has_id(draft.record, same)]
+        for one in found if every else found[-1:]:
+            if isinstance(one, Draft):
+                one.record = dump(message)
+                self.history.revised(one, message)
+            else:
+                self.redact(one, message)
+        return bool(found)
+
+    # What stores are offered
+
+    def offer(self, *, at: float, in_turn: bool = False, created: float = 0.0) -> Offer:
+        """Return what was said and changed since, under the names that it is to get. Nothing changes until it is accepted.
+
+        Args:
+            at: When it was used, in seconds since 1970; 0 if it was not.
+            in_turn: Whether the agent is in the middle of a turn.
+            created: When the conversation began, if it begins with this; default: when it was used.
+        """
+        offering = self.outbox.offering(self.copy, at=at)
+        has_moved = self.history.moves != self._moves
+        if has_moved:
+            offering.show(*self.history.slots(offering.names), seen=self._seen)
+        offering.change(self.layers, with_window=has_moved or self._window_stamp == self._based_on)
+        return offering.made(in_turn=in_turn, created=created or at, moves=self.history.moves)
+
+    def accept(self, offer: Offer) -> None:
+        """Take an offer for what this process has: a store has it, or may have it."""
+        if offer.copy is offer.base or offer.copy.graves != self.copy.graves:
+            return
+        self.copy = offer.copy if self.copy is offer.base else merge(self.copy, offer.copy)
+        self.history.named(offer.names)
+        self.layers.offered(offer.registers)
+        if offer.has_window:
+            self._moves, self._based_on = offer.moves, self._window_stamp
+        if offer.names:
+            self._seen = self._seen.including(offer.writer, offer.entry)
+        for name, record in self.outbox.accept(offer).items():
+            self.redact(name, load(record))
+
+    @property
+    def _window_stamp(self) -> Stamp | None:
+        return None if self.copy.window is None else self.copy.window.stamp
+
+    def shorten(self, durable: Vector) -> None:
+        """Let the longest silent writers leave the vector, if there are too many; ``durable`` is what that replica includes."""
+        if len(self.copy.vector.last) <= MOST_WRITERS:
+            return
+        waiting = [one.clock for one in self.copy.messages.values() if not durable.includes(one.name, one.clock)]
+        shorter = self.copy.vector.shortened(durable, waiting=waiting)
+        if shorter.floor == self.copy.vector.floor:
+            return
+        is_mine, stamp = self._window_stamp == self._based_on, Stamp(self.copy.clock + 1, self.outbox.writer)
+        slots, bodies = slots_of(self.copy.view)
+        self._seen = self._seen.joined(Vector(floor=shorter.floor))
+        self.copy = replace(self.copy, vector=shorter, clock=stamp.clock, window=Window(stamp, slots, shorter, bodies))
+        self._based_on = stamp if is_mine else self._based_on
+
+    # What others have
+
+    def absorb(self, other: Copy) -> None:
+        """Take in a copy that a store has.
+
+        If it knows of a grave that this one does not, the life is over: what was said in it is dropped if it was deleted; if it
+        ended by age, turns that go on, or are not kept for good, go on whole in the next one.
+        """
+        before, joined = self.copy, merge(self.copy, other)
+        if before.graves >= joined.graves:
+            self.copy = joined
+            self._carry_what_is_below_the_floor(other)
+            return
+        ended_by_age = all(map(is_end_by_age, joined.graves - before.graves))
+        said = self.outbox.unfinished_of(before) if ended_by_age else self.outbox.unstored_of(before)
+        drafts = [*(draft_of(message, said) for message in said), *self.outbox.drafts]
+        self.is_gone = self.is_gone or bool(self.history.places) or before.has_begun
+        self._begin_life(joined, drafts if ended_by_age else ())
+        if not ended_by_age:
+            self.dropped += len(drafts)
+            self.skips = True
+
+    def let_go(self) -> None:
+        """Forget the life, as it is in no store and nothing says that it was not deleted.
+
+        Turns of which nothing was offered yet stay.
+        """
+        drafts = self.outbox.drafts
+        first = next((at for at, draft in enumerate(drafts) if draft.begins), len(drafts))
+        self.dropped += len(self.outbox.unstored_of(self.copy)) + first
+        self.skips = first == len(drafts)
+        self.is_gone = True
+        self._begin_life(Copy(clock=self.copy.clock), drafts[first:])
+
+    def forget_graves(self, known: frozenset[str]) -> None:
+        """Forget graves that no store has any more, of a life that no store ever had."""
+        self.copy = replace(self.copy, graves=self.copy.graves & known)
+
+    def _carry_what_is_below_the_floor(self, other: Copy) -> None:
+        """Say again what no store has and what the floor would hide, as another writer's."""
+        floor = self.copy.vector.floor
+        unstored = [one for one in self.outbox.unstored_of(self.copy) if one.clock <= floor and one.name not in other.messages]
+        if unstored:
+            drafts = {message.name: draft_of(message, unstored) for message in unstored}
+            kept = {name: message for name, message in self.copy.messages.items() if name not in drafts}
+            self.copy = replace(self.copy, messages=kept)
+            self.history.unnamed(drafts)
+            self.outbox.say_again(list(drafts.values()))
+
+    def become_another(self) -> None:
+        """Go on as another writer, and leave what no store has to the one who said it: the history shows it as one's own."""
+        outbox = self.outbox
+        unstored = {message.name: message.record for message in outbox.unstored_of(self.copy)}
+        if unstored or outbox.drafts:
+            self.history.embody(unstored)
+            messages = {name: message for name, message in self.copy.messages.items() if name not in unstored}
+            vector = self.copy.vector.without(outbox.writer)
+            vector = vector.including(outbox.writer, outbox.stored) if outbox.stored.clock else vector
+            self.copy = replace(self.copy, messages=messages, vector=vector)
+        outbox.discard()
+
+    # What the agent gets
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the live agent's history is other than the view."""
+        if self.is_gone or self.history.known != [(held_of(one), revision_of(one)) for one in self.copy.view]:
+            return True
+        if not (self._open_turns or self.history.notes):
+            return False
+        return self.history.notes != [place_of_piece(piece).print for piece in self._pieces() if piece.shown is None]
+
+    @property
+    def _open_turns(self) -> dict[Stamp, int]:
+        return open_turns(self.copy.vector, but=self.outbox.writer)
+
+    def _pieces(self) -> list[Piece]:
+        return shown_messages(self.copy.view, self._open_turns)
+
+    def take_over(self) -> list[dict[str, Any]]:
+        """Return the history that the agent is to go on with, and take it for what it has."""
+        pieces, drafts = self._pieces(), [(load(draft.record), draft) for draft in self.outbox.drafts]
+        places = [*map(place_of_piece, pieces), *(place_of_draft(message, draft) for message, draft in drafts)]
+        # Of a turn that was evicted while it went on the view shows less than all that no window was decided upon.
+        evicts = not self.copy.needed <= {name_of(shown) for shown in self.copy.view}
+        self.history = History(places, moves=self._moves + evicts)
+        self._seen, self._based_on = self.copy.vector, self._window_stamp
+        self.is_gone = False
+        self.layers.give(self.copy.states)
+        return [piece.message for piece in pieces] + [message for message, _ in drafts]
+
+    def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
+        """Drop messages that the durable replica has and the view does not show.
+
+        Args:
+            durable: What the durable replica has.
+            keep: Messages to keep nevertheless.
+        """
+        turn = Stamp(self.outbox.told.clock, self.outbox.writer)  # which may be redacted, or go on
+        shown = {place.held for place in self.history.places if isinstance(place.held, Name)}
+        kept = self.copy.needed | shown | set(keep)
+        messages = {
+            name: message
+            for name, message in self.copy.messages.items()
+            if name in kept or message.turn == turn or not durable.has(message)
+        }
+        if len(messages) < len(self.copy.messages):
+            self.copy = replace(self.copy, messages=messages)

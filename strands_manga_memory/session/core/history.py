@@ -1,0 +1,271 @@
+"""History: what an agent has in front of it, place by place, and what its messages are of a copy. Pure."""
+
+from __future__ import annotations
+
+import marshal
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.language.marks import STUB
+from strands_manga_memory.session.core.identity import Name, Stamp
+from strands_manga_memory.session.core.records import Body, Mark, Message, Shown
+from strands_manga_memory.session.core.showing import Piece, mark_id
+from strands_manga_memory.session.core.window import BodySlot, Slot
+from strands_manga_memory.stores.codec import dump
+
+
+@dataclass(eq=False, slots=True)
+class Draft:
+    """A message that no store has been offered yet, so it has no name.
+
+    Args:
+        at: When it was said.
+        record: Its dump.
+        begins: Whether a turn begins with it.
+        about: What else is kept with it, as text.
+    """
+
+    at: float
+    record: bytes
+    begins: bool
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EditedDraft:
+    """The edited form of a draft, which gets its name when the draft does."""
+
+    of: Draft
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note of the view, which closes a turn that was cut."""
+
+    closes: Stamp
+
+
+Held = Draft | EditedDraft | Name | Body | Mark | Note
+"""What a message of the history is: said just now, of the log, edited or synthesized, a mark, or a note of the view."""
+
+Known = tuple[Name | Body | Mark, int]
+"""What a store may have of a message of the history, and its revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message of the history: what it is, how it is recognized, and the revision in which a message of the log is shown."""
+
+    held: Held
+    tracking_id: str
+    print: int
+    revision: int = 0
+
+    def holding(self, held: Held) -> Place:
+        """Return it with another thing held in it."""
+        return self if held is self.held else Place(held, self.tracking_id, self.print, self.revision)
+
+
+class History:
+    """The places of a live agent's history. Not thread-safe.
+
+    Attributes:
+        places: Its places, in order.
+        moves: How often it changed in another way than by growing at its end.
+    """
+
+    def __init__(self, places: Sequence[Place] = (), *, moves: int = 0) -> None:
+        self.places: list[Place] = list(places)
+        self.moves = moves
+
+    def say(self, message: Mapping[str, Any], draft: Draft) -> None:
+        """Add a message that was said."""
+        self.places.append(_place_of(message, draft))
+
+    def capture(self, messages: Sequence[Mapping[str, Any]], revisions: Mapping[Name, int]) -> None:
+        """Take the messages of the history as they are now; ``revisions`` are those of redacted messages."""
+        places = matched(messages, self.places, revisions)
+        if [place.held for place in places] != [place.held for place in self.places]:
+            self.moves += 1
+        self.places = places
+
+    def evict(self, *, keep: int) -> None:
+        """Let only the last ``keep`` messages stay."""
+        if keep < len(self.places):
+            self.places, self.moves = self.places[len(self.places) - max(0, keep) :], self.moves + 1
+
+    def count(self, tracking_id: str) -> int:
+        """Return how many messages have this id."""
+        return sum(place.tracking_id == tracking_id for place in self.places)
+
+    def redacted(self, name: Name, message: Mapping[str, Any], revision: int) -> None:
+        """Have a redacted message in its places, edited or not."""
+
+        def shown(place: Place) -> Place:
+            is_it = place.held == name or (isinstance(place.held, Body) and place.held.edits == name)
+            return Place(name, place.tracking_id, fingerprint(message), revision) if is_it else place
+
+        self.places = [shown(place) for place in self.places]
+
+    def revised(self, draft: Draft, message: Mapping[str, Any]) -> None:
+        """Have a message that was said just now in its places in another form."""
+
+        def shown(place: Place) -> Place:
+            is_it = place.held is draft or (isinstance(place.held, EditedDraft) and place.held.of is draft)
+            return Place(draft, place.tracking_id, fingerprint(message)) if is_it else place
+
+        self.places = [shown(place) for place in self.places]
+
+    def named(self, names: Mapping[Draft, Name]) -> None:
+        """Have drafts under the names that they got."""
+        if names:
+            self.places = [place.holding(_named(place.held, names)) for place in self.places]
+
+    def unnamed(self, drafts: Mapping[Name, Draft]) -> None:
+        """Have messages as drafts again."""
+
+        def again(held: Held) -> Held:
+            if isinstance(held, Name):
+                return drafts.get(held, held)
+            of = held.edits if isinstance(held, Body) else None
+            return EditedDraft(drafts[of], held.record) if isinstance(held, Body) and of in drafts else held  # type: ignore[index]
+
+        self.places = [place.holding(again(place.held)) for place in self.places]
+
+    def embody(self, records: Mapping[Name, bytes]) -> None:
+        """Have drafts, and these messages, as what the window alone has."""
+
+        def own(held: Held) -> Held:
+            if isinstance(held, Draft | EditedDraft):
+                return Body(held.record)
+            return Body(records[held]) if isinstance(held, Name) and held in records else held
+
+        self.places, self.moves = [place.holding(own(place.held)) for place in self.places], self.moves + 1
+
+    def slots(self, names: Mapping[Draft, Name]) -> tuple[list[Slot], dict[str, Body]]:
+        """Return it as a window, with the names that drafts are to get, and the bodies that it shows. Notes are not in it."""
+        slots: list[Slot] = []
+        bodies: dict[str, Body] = {}
+        for place in self.places:
+            held = _named(place.held, names)
+            if isinstance(held, Name | Mark):
+                slots.append(held)
+            elif isinstance(held, Body):
+                bodies[held.id] = held
+                slots.append(BodySlot(held.id, held.edits))
+        return slots, bodies
+
+    @property
+    def known(self) -> list[Known]:
+        """What a store may have of it, in order: all but drafts and notes."""
+        return [(place.held, place.revision) for place in self.places if isinstance(place.held, Name | Body | Mark)]
+
+    @property
+    def notes(self) -> list[int]:
+        """The fingerprints of its notes."""
+        return [place.print for place in self.places if isinstance(place.held, Note)]
+
+
+def fingerprint(message: Any) -> int:
+    """Return a number that changes when a message changes anywhere. Good for this process only."""
+    try:
+        # Version 0 writes every value out in full; later versions write references that depend on how objects are shared.
+        return hash(marshal.dumps(message, 0))
+    except ValueError:
+        return hash(dump(message))
+
+
+def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place], revisions: Mapping[Name, int]) -> list[Place]:
+    """Return the places of a history, given those it had: known ones where a message is unchanged, bodies and marks elsewhere.
+
+    Messages are recognized by ``tracking_id`` and content. Of several alike, the latest places go to the latest messages. A
+    changed message stands for the one that had its ``tracking_id``.
+
+    Args:
+        messages: The history.
+        known: The places that it had.
+        revisions: The revisions of redacted messages.
+    """
+    alike: dict[tuple[str, int], list[Place]] = defaultdict(list)
+    by_id: dict[str, Held] = {}
+    for place in known:
+        alike[place.tracking_id, place.print].append(place)
+        by_id[place.tracking_id] = place.held
+    places: list[Place] = []
+    for at in reversed(range(len(messages))):
+        message = messages[at]
+        key = message.get("tracking_id") or "", fingerprint(message)
+        same = alike.get(key)
+        if same:
+            places.append(same.pop())
+            continue
+        edited = by_id.pop(key[0], None) if key[0] else None
+        before = messages[at - 1].get("tracking_id") or "" if at else ""
+        places.append(Place(_mark(message, edited, before) or _edited(message, edited, revisions), *key))
+    return places[::-1]
+
+
+def _mark(message: Mapping[str, Any], edited: Held | None, before: str) -> Mark | None:
+    """Return the mark that a message is; None if it is none, or one that closes a turn."""
+    id_ = message.get("tracking_id") or ""
+    if not id_ or list(message) != ["role", "content", "tracking_id"] or message["content"] != [{"text": STUB}]:
+        return None
+    if isinstance(edited, Note) or (isinstance(edited, Body) and edited.closes):
+        return None
+    of = edited.edits if isinstance(edited, Body) else edited.of if isinstance(edited, Mark) else edited
+    return Mark(message["role"], "" if id_ == mark_id(before) else id_, of if isinstance(of, Name) else None)
+
+
+def _edited(message: Mapping[str, Any], edited: Held | None, revisions: Mapping[Name, int]) -> Held:
+    record = dump(message)
+    if isinstance(edited, Draft):
+        return EditedDraft(edited, record)
+    if isinstance(edited, EditedDraft):
+        return EditedDraft(edited.of, record)
+    if isinstance(edited, Note):
+        return Body(record, closes=edited.closes)
+    name = edited.edits if isinstance(edited, Body) else edited.of if isinstance(edited, Mark) else edited
+    closes = edited.closes if isinstance(edited, Body) else None
+    return Body(record, name, revisions.get(name, 0) if name else 0, closes)
+
+
+def _named(held: Held, names: Mapping[Draft, Name]) -> Held:
+    if isinstance(held, EditedDraft):
+        return Body(held.record, names[held.of]) if held.of in names else held
+    return names.get(held, held) if isinstance(held, Draft) else held
+
+
+def draft_of(message: Message, among: Sequence[Message]) -> Draft:
+    """Return a message as a draft; ``among`` tells whether its turn begins with it."""
+    first = min(one.number for one in among if one.turn == message.turn)
+    return Draft(message.at, message.record, message.number == first, message.about)
+
+
+def _place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place:
+    return Place(held, message.get("tracking_id") or "", fingerprint(message), revision)
+
+
+def place_of_piece(piece: Piece) -> Place:
+    """Return the place of a message as the agent gets it."""
+    if piece.shown is None:
+        assert piece.closes is not None  # noqa: S101 - for the type checker
+        return _place_of(piece.message, Note(piece.closes))
+    return _place_of(piece.message, held_of(piece.shown), revision_of(piece.shown))
+
+
+def place_of_draft(message: Mapping[str, Any], draft: Draft) -> Place:
+    """Return the place of a message that was said and is not stored."""
+    return _place_of(message, draft)
+
+
+def revision_of(shown: Shown) -> int:
+    """Return the revision in which a message of the log is shown."""
+    return shown.revision if isinstance(shown, Message) else 0
+
+
+def held_of(shown: Shown) -> Name | Body | Mark:
+    """Return what a place holds of a view."""
+    return shown if isinstance(shown, Body | Mark) else shown.name

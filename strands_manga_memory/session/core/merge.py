@@ -1,0 +1,156 @@
+"""Merge: copies of a conversation, and their join. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+
+from strands_manga_memory.session.core.identity import Name, Stamp
+from strands_manga_memory.session.core.records import Body, Message, Shown
+from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, joined_states
+from strands_manga_memory.session.core.vector import NOTHING, Vector
+from strands_manga_memory.session.core.window import Window, later, needed, view
+
+
+@dataclass(frozen=True)
+class Copy:
+    """All that somebody has of a conversation.
+
+    Args:
+        graves: Ids of the graves that it knows; it is of the life that follows them all.
+        lives: Ids of that life: one, or more if it was begun twice. None while it has not begun.
+        clock: The highest lamport clock in it.
+        created: When the life began, in seconds since 1970; 0 if that is not known.
+        vector: The messages that it includes.
+        messages: Those of them that are at hand.
+        window: The latest window.
+        states: The registers of all layers of state.
+        redactions: The revision of each message that was redacted.
+    """
+
+    graves: frozenset[str] = frozenset()
+    lives: frozenset[str] = frozenset()
+    clock: int = 0
+    created: float = 0.0
+    vector: Vector = NOTHING
+    messages: Mapping[Name, Message] = field(default_factory=dict)
+    window: Window | None = None
+    states: Mapping[Path, Register] = field(default_factory=dict)
+    redactions: Mapping[Name, int] = field(default_factory=dict)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has been said in this life."""
+        return bool(self.lives)
+
+    @property
+    def head(self) -> tuple[object, ...]:
+        """What it is beside its messages, window, states and redactions, and beside what writers have told."""
+        return self.graves, self.lives, self.created, self.vector.floor, self.vector.below
+
+    def has(self, message: Message) -> bool:
+        """Whether the copy includes a message in this revision, or a later one."""
+        return self.vector.includes(message.name, message.clock) and self.redactions.get(message.name, 0) >= message.revision
+
+    @cached_property
+    def view(self) -> list[Shown]:
+        """What an agent gets to see."""
+        return view(self.window, self.vector, self.messages)
+
+    @cached_property
+    def needed(self) -> frozenset[Name]:
+        """The names of the messages at hand that a view depends on: shown ones, and those no window has decided upon."""
+        return needed(self.window, self.vector, self.messages)
+
+
+EMPTY = Copy()
+"""Nothing: the copy that every other one includes."""
+
+
+def merge(one: Copy, other: Copy) -> Copy:
+    """Return the join of two copies: the least one that includes both.
+
+    It is commutative, associative and idempotent. Nothing of a life that either knows to be over is in it.
+    """
+    graves = one.graves | other.graves
+    alive = [copy for copy in (one, other) if copy.graves == graves]
+    clock = max(one.clock, other.clock)
+    if not alive:
+        return Copy(graves=graves, clock=clock)
+    if len(alive) == 1:
+        return replace(alive[0], clock=clock)
+    redactions = _highest(one.redactions, other.redactions)
+    return Copy(
+        graves=graves,
+        lives=one.lives | other.lives,
+        clock=clock,
+        created=min(one.created or other.created, other.created or one.created),
+        vector=one.vector.joined(other.vector),
+        messages=_messages(one, other, redactions),
+        window=_without_redacted(later(one.window, other.window), redactions),
+        states=_states(one, other),
+        redactions=redactions,
+    )
+
+
+def merged(copies: Iterable[Copy]) -> Copy:
+    """Return the join of any number of copies."""
+    return reduce(merge, copies, EMPTY)
+
+
+def with_messages(copy: Copy, messages: Iterable[Message]) -> Copy:
+    """Return a copy with messages that it includes, and that were not at hand."""
+    found = {message.name: message for message in messages if copy.vector.includes(message.name, message.clock)}
+    return merge(copy, replace(copy, messages=found)) if found else copy
+
+
+def _messages(one: Copy, other: Copy, redactions: Mapping[Name, int]) -> dict[Name, Message]:
+    joined = {**one.messages, **other.messages}
+    for name in one.messages.keys() & other.messages.keys():
+        mine, theirs = one.messages[name], other.messages[name]
+        if mine is not theirs:
+            joined[name] = max(mine, theirs, key=_precedence)
+    stale = [name for name in redactions if name in joined and joined[name].revision < redactions[name]]
+    for name in stale:
+        del joined[name]
+    return joined
+
+
+def _precedence(message: Message) -> tuple[int, int, bytes]:
+    # Equal revisions have equal contents; the rest only makes the choice the same everywhere if one of them is damaged.
+    return message.revision, message.clock, message.record
+
+
+def _states(one: Copy, other: Copy) -> dict[Path, Register]:
+    """Return the later registers; of those that go with the window, the ones of the later window.
+
+    What a conversation manager notes of its work, such as a summary, is true of the window that it made, and of no other.
+    """
+    joined = joined_states(one.states, other.states)
+    stamps = [copy.window.stamp if copy.window is not None else _NO_STAMP for copy in (one, other)]
+    if stamps[0] == stamps[1]:
+        return joined
+    later = one if stamps[0] > stamps[1] else other
+    others = {path: register for path, register in joined.items() if path[0] != WITH_WINDOW}
+    return others | {path: register for path, register in later.states.items() if path[0] == WITH_WINDOW}
+
+
+_NO_STAMP = Stamp(0, "")
+
+
+def _highest(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+
+
+def _without_redacted(window: Window | None, redactions: Mapping[Name, int]) -> Window | None:
+    """Return a window without bodies of messages that were redacted since; the messages take their places."""
+    if window is None or not redactions:
+        return window
+
+    def stale(body: Body) -> bool:
+        return body.edits is not None and body.revision < redactions.get(body.edits, 0)
+
+    if not any(map(stale, window.bodies.values())):
+        return window
+    return replace(window, bodies={id_: body for id_, body in window.bodies.items() if not stale(body)})

@@ -1,0 +1,121 @@
+"""Outbox: what a process has said and no store has confirmed, and the tag under which it says it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from strands_manga_memory.session.core.history import Draft
+from strands_manga_memory.session.core.identity import Name, Segment, Stamp
+from strands_manga_memory.session.core.merge import Copy
+from strands_manga_memory.session.core.offer import Offer, Offering
+from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.core.vector import Entry
+
+_NOTHING = Entry(0, 0)
+
+
+class Outbox:
+    """What one writer has said, from the draft to the confirmation. Not thread-safe.
+
+    Args:
+        tag: Makes random tags.
+        drafts: What it is to say first.
+
+    Attributes:
+        writer: The tag under which its messages get their names.
+        drafts: What was said and no store was offered for good, in order.
+        told: What the writer has told with its last accepted offer.
+        stored: What of that a store has confirmed.
+        kept: The number of the last message that is stored for good.
+    """
+
+    def __init__(self, tag: Callable[[], str], drafts: Sequence[Draft] = ()) -> None:
+        self._tag = tag
+        self.drafts = list(drafts)
+        self._turns = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Go on as another writer."""
+        self.writer = self._tag()
+        self.told = self.stored = _NOTHING
+        self.kept = self._first = 0
+        self._segment: Segment | None = None
+
+    def say(self, draft: Draft) -> None:
+        """Take a message."""
+        self.drafts.append(draft)
+
+    def count(self, *, turns: int) -> None:
+        """Count turns that have no messages."""
+        self._turns += turns
+
+    def say_again(self, drafts: Sequence[Draft]) -> None:
+        """Say, as another writer, what was said under names that do not count; it comes before the rest."""
+        self.drafts = [*drafts, *self.drafts]
+        self.renew()
+
+    def discard(self) -> None:
+        """Say nothing of what was not stored, and go on as another writer."""
+        self.drafts, self._turns = [], 0
+        self.renew()
+
+    def offering(self, base: Copy, *, at: float) -> Offering:
+        """Begin an offer with what was said.
+
+        Args:
+            base: What the process has.
+            at: When it was used, in seconds since 1970; 0 if it was not.
+        """
+        if self.told.clock and self.told.clock <= base.vector.floor:
+            self.renew()
+        offering = Offering(base, self.writer, self.told, self._segment, first=self._first, at=at, tag=self._tag)
+        offering.say(self.drafts, turns=self._turns)
+        return offering
+
+    def accept(self, offer: Offer) -> Mapping[Name, bytes]:
+        """Take note that a store has an offer, or may have it; return what was revised while it was on its way."""
+        revised = {name: draft.record for draft, name in offer.names.items() if draft.record != offer.records[draft]}
+        self.drafts = [draft for draft in self.drafts if draft not in offer.names]
+        if offer.writer == self.writer and offer.entry > self.told:  # else it was accepted already
+            self.told, self._first, self._segment = offer.entry, offer.first, offer.segment
+            self._turns -= offer.turns
+        return revised
+
+    def confirm(self, offer: Offer, *, for_good: bool) -> None:
+        """Take note that a store has an offer; ``for_good`` if that is the durable tier, or there is none."""
+        if offer.writer == self.writer:
+            self.stored = max(self.stored, offer.entry)
+            self.kept = max(self.kept, offer.entry.number if for_good else 0)
+
+    def settled(self, copy: Copy) -> Offer:
+        """Return an offer of what was accepted already."""
+        return Offer(base=copy, copy=copy, writer=self.writer, entry=self.told, first=self._first, segment=self._segment)
+
+    def cut_segment(self) -> None:
+        """Let what is said from now on go to another segment: a flush has begun."""
+        self._segment = None
+
+    @property
+    def turns(self) -> int:
+        """So many turns were begun and no store was offered."""
+        return self._turns + sum(draft.begins for draft in self.drafts)
+
+    @property
+    def unstored(self) -> int:
+        """So many messages no store has confirmed."""
+        return len(self.drafts) + self.told.number - self.stored.number
+
+    def unstored_of(self, copy: Copy) -> list[Message]:
+        """Return its messages that no store has confirmed."""
+        return self._said(copy, after=self.stored.number)
+
+    def unfinished_of(self, copy: Copy) -> list[Message]:
+        """Return its turns that go on, or that are not stored for good from their beginning to their end."""
+        turns = {message.turn for message in self._said(copy, after=self.kept)}
+        turns |= {Stamp(self.told.clock, self.writer)} if self.told.opened else set()
+        return [message for message in self._said(copy, after=0) if message.turn in turns] if turns else []
+
+    def _said(self, copy: Copy, *, after: int) -> list[Message]:
+        names = (Name(self.writer, number) for number in range(after + 1, self.told.number + 1))
+        return [copy.messages[name] for name in names if name in copy.messages]

@@ -1,0 +1,209 @@
+"""Records: messages and bodies as values, and their framed form. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.core.identity import Name, Segment, Stamp
+from strands_manga_memory.stores.codec import json_bytes, json_value, load_stored, trusted
+
+SCHEMA = 2
+"""Version of the stored form. A newer one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of the log.
+
+    Args:
+        segment: The segment that its author chose for it.
+        number: Which of its writer's messages it is.
+        clock: The clock of its turn.
+        at: When it was said, in seconds since 1970.
+        record: The message as dumped bytes. They are only read when the message is shown.
+        revision: How often it was redacted.
+        about: What else its author kept with it, as text.
+
+    Attributes:
+        name: Its name.
+    """
+
+    segment: Segment
+    number: int
+    clock: int
+    at: float
+    record: bytes
+    revision: int = 0
+    about: str = ""
+    name: Name = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Make the name once: it is asked for in every comparison of copies."""
+        object.__setattr__(self, "name", Name(self.segment.writer, self.number))
+
+    @property
+    def turn(self) -> Stamp:
+        """The key of its turn."""
+        return Stamp(self.clock, self.segment.writer)
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """Its place in the log."""
+        return self.clock, self.segment.writer, self.number
+
+    @property
+    def value(self) -> Any:
+        """The message itself, a fresh one; raises ``CorruptRecordError`` if it cannot be read."""
+        return load_stored(self.record, f"message {self.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A message of a window that the log does not have in this form.
+
+    Args:
+        record: The message as dumped bytes.
+        edits: The message that it stands for; None if it was synthesized.
+        revision: That message's revision when it was edited. A higher one takes the body's place.
+        closes: The turn whose closing note it was made of. The window shows nothing more of that turn.
+    """
+
+    record: bytes
+    edits: Name | None = None
+    revision: int = 0
+    closes: Stamp | None = None
+
+    @property
+    def id(self) -> str:
+        """Its key: equal bodies have equal ones."""
+        about = repr((self.edits and tuple(self.edits), self.revision, self.closes and tuple(self.closes))).encode()
+        return hashlib.blake2b(self.record, digest_size=8, salt=hashlib.blake2b(about, digest_size=8).digest()).hexdigest()
+
+    @property
+    def value(self) -> Any:
+        """The message itself, a fresh one; raises ``CorruptRecordError`` if it cannot be read."""
+        return load_stored(self.record, f"body {self.id}")
+
+
+class Mark(NamedTuple):
+    """A place of a window where a message was left out: it shows that there was one, and nothing else.
+
+    Args:
+        role: Whose message it was.
+        id: The mark's ``tracking_id``; empty if it is made of that of the message before.
+        of: The message that was left out; None if that is not known.
+    """
+
+    role: str
+    id: str = ""
+    of: Name | None = None
+
+
+class Lost(NamedTuple):
+    """A message of a window, or of the log's end, that could not be read or is nowhere."""
+
+    name: Name
+
+
+Shown = Message | Body | Mark | Lost
+"""What a view consists of."""
+
+DAMAGED_TEXT = "[This message could not be read: its record is damaged.]"
+"""What a damaged message says. Its record stays as it is."""
+
+DAMAGED = "damaged"
+"""Name in a message's custom metadata, with the name of the message, that marks it as standing in for a damaged one."""
+
+
+def lost_message(shown: Shown, role: str) -> dict[str, Any]:
+    """Return the placeholder for a message that cannot be read."""
+    name = name_of(shown)
+    id_ = f"unreadable-{name.writer}-{name.number}" if name is not None else "unreadable"
+    return {
+        "role": role,
+        "content": [{"text": DAMAGED_TEXT}],
+        "tracking_id": id_,
+        "metadata": {"custom": {DAMAGED: str(name)}},
+    }
+
+
+def name_of(shown: Shown) -> Name | None:
+    """Return the name of what is shown, or was left out there; None if it was synthesized."""
+    if isinstance(shown, Body):
+        return shown.edits
+    return shown.of if isinstance(shown, Mark) else shown.name
+
+
+def framed(header: Any, blobs: Sequence[bytes] = ()) -> bytes:
+    """Return a header of JSON and some bytes as one value. The bytes come back without being read."""
+    lengths = [len(blob) for blob in blobs]
+    return b"".join([json_bytes([SCHEMA, lengths, header]), b"\n", *blobs])
+
+
+def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
+    """Return what :func:`framed` was given.
+
+    Raises:
+        CorruptRecordError: It is something else, or of a newer version. Names ``record``.
+    """
+    with trusted(record):
+        line, _, rest = data.partition(b"\n")
+        version, lengths, header = json_value(line)
+        if version != SCHEMA:
+            raise CorruptRecordError(
+                f"record={record!r} has version {version!r}, this release reads {SCHEMA}: upgrade it", record=record
+            )
+        blobs, at = [], 0
+        for length in lengths:
+            blobs.append(rest[at : at + length])
+            at += length
+        if at != len(rest) or any(type(length) is not int or length < 0 for length in lengths):
+            raise ValueError("it is cut")
+        return header, blobs
+
+
+def pack_messages(messages: Iterable[Message]) -> bytes:
+    """Return messages as one value."""
+    kept = sorted(messages, key=lambda one: (one.segment, one.number))
+    return framed([[*one.name, header_of(one)] for one in kept], [one.record for one in kept])
+
+
+def unpack_messages(data: bytes, record: str) -> list[Message]:
+    """Return what :func:`pack_messages` was given; raise ``CorruptRecordError`` naming ``record`` if it is something else."""
+    header, blobs = unframed(data, record)
+    with trusted(record):
+        return [
+            message_of(Name(str(writer), number), rest, blob)
+            for (writer, number, rest), blob in zip(header, blobs, strict=True)
+        ]
+
+
+def header_of(message: Message) -> list[Any]:
+    """Return what is stored of a message beside its name and its record."""
+    segment = message.segment
+    header = [segment.life, segment.clock, segment.number, message.clock, round(message.at, 3), message.revision]
+    return [*header, message.about] if message.about else header
+
+
+def message_of(name: Name, header: Any, record: bytes) -> Message:
+    """Return the message with this name, header and record; raise ``ValueError`` if it is none."""
+    life, first_clock, first, clock, at, revision, *about = header
+    for one in (name.number, first_clock, first, clock, revision):
+        if type(one) is not int or one < 0:
+            raise ValueError(f"{header!r:.100} is no message's")
+    segment = Segment(str(life), first_clock, str(name.writer), first)
+    return Message(segment, name.number, clock, float(at), record, revision, *map(str, about[:1]))
+
+
+def has_id(record: bytes, tracking_id: str) -> bool:
+    """Tell whether a message's record has this ``tracking_id``."""
+    if tracking_id.encode() not in record:  # a hundred times as fast as reading it
+        return False
+    try:
+        return (load_stored(record, "message").get("tracking_id") or "") == tracking_id
+    except CorruptRecordError:
+        return False

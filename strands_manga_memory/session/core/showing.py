@@ -1,0 +1,94 @@
+"""Showing: the messages of a view, valid for every model provider whatever was cut or damaged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.language.marks import CUT_TEXT, STUB
+from strands_manga_memory.messages import is_message
+from strands_manga_memory.session.core.identity import Stamp
+from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
+from strands_manga_memory.session.core.vector import Vector
+
+
+class Piece(NamedTuple):
+    """A message as the agent gets it, and what it is of the view; a note is nothing of it, it closes a turn."""
+
+    message: dict[str, Any]
+    shown: Shown | None
+    closes: Stamp | None = None
+
+
+def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> list[Piece]:
+    """Return the messages of a view.
+
+    What cannot be read is a placeholder. After what is there of an open turn, notes close it: results for the tools that it
+    called, and an answer.
+
+    Args:
+        view: What to show.
+        open_turns: Turns that nobody has finished, and nobody here is in the middle of: the number of each one's first message.
+    """
+    ends = _ends(view, open_turns) if open_turns else {}
+    pieces: list[Piece] = []
+    for at, one in enumerate(view):
+        pieces.append(Piece(_message(one, pieces), one))
+        if at in ends:
+            pieces.extend(Piece(note, None, ends[at]) for note in _closing(pieces[-1].message, ends[at]))
+    return pieces
+
+
+def open_turns(vector: Vector, *, but: str = "") -> dict[Stamp, int]:
+    """Return the turns that were begun and not finished, as far as is known, ``but`` those of a writer: see above."""
+    others = ((writer, entry) for writer, entry in vector.last.items() if entry.opened and writer != but)
+    return {Stamp(entry.clock, writer): entry.opened for writer, entry in others}
+
+
+def mark_id(before: str) -> str:
+    """Return the ``tracking_id`` of a mark, given that of the message before it."""
+    return f"{before}+"
+
+
+def _ends(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> dict[int, Stamp]:
+    """Return where the last message at hand of each open turn is, unless somebody closed it with a note of his own."""
+    firsts = {turn.writer: (first, turn) for turn, first in open_turns.items()}
+    closed = {one.closes for one in view if isinstance(one, Body)}
+    last: dict[Stamp, int] = {}
+    for at, one in enumerate(view):
+        name = name_of(one)
+        if name is not None and name.writer in firsts:
+            first, turn = firsts[name.writer]
+            if name.number >= first and turn not in closed:
+                last[turn] = at
+    return {at: turn for turn, at in last.items()}
+
+
+def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any]:
+    if isinstance(one, Mark):
+        id_ = one.id or mark_id(before[-1].message.get("tracking_id") or "" if before else "")
+        return {"role": one.role, "content": [{"text": STUB}], "tracking_id": id_}
+    if not isinstance(one, Lost):
+        try:
+            value = one.value
+        except KeyMissingError:
+            raise
+        except CorruptRecordError:
+            value = None
+        if is_message(value):
+            return value  # type: ignore[no-any-return]
+    is_answer = bool(before) and before[-1].message["role"] == "user"
+    return lost_message(one, "assistant" if is_answer else "user")
+
+
+def _closing(last: dict[str, Any], turn: Stamp) -> list[dict[str, Any]]:
+    calls = [block["toolUse"]["toolUseId"] for block in last["content"] if isinstance(block, dict) and "toolUse" in block]
+    if last["role"] == "assistant" and not calls:
+        return []
+    notes = []
+    if calls:
+        results = [{"toolResult": {"toolUseId": call, "status": "error", "content": [{"text": CUT_TEXT}]}} for call in calls]
+        notes.append({"role": "user", "content": results})
+    notes.append({"role": "assistant", "content": [{"text": CUT_TEXT}]})
+    return [{**note, "tracking_id": f"cut-{turn.writer}-{turn.clock}-{at}"} for at, note in enumerate(notes)]

@@ -1,0 +1,79 @@
+"""Slots: a window as JSON, short for what most windows are: messages of one writer in order, with marks among them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strands_manga_memory.session.core.identity import Name, Stamp
+from strands_manga_memory.session.core.records import Mark
+from strands_manga_memory.session.core.vector import Entry, Vector
+from strands_manga_memory.session.core.window import BodySlot, Slot, Window
+
+_SHOWN, _GAP = "k", "."
+_MARKS = {"u": "user", "a": "assistant"}
+_LETTERS = {role: letter for letter, role in _MARKS.items()}
+
+_LONGEST_GAP = 50
+"""More messages of a writer than these that are not shown end a run."""
+
+_MOST_SLOTS = 100_000
+"""A window that has more is damaged, whatever else it says."""
+
+
+def pack_window(window: Window) -> list[Any]:
+    """Return a window without its bodies as JSON.
+
+    That is its stamp, its runs and what it was decided upon. A run is ``[writer, first, pattern, ids]``: a letter for each
+    message from the first one on - shown, left out with a mark, or not there - and the ids that marks have of their own. What
+    is in no run stands for itself: ``[body, writer, number]``, ``[body]``, or ``["", role, id]`` for a mark of nothing known.
+    """
+    runs: list[list[Any]] = []
+    last: Name | None = None
+    for slot in window.slots:
+        name = slot if isinstance(slot, Name) else slot.of if isinstance(slot, Mark) and slot.role in _LETTERS else None
+        if name is None:
+            runs.append(_alone(slot))
+        else:
+            if last is None or last.writer != name.writer or not 0 < name.number - last.number <= _LONGEST_GAP:
+                runs.append([name.writer, name.number, "", []])
+                last = Name(name.writer, name.number - 1)
+            runs[-1][2] += _GAP * (name.number - last.number - 1) + (_LETTERS[slot.role] if isinstance(slot, Mark) else _SHOWN)
+            runs[-1][3] += [slot.id] if isinstance(slot, Mark) else []
+        last = name
+    seen = window.seen
+    return [*window.stamp, runs, seen.floor, {writer: entry[:2] for writer, entry in sorted(seen.last.items())}]
+
+
+def _alone(slot: Slot) -> list[Any]:
+    if isinstance(slot, BodySlot):
+        return [slot.body, *(slot.name or ())]
+    role, id_, of = Mark(*slot)
+    return ["", role, id_, *(of or ())]
+
+
+def unpack_window(data: Any) -> Window:
+    """Return what :func:`pack_window` was given; raise ``ValueError``, ``TypeError`` or ``LookupError`` for anything else."""
+    clock, writer, runs, floor, seen = data
+    slots: list[Slot] = []
+    for run in runs:
+        slots.extend(_of_run(*run) if len(run) == 4 else [_of_alone(*run)])
+        if len(slots) > _MOST_SLOTS:
+            raise ValueError(f"its window shows over {_MOST_SLOTS} messages")
+    last = {str(one): Entry(int(number), int(clock)) for one, (number, clock) in seen.items()}
+    return Window(Stamp(int(clock), str(writer)), tuple(slots), Vector(last, int(floor)))
+
+
+def _of_run(writer: str, first: int, pattern: str, ids: list[str]) -> list[Slot]:
+    following, found = iter(ids), list[Slot]()
+    for number, letter in enumerate(pattern, int(first)):
+        if letter != _GAP:
+            name = Name(writer, number)
+            found.append(name if letter == _SHOWN else Mark(_MARKS[letter], str(next(following)), name))
+    return found
+
+
+def _of_alone(body: str, *rest: Any) -> Slot:
+    if body:
+        return BodySlot(str(body), Name(str(rest[0]), int(rest[1])) if rest else None)
+    role, id_, *of = rest
+    return Mark(str(role), str(id_), Name(str(of[0]), int(of[1])) if of else None)

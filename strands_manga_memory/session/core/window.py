@@ -1,0 +1,191 @@
+"""Window: what an agent's history holds, as names, bodies and marks, and the view that is made of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from strands_manga_memory.session.core.identity import Name, Stamp
+from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown, name_of
+from strands_manga_memory.session.core.vector import NOTHING, Vector
+
+
+class BodySlot(NamedTuple):
+    """A body in a window.
+
+    Args:
+        body: Its id.
+        name: The message in whose place it stands; None if it was synthesized.
+    """
+
+    body: str
+    name: Name | None = None
+
+
+Slot = Name | BodySlot | Mark
+"""A place of a window: a message, a body, or a mark."""
+
+
+def shown_name(slot: Slot) -> Name | None:
+    """Return the message that a slot shows, edited or not."""
+    if isinstance(slot, Mark):
+        return None
+    return slot.name if isinstance(slot, BodySlot) else slot
+
+
+@dataclass(frozen=True)
+class Window:
+    """A register: the window that somebody wrote, and what he had decided upon when he did.
+
+    Args:
+        stamp: When and by whom it was written.
+        slots: What it shows, in order.
+        seen: What it was decided upon: a message that this includes and the slots lack was evicted.
+        bodies: The bodies that the slots name.
+    """
+
+    stamp: Stamp
+    slots: tuple[Slot, ...] = ()
+    seen: Vector = NOTHING
+    bodies: Mapping[str, Body] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> frozenset[Name]:
+        """The messages that it shows, edited or not."""
+        return frozenset(name for name in map(shown_name, self.slots) if name is not None)
+
+
+def slots_of(view: Iterable[Shown]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
+    """Return a view as slots, and the bodies that they name."""
+    slots: list[Slot] = []
+    bodies: dict[str, Body] = {}
+    for one in view:
+        if isinstance(one, Body):
+            bodies[one.id] = one
+            slots.append(BodySlot(one.id, one.edits))
+        else:
+            slots.append(one if isinstance(one, Mark) else one.name)
+    return tuple(slots), bodies
+
+
+def later(one: Window | None, other: Window | None) -> Window | None:
+    """Return the later of two windows; of one that was read twice, all bodies that either reading had."""
+    if one is None or other is None or one is other:
+        return one or other
+    if one.stamp == other.stamp:
+        return Window(one.stamp, one.slots, one.seen, {**other.bodies, **one.bodies})
+    return max(one, other, key=lambda window: window.stamp)
+
+
+def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> list[Shown]:
+    """Return what an agent gets to see.
+
+    That is the window's slots, then, in the log's order, the messages that its vector does not include. Of a turn that the
+    window has decided upon in part, the rest comes right after that part, or not at all if the part's end was evicted.
+
+    Args:
+        window: The window; None if nobody has written one.
+        vector: What the copy includes.
+        messages: The messages at hand. For one that is included and not at hand there is a ``Lost`` in its place.
+    """
+    base = [] if window is None else [_resolved(slot, window.bodies, messages) for slot in window.slots]
+    seen = _decided(window, vector)
+    tail = undecided(window, vector, messages)
+    places = _Places(base, seen)
+    by_place: dict[int, list[Message]] = {}
+    for message in tail:
+        place = places.of(message)
+        if place is not None:
+            by_place.setdefault(place, []).append(message)
+    shown: list[Shown] = []
+    for at, one in enumerate(base):
+        shown.extend(by_place.get(at, ()))
+        shown.append(one)
+    for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
+        shown.extend(by_place.get(at, ()))
+    for gap in _gaps(seen, vector, tail):
+        _insert(shown, gap)
+    return shown
+
+
+def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> list[Message]:
+    """Return, in the log's order, the messages at hand that the window was not decided upon; for arguments see :func:`view`."""
+    seen = _decided(window, vector)
+    floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
+    tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.segment.writer, 0)]
+    return sorted((one for one in tail if vector.includes(one.name, one.clock)), key=lambda one: one.order)
+
+
+def needed(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> frozenset[Name]:
+    """Return the names of the messages at hand that a view depends on; for arguments see :func:`view`."""
+    names = frozenset(message.name for message in undecided(window, vector, messages))
+    return names if window is None else names | (window.names & messages.keys())
+
+
+def _decided(window: Window | None, vector: Vector) -> Vector:
+    if window is None:
+        return Vector(floor=vector.floor)
+    return window.seen if window.seen.floor >= vector.floor else window.seen.joined(Vector(floor=vector.floor))
+
+
+class _Places:
+    """Where messages that a window was not decided upon come."""
+
+    def __init__(self, base: Sequence[Shown], seen: Vector) -> None:
+        self._end, self._seen = len(base) + 1, seen
+        self._after = {name: at for at, name in enumerate(map(name_of, base), 1) if name is not None}
+        self._closed = {one.closes for one in base if isinstance(one, Body)}
+
+    def of(self, message: Message) -> int | None:
+        """Return the place of a message; None if its turn was evicted, or closed, before it was said."""
+        if message.turn in self._closed:
+            return None
+        last = self._seen.last.get(message.segment.writer)
+        if last is None or last.clock != message.clock:
+            return self._end
+        return self._after.get(Name(message.segment.writer, last.number))
+
+
+def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Message]) -> Shown:
+    if isinstance(slot, Mark):
+        return slot
+    if isinstance(slot, BodySlot) and slot.body in bodies:
+        return bodies[slot.body]
+    name = shown_name(slot) or Name("", 0)
+    return messages.get(name) or Lost(name)
+
+
+MOST_GAPS = 1000
+"""Of one writer no more messages that are nowhere are shown: of a vector that says too much, or a log that is gone."""
+
+
+def _gaps(seen: Vector, vector: Vector, tail: Iterable[Message]) -> list[Name]:
+    """Return the names that are included, not seen, and not at hand."""
+    at_hand: dict[str, set[int]] = {}
+    for message in tail:
+        at_hand.setdefault(message.segment.writer, set()).add(message.number)
+    gaps: list[Name] = []
+    for writer, last in vector.last.items():
+        numbers = at_hand.get(writer, set())
+        # Of a writer who was silent until now, what is below the floor has no number here.
+        first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(numbers, default=last.number + 1)
+        first = max(first, last.number + 1 - MOST_GAPS)
+        gaps.extend(Name(writer, number) for number in range(first, last.number + 1) if number not in numbers)
+    return sorted(gaps)
+
+
+def _insert(shown: list[Shown], gap: Name) -> None:
+    """Put a lost message after the last one of its writer that came before it, or before the first one that came after it."""
+    before, after = None, None
+    for at, one in enumerate(shown):
+        name = name_of(one)
+        if name is None or name.writer != gap.writer:
+            continue
+        if name.number < gap.number:
+            before = at + 1
+        elif after is None:
+            after = at
+    place = before if before is not None else after
+    shown.insert(len(shown) if place is None else place, Lost(gap))

@@ -1,0 +1,133 @@
+"""Members: the conversations of one session that this process holds, and those that the tiers have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from strands import Agent
+from strands.types.content import Message
+
+from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
+from strands_manga_memory.session.graves import dig
+from strands_manga_memory.session.live_agent import LiveAgent
+from strands_manga_memory.session.place import Kind, Place, directory_key, member_ids, members
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.sync.logged import Logged
+from strands_manga_memory.session.tiers import Tiers
+
+
+class Members:
+    """The agents and orchestrators of a session.
+
+    Args:
+        session_id: The session, with its user or without.
+        tiers: Where it is kept.
+
+    Attributes:
+        scope: The session's scope; None for a plain id.
+        conversations: Those that are in use here, by kind and id.
+        agents: The Strands agents among them, by id.
+        prefetched: Conversations that were opened for agents to be built, each with its messages.
+    """
+
+    def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
+        if isinstance(session_id, ConversationScope):
+            self.scope: ConversationScope | None = session_id
+            self._storage_id = str(session_id.storage_session_id)
+            self._ids: Mapping[str, Any] = {
+                "session": session_id.session_id,
+                "user": session_id.user_id,
+                "tenant": session_id.tenant,
+            }
+        else:
+            self.scope = None
+            self._storage_id = encoded_id(checked_session_id(session_id))
+            self._ids = {"session": session_id}
+        self._tiers = tiers
+        self.conversations: dict[tuple[Kind, str], Conversation] = {}
+        self.agents: dict[str, LiveAgent] = {}
+        self.prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
+
+    def agent_id(self, agent_id: str | None) -> str:
+        """Return the id of an agent: the scope's by default, or that of the only one there is."""
+        if agent_id is not None:
+            return checked_id("agent_id", agent_id)
+        if self.scope is not None:
+            return self.scope.agent_id
+        live = [id_ for kind, id_ in self.conversations if kind == "A"]
+        return live[0] if len(live) == 1 else "default"
+
+    def place(self, kind: Kind, id_: str) -> Place:
+        """Return where a conversation is kept."""
+        return Place.of(self._storage_id, kind, id_)
+
+    def new(self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None) -> Conversation:
+        """Return a conversation of which nothing is known yet; ``tiers`` are others than the session's."""
+        base = {**self._ids, "member": id_}
+        return Conversation(self.place(kind, id_), tiers or self._tiers, base=base, keeps_window=keeps_window)
+
+    def looked_at(self, agent_id: str | None) -> Conversation:
+        """Return an agent's conversation as the tiers have it now."""
+        conversation = self.new("A", self.agent_id(agent_id))
+        conversation.open(inspect=True)
+        return conversation
+
+    def known_or_looked_at(self, agent_id: str | None) -> Conversation:
+        """Return an agent's conversation as it is in use here, else as the tiers have it now."""
+        return self.conversations.get(("A", self.agent_id(agent_id))) or self.looked_at(agent_id)
+
+    def live(self, agent_id: str) -> Agent | None:
+        """Return the Strands agent that has this id; None if there is none, or it is no longer used."""
+        return self.agents[agent_id].agent if agent_id in self.agents else None
+
+    def agent(self, agent: Agent) -> LiveAgent:
+        """Return what is kept for an agent; raise ``ValueError`` if it is not known."""
+        if agent.agent_id not in self.agents:
+            raise ValueError(
+                f"agent_id {agent.agent_id!r} is not known to this session manager: "
+                "give it to Agent(session_manager=...), or call initialize(agent) first"
+            )
+        return self.agents[agent.agent_id]
+
+    def run(self, id_: str) -> Conversation:
+        """Return the record of a Graph or Swarm; raise ``ValueError`` if it is not known."""
+        if ("M", id_) not in self.conversations:
+            raise ValueError(
+                f"id {id_!r} is not known to this session manager: "
+                "give it to the Graph or Swarm as session_manager, or call initialize_multi_agent(source) first"
+            )
+        return self.conversations["M", id_]
+
+    def held(self) -> list[Conversation]:
+        """Return the conversations that this process holds."""
+        return [*self.conversations.values(), *(conversation for conversation, _ in self.prefetched.values())]
+
+    def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[Logged]:
+        """Yield the log of an agent: what is stored, whoever stored it, then what only this process has."""
+        stored = self.looked_at(agent_id)
+        log = list(stored.history(after=after, unsaved=self.conversations.get(("A", self.agent_id(agent_id)))))
+        yield from log if last is None else log[max(0, len(log) - last) :]
+
+    def agent_ids(self) -> list[str]:
+        """Return the ids of the agents of this session; without a durable tier, which lists them, those in use here."""
+        found = {id_ for kind, id_ in self.conversations if kind == "A"}
+        if self._tiers.durable is not None:
+            found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
+        return sorted(found)
+
+    def delete(self) -> None:
+        """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""
+        tiers, entry = self._tiers, directory_key(self._storage_id, self._ids)
+        grave, places = None, {self.place("A", self.agent_id(None))}
+        if tiers.durable is not None:
+            grave = dig(tiers.durable, self._storage_id, until=tiers.clock() + tiers.ttl.session + tiers.ttl.grace)
+            places |= set(members(tiers.durable, self._storage_id))
+        conversations = {conversation.place: conversation for conversation in self.conversations.values()}
+        for place in places - conversations.keys():
+            conversations[place] = Conversation(place, tiers, base=self._ids)
+        for place, conversation in conversations.items():
+            tiers.writer.submit(place, partial(conversation.bury, grave)).result()
+        if entry is not None and tiers.durable is not None:
+            tiers.durable.delete(*entry)

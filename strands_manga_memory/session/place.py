@@ -1,0 +1,80 @@
+"""Place: where a conversation is kept, and how it is found. Pure but for the table that lists it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from strands_manga_memory.scope import encoded_id
+from strands_manga_memory.stores.table import Table
+
+Kind = Literal["A", "M"]
+"""An agent's conversation, or the state of a Graph or Swarm."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a conversation is kept.
+
+    Args:
+        session: Escaped storage id of the session; the durable partition.
+        member: Escaped name within the session: its kind and the agent's or orchestrator's id.
+    """
+
+    session: str
+    member: str
+
+    @classmethod
+    def of(cls, session: str, kind: Kind, id_: str) -> Place:
+        """Return the place of an agent or orchestrator, named by its own id."""
+        return cls(session, f"{kind}:{encoded_id(id_)}")
+
+    @classmethod
+    def named(cls, conversation: str) -> Place:
+        """Return the place of a conversation, by its name in the hot tier."""
+        return cls(*conversation.rsplit("/", 1))
+
+    @property
+    def conversation(self) -> str:
+        """Escaped name in the hot tier. No session id holds a slash, so no two places share one."""
+        return f"{self.session}/{self.member}"
+
+    @property
+    def head_key(self) -> tuple[str, str]:
+        """Key of the durable head."""
+        return self.session, f"{self.member}#HEAD"
+
+    def log_key(self, seq: int) -> tuple[str, str]:
+        """Key of the log segment that begins with message ``seq``."""
+        return self.session, f"{self.member}#LOG#{seq:012d}"
+
+    @property
+    def everything(self) -> tuple[str, str]:
+        """First and last sort value of all the conversation's durable records."""
+        return f"{self.member}#", f"{self.member}#~"
+
+
+def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the key of a session's entry in its user's directory; None if the session has no user.
+
+    No session id holds a slash, so the directory's partition is never a session's.
+    """
+    if not ids.get("user"):
+        return None
+    tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
+    return f"user/{tenant}:{encoded_id(ids['user'])}", session
+
+
+def members(table: Table, session: str) -> Iterator[Place]:
+    """Yield the places of the conversations that a table has of a session, damaged ones too."""
+    for row in table.query(session, attributes=[]):
+        if str(row["sk"]).endswith("#HEAD"):
+            yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
+
+
+def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
+    """Yield the kinds and original ids of the agents and orchestrators that a table has of a session, deleted ones not."""
+    for row in table.query(session, attributes=["member"]):
+        if str(row["sk"]).endswith("#HEAD") and row.get("member"):
+            yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])

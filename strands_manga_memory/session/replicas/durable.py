@@ -1,0 +1,257 @@
+"""DurableReplica: the copy of a conversation in a ``Table``: a head, and the segments of its log."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.session.core.cells import Head, Version, cells_of, head_of, packed, read_cells
+from strands_manga_memory.session.core.cells import Key as CellKey
+from strands_manga_memory.session.core.identity import Name, Segment
+from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
+from strands_manga_memory.session.core.records import Lost, Message, framed, unframed
+from strands_manga_memory.session.replicas.segments import Segments, resealed
+from strands_manga_memory.session.replicas.split import put_split, whole_values
+from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.hot import ACTIVE, DELETED
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+
+logger = logging.getLogger(__name__)
+
+MOST_CARRIED = 16_000
+"""Bytes of messages that a head carries along before they move to segments."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What the table had when it last answered.
+
+    Args:
+        copy: The copy.
+        item: The head; None if there is none.
+        versions: The version of each cell in it.
+        listed: Segments in which messages of its view are.
+        carried: Messages that the head has along with it.
+        unreadable: Cells that cannot be read. They stay.
+    """
+
+    copy: Copy = EMPTY
+    item: Item | None = None
+    versions: Mapping[CellKey, Version] = field(default_factory=dict)
+    listed: frozenset[Segment] = frozenset()
+    carried: frozenset[Name] = frozenset()
+    unreadable: tuple[bytes, ...] = ()
+
+
+class DurableReplica:
+    """One conversation in a table.
+
+    Args:
+        table: The table.
+        session: Partition value of its records.
+        member: What their sort values begin with.
+        codec: Seals what is stored.
+        expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
+        watched: Keys of records that may end this conversation along with others: of its session, its user.
+        entries: Returns records by which the conversation is found, put before its first head.
+        attributes: Returns attributes of the head that are readable without the codec.
+
+    Attributes:
+        answers: How often the table has said that it holds what is known to be there.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        session: str,
+        member: str,
+        *,
+        codec: Codec,
+        expires_at: Callable[[], int],
+        watched: Sequence[Key] = (),
+        entries: Callable[[], Sequence[Item]] | None = None,
+        attributes: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._table, self._codec, self._new_expiry = table, codec, expires_at
+        self._key = session, f"{member}#HEAD"
+        self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
+        self._stored: _Stored | None = None
+        self.answers = 0
+        self._entered: frozenset[str] | None = None
+        self.segments = Segments(table, session, member, codec=codec)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what the table has."""
+        return self._stored is not None
+
+    @property
+    def copy(self) -> Copy:
+        """What it is known to have; nothing if that is not known."""
+        return EMPTY if self._stored is None else self._stored.copy
+
+    @property
+    def version(self) -> int | None:
+        """A random number that changes with each write of the head; None if there is no head."""
+        item = None if self._stored is None else self._stored.item
+        return None if item is None else item.get("v")
+
+    @property
+    def expires_at(self) -> int:
+        """When the table may delete the head, in seconds since 1970; 0 if there is no head, or it says nothing."""
+        item = None if self._stored is None else self._stored.item
+        return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
+
+    def load(self) -> Copy:
+        """Read the head; ``EMPTY`` if there is none. One request, two if the head is split.
+
+        Raises:
+            StoreUnavailableError: The table does not answer.
+            CorruptRecordError: The head cannot be read.
+        """
+        self._stored = None
+        found = self._table.batch_get([self._key, *self._watched])
+        self.answers += 1
+        item = found.pop(self._key, None)
+        stored = _Stored() if item is None else self._read(item)
+        graves = frozenset(grave for other in found.values() for grave in other.get("graves", ()))
+        self._stored = stored
+        return merge(stored.copy, Copy(graves=graves)) if graves else stored.copy
+
+    def _read(self, item: Item) -> _Stored:
+        name = "/".join(self._key)
+        ((item, data),) = whole_values(self._table, [item])
+        codec = Codec() if item.get("state") == DELETED else self._codec  # graves are read though the keys are destroyed
+        header, blobs = unframed(codec.unseal(data, name), name)
+        with trusted(name):
+            listed = frozenset(
+                Segment(str(life), int(clock), str(writer), int(number)) for life, clock, writer, number in header
+            )
+        numbered = {str(at): blob for at, blob in enumerate(blobs[1:])}
+        copy, versions, damaged = read_cells(head_of(blobs[0], name), numbered.items(), name)
+        if damaged:
+            logger.warning("record=<%s>, cells=<%d> | cells cannot be read and stay as they are", name, len(damaged))
+        kept = tuple(numbered[at] for at in damaged)
+        carried = frozenset(copy.messages)
+        return _Stored(copy, item, {key: version for key, (_, version) in versions.items()}, listed, carried, kept)
+
+    def pending(self, copy: Copy) -> list[Message]:
+        """Return the messages of a copy that the replica lacks, or has in a lower revision."""
+        known = self.copy if self.copy.graves == copy.graves else EMPTY
+        return [message for message in copy.messages.values() if not known.has(message)]
+
+    def carried(self, copy: Copy) -> list[Message]:
+        """Return the messages that the head has along with it, as a copy has them, until they are stored in segments."""
+        names = frozenset[Name]() if self._stored is None else self._stored.carried
+        return [copy.messages[name] for name in names if name in copy.messages]
+
+    def store(self, messages: Collection[Message]) -> None:
+        """Store messages in their segments, those that the head carries along among them."""
+        if messages:
+            self.segments.put(messages)
+        if self._stored is not None:
+            self._stored = replace(self._stored, carried=frozenset())
+
+    def enter(self, copy: Copy) -> bool:
+        """Put the records by which a conversation is found, before its first head; True if it has to be read now.
+
+        Whoever ends all conversations of a user leaves a grave, then looks for entries. So an entry comes before the look for
+        graves: one of the two sees the other.
+        """
+        if self.copy.has_begun or not copy.has_begun or self._entries is None or self._entered == copy.graves:
+            return False
+        self._stored = None
+        self._table.batch_write(puts=self._entries())
+        self._entered = copy.graves
+        return True
+
+    def write(self, copy: Copy, *, carried: Collection[Message] = ()) -> bool:
+        """Write the head if it lacks anything of a copy that includes it. One request, if it is not split.
+
+        Every message that the copy includes and that is neither pending nor ``carried`` must be in its segment.
+
+        Args:
+            copy: The copy. It was merged with what was last read.
+            carried: Messages that the head has along with it.
+
+        Returns:
+            Whether the replica has it; False if somebody else wrote meanwhile, and it has to be read.
+
+        Raises:
+            StoreUnavailableError: The table does not answer; what it has must be read before the next write.
+        """
+        before = self._stored
+        if before is None:
+            raise ValueError("the replica has to be read before it is written")
+        names = frozenset(message.name for message in carried)
+        versions = cells_of(copy, names)
+        if versions == before.versions and copy.head == before.copy.head:
+            return True
+        listed = self._listed(copy, before, names)
+        unreadable = before.unreadable if copy.graves == before.copy.graves else ()
+        blobs = [Head.of(copy).pack(), *(packed(key, copy) for key in versions), *unreadable]
+        codec = self._codec if copy.has_begun else Codec()
+        data = codec.seal(framed(sorted(listed), blobs), "/".join(self._key))
+        self._stored = None
+        when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
+        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry()}
+        attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
+        item = put_split(self._table, self._key, data, attributes=attributes, when=when, before=before.item)
+        if item is None:
+            return False
+        self.answers += 1
+        self._stored = _Stored(copy, item, versions, listed, names, unreadable)
+        return True
+
+    @staticmethod
+    def _listed(copy: Copy, before: _Stored, carried: frozenset[Name]) -> frozenset[Segment]:
+        listed = {copy.messages[name].segment for name in copy.needed - carried}
+        is_same_life = copy.graves == before.copy.graves
+        if is_same_life and any(isinstance(one, Lost) for one in copy.view):  # what is not at hand may be where it was
+            listed |= before.listed
+        return frozenset(listed)
+
+    def completed(self, copy: Copy) -> Copy:
+        """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""
+        for found in self._readings():
+            if not any(isinstance(one, Lost) for one in copy.view):
+                break
+            copy = with_messages(copy, found(copy))
+        return copy
+
+    def _readings(self) -> Iterator[Callable[[Copy], list[Message]]]:
+        listed = frozenset() if self._stored is None else self._stored.listed
+        if listed:
+            yield lambda copy: self.segments.read(listed)
+        yield lambda copy: list(self.segments.log(copy.lives))
+
+    def log(self, copy: Copy) -> Copy:
+        """Return a copy with all messages of the log."""
+        return with_messages(copy, self.segments.log(copy.lives))
+
+    def clear(self, lives: Collection[str]) -> None:
+        """Delete the log of lives that are over."""
+        self.segments.delete(lives)
+
+    def reseal(self) -> int:
+        """Seal log and head anew, as the codec does it now; return how many records that are."""
+        return self.segments.reseal() + resealed(self._table, self._key, self._codec)
+
+    def forget(self) -> None:
+        """Take nothing for granted of what the table has."""
+        self._stored = None
+
+    def remove(self) -> bool:
+        """Delete the head that was read; False if somebody else has written meanwhile."""
+        stored, self._stored = self._stored, None
+        if stored is None or stored.item is None:
+            return stored is not None
+        return self._table.delete(*self._key, when=Condition(equals={"v": stored.item.get("v")}))
+
+    def discard(self) -> None:
+        """Delete the head, as it cannot be read."""
+        self._stored = None
+        self._table.delete(*self._key)

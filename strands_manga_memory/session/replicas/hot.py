@@ -1,0 +1,305 @@
+"""HotReplica: the copy of a conversation in a ``HotStore``."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.session.core.cells import Head, Key, Version, cells_of, head_of, message_key, packed, read_cells
+from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
+from strands_manga_memory.session.core.records import Lost, framed, unframed
+from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.hot import (
+    CLOSING,
+    DELETED,
+    WINDOW_FIELD,
+    HotRecord,
+    HotStore,
+    HotWrite,
+    WriteStatus,
+    message_field,
+)
+
+logger = logging.getLogger(__name__)
+
+_HEAD, _LOG = "head", "log"
+
+GRAVES = "graves"
+"""The head of a conversation that is over. It has no content, and is written and read though the keys are destroyed."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What the store had when it last answered.
+
+    Args:
+        expect: Its epoch and version; None if there was nothing.
+        fence: The epoch of the next write.
+        copy: Its copy.
+        fields: The number of each cell's field.
+        versions: The version of each cell.
+        archived: Cells of messages that a restore does not read.
+        unreadable: Numbers of fields that cannot be read. They stay.
+    """
+
+    expect: tuple[int, int] | None = None
+    fence: int = 1
+    copy: Copy = EMPTY
+    fields: Mapping[Key, int] = field(default_factory=dict)
+    versions: Mapping[Key, Version] = field(default_factory=dict)
+    archived: frozenset[Key] = frozenset()
+    unreadable: frozenset[int] = frozenset()
+
+
+class HotReplica:
+    """One conversation in a hot store.
+
+    Args:
+        store: The store.
+        conversation: The conversation's name there.
+        codec: Seals what is stored.
+        keeps_log: Whether it keeps messages that no view shows, as there is no durable tier.
+
+    Attributes:
+        answers: How often the store has said that it holds what is known to be there.
+        expires_in: Seconds that it had to live when it was read; negative if its time was over, None if it was not there.
+    """
+
+    def __init__(self, store: HotStore, conversation: str, *, codec: Codec, keeps_log: bool = False) -> None:
+        self._store, self._name, self._codec, self._keeps_log = store, conversation, codec, keeps_log
+        self._writer, self._count = secrets.token_hex(6), 0
+        self._stored: _Stored | None = None
+        self.answers = 0
+        self.expires_in: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what the store has."""
+        return self._stored is not None
+
+    @property
+    def copy(self) -> Copy:
+        """What it is known to have; nothing if that is not known."""
+        return EMPTY if self._stored is None else self._stored.copy
+
+    def load(self, *, touch: bool = True) -> Copy:
+        """Read the copy; ``EMPTY`` if there is none. One round trip.
+
+        Args:
+            touch: Start its time to live anew.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+            CorruptRecordError: The head cannot be read.
+        """
+        self._stored = None
+        record = self._store.load(self._name, [_HEAD, GRAVES, _LOG, WINDOW_FIELD], touch=touch)
+        self.answers += 1
+        self.expires_in = None if record is None else record.expires_in
+        if record is None or record.state == DELETED:
+            self._stored = _Stored(fence=1 if record is None else record.epoch + 1)
+            return EMPTY
+        self._stored = self._read(record)
+        return self._stored.copy
+
+    def _read(self, record: HotRecord) -> _Stored:
+        if GRAVES in record.fields:
+            copy = head_of(Codec().unseal(record.fields[GRAVES], self._place(GRAVES)), self._name).copy
+            return _Stored((record.epoch, record.version), record.epoch + (record.state == CLOSING), copy)
+        head = head_of(self._unsealed(_HEAD, record.fields.get(_HEAD)), self._place(_HEAD))
+        numbers = {name: int(name[1:]) for name in record.fields if name[0] == "m" and name[1:].isdecimal()}
+        cells, unreadable = [], []
+        for name, number in numbers.items():
+            try:
+                cells.append((name, self._unsealed(name, record.fields[name])))
+            except KeyMissingError:
+                raise
+            except CorruptRecordError:
+                unreadable.append(number)
+        copy, versions, damaged = read_cells(head, cells, self._name)
+        unreadable += [numbers[name] for name in damaged]
+        if unreadable:
+            logger.warning(
+                "conversation=<%s>, cells=<%d> | cells cannot be read and stay as they are", self._name, len(unreadable)
+            )
+        archive = self._archive(record.fields.get(_LOG))
+        found = {key: (numbers[name], version) for key, (name, version) in versions.items()}
+        return _Stored(
+            (record.epoch, record.version),
+            # A claim binds nobody: who writes takes the replica from whoever claimed it.
+            record.epoch + (record.state == CLOSING),
+            copy,
+            {key: number for key, (number, _) in [*archive.items(), *found.items()]},
+            {key: version for key, (_, version) in [*archive.items(), *found.items()]},
+            frozenset(archive.keys() - found.keys()),
+            frozenset(unreadable),
+        )
+
+    def write(self, copy: Copy, *, durable: Copy, ttl: float) -> bool:
+        """Write what the replica lacks of a copy that includes it. One round trip, or none if it lacks nothing.
+
+        Args:
+            copy: The copy. It was merged with what was last read.
+            durable: What the durable replica is known to have: what no view shows of it leaves.
+            ttl: Seconds to live.
+
+        Returns:
+            Whether the replica has it; False if somebody else wrote meanwhile, and it has to be read.
+
+        Raises:
+            StoreUnavailableError: The store does not answer; what it has must be read before the next write.
+        """
+        before = self._stored
+        if before is None:
+            raise ValueError("the replica has to be read before it is written")
+        is_new_life = copy.graves != before.copy.graves
+        base = _Stored(before.expect, before.fence) if is_new_life else before
+        after, changed, removed = self._difference(copy, base, durable)
+        if not changed and not removed and copy.head == before.copy.head:
+            return True
+        self._stored = None
+        self._count += 1
+        version = secrets.randbits(49)  # 15 digits: whole numbers in every store's arithmetic
+        result = self._store.write(
+            self._name,
+            HotWrite(
+                expect=before.expect,
+                epoch=before.fence,
+                version=version,
+                writers=f"{self._writer}={self._count}",
+                writer=self._writer,
+                number=self._count,
+                fields={**self._sealed(copy, after, changed), **self._index(after), **self._head(copy)},
+                removed=[] if is_new_life else [*removed, *([GRAVES] if copy.has_begun > before.copy.has_begun else [])],
+                ttl=ttl,
+                replace=is_new_life and before.expect is not None,
+            ),
+        )
+        if result.status is WriteStatus.APPLIED:  # an earlier try of the driver got there; what came after it is not known
+            return True
+        if result.status is not WriteStatus.OK:
+            return False
+        self.answers += 1
+        self._stored = replace(after, expect=(before.fence, version), fence=before.fence, copy=copy)
+        return True
+
+    def _head(self, copy: Copy) -> dict[str, bytes]:
+        name, codec = (_HEAD, self._codec) if copy.has_begun else (GRAVES, Codec())
+        return {name: codec.seal(Head.of(copy).pack(), self._place(name))}
+
+    def _sealed(self, copy: Copy, after: _Stored, keys: Iterable[Key]) -> dict[str, bytes]:
+        names = {key: message_field(after.fields[key]) for key in keys}
+        return {name: self._codec.seal(packed(key, copy), self._place(name)) for key, name in names.items()}
+
+    def _difference(self, copy: Copy, base: _Stored, durable: Copy) -> tuple[_Stored, list[Key], list[str]]:
+        """Return what the store has afterwards, the cells that change, and the names of the fields that go."""
+        shown = copy.needed
+        due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base, durable)]
+        cells = cells_of(copy, due)
+        archived = base.archived | (self._leaving(base, shown) if self._keeps_log else frozenset())
+        kept = archived - cells.keys()
+        versions = {**cells, **{key: base.versions[key] for key in kept}}
+        fields = {key: number for key, number in base.fields.items() if key in versions}
+        taken = {*fields.values(), *base.unreadable}
+        free = (
+            number for number in itertools.count(1) if number not in taken
+        )  # low ones first: the list of fields stays short
+        fields |= {key: next(free) for key in cells if key not in fields}
+        changed = [key for key, version in cells.items() if base.versions.get(key) != version]
+        removed = [message_field(number) for key, number in base.fields.items() if key not in versions]
+        after = _Stored(fields=fields, versions=versions, archived=kept, unreadable=base.unreadable)
+        return after, changed, [name for name in removed if int(name[1:]) not in set(fields.values())]
+
+    def _is_due(self, copy: Copy, name: Name, base: _Stored, durable: Copy) -> bool:
+        """Tell whether a message that no view shows has to be in the replica."""
+        message, there = copy.messages[name], base.versions.get(message_key(name))
+        if there is not None and self._keeps_log:
+            return bool(message.revision > there)
+        # What it includes and does not have has left, as the durable replica has it.
+        return not durable.has(message) and (there is not None or not base.copy.vector.includes(name, message.clock))
+
+    @staticmethod
+    def _leaving(base: _Stored, shown: Collection[Name]) -> frozenset[Key]:
+        held = (key for key in base.fields if key[0] == "m")
+        return frozenset(key for key in held if Name(*key[1:]) not in shown)
+
+    def completed(self, copy: Copy) -> Copy:
+        """Return a copy with the messages of its view that a restore does not read, as no window showed them."""
+        lost = {message_key(one.name) for one in copy.view if isinstance(one, Lost)}
+        return self._with_archived(copy, lost) if lost else copy
+
+    def log(self, copy: Copy) -> Copy:
+        """Return a copy with all messages of the log."""
+        return self._with_archived(copy)
+
+    def _with_archived(self, copy: Copy, keys: Set[Key] | None = None) -> Copy:
+        stored = self._stored
+        if stored is None:
+            return copy
+        names = [message_field(stored.fields[key]) for key in stored.archived if keys is None or key in keys]
+        if not names:
+            return copy
+        found = self._store.read(self._name, names)
+        read, _, _ = read_cells(Head(EMPTY), [(name, self._unsealed(name, data)) for name, data in found.items()], self._name)
+        return with_messages(copy, read.messages.values())
+
+    def forget(self) -> None:
+        """Take nothing for granted of what the store has."""
+        self._stored = None
+
+    def discard(self) -> None:
+        """Give up what is there, as it cannot be read."""
+        self._stored = None
+        self._store.bury(self._name, epoch=1, ttl=1.0)
+
+    def drop(self) -> bool:
+        """Remove the conversation, if it is still the claimed one that was read."""
+        expect = None if self._stored is None else self._stored.expect
+        return expect is not None and self._store.drop(self._name, expect=expect)
+
+    def _index(self, after: _Stored) -> dict[str, bytes]:
+        """Return the list of the fields that a restore reads, and what is known of the others."""
+        hidden = sorted(after.fields[key] for key in after.archived)
+        last = max([*after.fields.values(), *after.unreadable], default=0)
+        edges = [0, *hidden, last + 1]
+        listed = ",".join(f"{one + 1}-{other - 1}" for one, other in itertools.pairwise(edges) if one + 1 < other)
+        runs: list[list[Any]] = []
+        for key in sorted(after.archived, key=lambda key: key[1:]):
+            _, writer, number = key
+            run: list[Any] = runs[-1] if runs else ["", 0, 0, 0, 0]
+            where = [writer, number - run[3], after.fields[key] - run[3], run[3], after.versions[key]]
+            if where == run:
+                run[3] += 1
+            else:
+                runs.append([writer, number, after.fields[key], 1, after.versions[key]])
+        log = {_LOG: self._codec.seal(framed(runs), self._place(_LOG))} if runs else {}
+        return {WINDOW_FIELD: listed.encode(), **log}
+
+    def _archive(self, data: bytes | None) -> dict[Key, tuple[int, Version]]:
+        if data is None:
+            return {}
+        runs, _ = unframed(self._unsealed(_LOG, data), self._name)
+        with trusted(self._name):
+            return {
+                ("m", writer, number + at): (first + at, revision)
+                for writer, number, first, count, revision in runs
+                for at in range(count)
+            }
+
+    def _place(self, field_name: str) -> str:
+        return f"{self._name}#{field_name}"
+
+    def _unsealed(self, field_name: str, data: bytes | None) -> bytes:
+        return self._codec.unseal(data, self._place(field_name))
+
+
+def is_over(store: HotStore, conversation: str) -> bool:
+    """Tell whether a hot store has nothing of a conversation, or only that it is over."""
+    record = store.load(conversation, [GRAVES], touch=False)
+    return record is None or record.state == DELETED or GRAVES in record.fields

@@ -1,0 +1,157 @@
+"""Segments: the log of a conversation in a ``Table``."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.session.core.identity import Segment
+from strands_manga_memory.session.core.records import Message, pack_messages, unpack_messages
+from strands_manga_memory.session.replicas.split import put_split, whole_values
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+
+logger = logging.getLogger(__name__)
+
+_MOST_TRIES = 8
+"""How often a segment that others change meanwhile is joined before the flush is put off."""
+
+
+class Segments:
+    """The segments of one conversation.
+
+    Args:
+        table: The table.
+        session: Partition value.
+        member: What their sort values begin with.
+        codec: Seals what is stored.
+    """
+
+    def __init__(self, table: Table, session: str, member: str, *, codec: Codec) -> None:
+        self._table, self._session, self._member, self._codec = table, session, member, codec
+
+    def put(self, messages: Iterable[Message]) -> None:
+        """Store messages in the segments that their authors chose. What is there already stays, unless its revision is lower.
+
+        Raises:
+            StoreUnavailableError: The store does not answer, or a segment keeps changing.
+        """
+        by_segment: dict[Segment, list[Message]] = {}
+        for message in messages:
+            by_segment.setdefault(message.segment, []).append(message)
+        for segment, parts in sorted(by_segment.items()):
+            self._put(self._key(segment), parts)
+
+    def _put(self, key: Key, messages: Sequence[Message]) -> None:
+        if self._write(key, messages, ABSENT, None):
+            return
+        for _ in range(_MOST_TRIES):
+            item = self._table.get(*key)
+            there = [] if item is None else self._messages(item)
+            if there is None:  # what cannot be read stays, and a key beside it takes the rest
+                key = key[0], f"{key[1]}+"
+                there, item = [], None
+            joined = {message.number: message for message in sorted([*there, *messages], key=lambda one: one.revision)}
+            if item is not None and sorted(joined.values(), key=_by_number) == sorted(there, key=_by_number):
+                return
+            when = ABSENT if item is None else Condition(equals={"v": item.get("v")})
+            if self._write(key, list(joined.values()), when, item):
+                return
+        raise StoreUnavailableError(f"segment={'/'.join(key)!r} keeps changing; the flush is put off")
+
+    def _write(self, key: Key, messages: Sequence[Message], when: Condition, before: Item | None) -> bool:
+        data = self._codec.seal(pack_messages(messages), "/".join(key))
+        # It has no time to live: a window may show it for as long as the head lives, and who ends the life deletes it.
+        return put_split(self._table, key, data, attributes={"v": secrets.randbits(50)}, when=when, before=before) is not None
+
+    def read(self, segments: Iterable[Segment]) -> list[Message]:
+        """Return the messages of some segments, in one batch. One that is not there, or cannot be read, has none."""
+        found = self._table.batch_get([self._key(segment) for segment in segments])
+        return [message for item in found.values() for message in self._messages(item) or ()]
+
+    def log(self, lives: Iterable[str]) -> Iterator[Message]:
+        """Yield all messages of some lives, segment by segment."""
+        for life in sorted(lives):
+            for item in self._rows(life):
+                if "data" in item and "~" not in str(item[self._table.schema.sort]).rpartition("#")[2]:
+                    yield from self._messages(item) or ()
+
+    def lives(self) -> set[str]:
+        """Return the lives that have segments."""
+        schema, first = self._table.schema, f"{self._member}#LOG#"
+        rows = self._table.query(self._session, first=first, last=f"{first}\U0010ffff", attributes=[])
+        return {str(row[schema.sort]).removeprefix(first).partition("#")[0] for row in rows}
+
+    def delete(self, lives: Iterable[str]) -> None:
+        """Delete the log of some lives."""
+        schema = self._table.schema
+        for life in sorted(lives):
+            keys = [(str(row[schema.partition]), str(row[schema.sort])) for row in self._rows(life, attributes=[])]
+            if keys:
+                self._table.batch_write(deletes=keys)
+
+    def reseal(self) -> int:
+        """Seal every segment anew, as the codec does it now; return how many that are. Nothing else changes.
+
+        Raises:
+            CorruptRecordError: One cannot be read.
+            ConflictError: One keeps changing.
+        """
+        first, sort = f"{self._member}#LOG#", self._table.schema.sort
+        rows = self._table.query(self._session, first=first, last=f"{first}\U0010ffff", attributes=[])
+        keys = [(self._session, str(row[sort])) for row in rows]
+        return sum(resealed(self._table, key, self._codec) for key in keys if "~" not in key[1].rpartition("#")[2])
+
+    def _rows(self, life: str, *, attributes: Sequence[str] | None = None) -> Iterator[Item]:
+        first = f"{self._member}#LOG#{life}#"
+        return self._table.query(self._session, first=first, last=f"{first}\U0010ffff", attributes=attributes)
+
+    def _messages(self, item: Item) -> list[Message] | None:
+        """Return the messages of a segment; None if it cannot be read."""
+        name = f"{item.get(self._table.schema.partition)}/{item.get(self._table.schema.sort)}"
+        try:
+            ((_, data),) = whole_values(self._table, [item])
+            return unpack_messages(self._codec.unseal(data, name), name)
+        except KeyMissingError:
+            raise
+        except CorruptRecordError as error:
+            logger.warning("record=<%s>, error=<%s> | segment cannot be read and stays as it is", name, type(error).__name__)
+            return None
+
+    def _key(self, segment: Segment) -> Key:
+        life, clock, writer, number = segment
+        return self._session, f"{self._member}#LOG#{life}#{clock:012d}#{writer}#{number:08d}"
+
+
+def resealed(table: Table, key: Key, codec: Codec) -> bool:
+    """Seal a record anew; False if it is gone.
+
+    Raises:
+        CorruptRecordError: It cannot be read.
+        ConflictError: Others keep changing it.
+    """
+    name = "/".join(key)
+    for _ in range(_MOST_TRIES):
+        item = table.get(*key)
+        if item is None:
+            return False
+        ((whole, data),) = whole_values(table, [item])
+        data = codec.seal(codec.unseal(data, name), name)
+        attributes = {one: value for one, value in whole.items() if one not in _PUT_ANEW and one not in key_names(table)}
+        if put_split(table, key, data, attributes=attributes, when=Condition(equals={"v": item.get("v")}), before=item):
+            return True
+    raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")
+
+
+_PUT_ANEW = ("data", "parts", "tag")
+
+
+def key_names(table: Table) -> tuple[str, str]:
+    """Return the names of a table's key attributes."""
+    return table.schema.partition, table.schema.sort
+
+
+def _by_number(message: Message) -> int:
+    return message.number

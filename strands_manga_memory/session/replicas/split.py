@@ -1,0 +1,129 @@
+"""Values larger than one item of a Table: split into parts, read back whole."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
+from strands_manga_memory.stores.table import Condition, Item, Key, Table
+
+MOST_BYTES = 350_000
+"""Bytes of a value in one item; DynamoDB takes 400 KB an item, attribute names and keys included."""
+
+MOST_PARTS = 10_000
+"""A value that says it has more is damaged."""
+
+_TRIES = 10
+
+
+def put_split(
+    table: Table,
+    key: Key,
+    data: bytes,
+    *,
+    attributes: Mapping[str, Any],
+    when: Condition,
+    before: Item | None = None,
+    scrub: bool = True,
+) -> Item | None:
+    """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
+
+    Parts have a tag in their keys, so two writers who try the same key never mix theirs.
+
+    Args:
+        table: The table.
+        key: Key of the first part, which makes the value count.
+        data: The value.
+        attributes: Further attributes of the first part.
+        when: Condition on the first part.
+        before: The item that is replaced; its further parts are deleted afterwards.
+        scrub: As for ``Table.put``.
+
+    Returns:
+        The first part as it was put, without ``data``; None if ``when`` was not met.
+    """
+    chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
+    tag = f"{zlib.crc32(data):08x}{len(data):x}"
+    split = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
+    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
+    for key_of_part, chunk in zip(_part_keys(key, len(chunks), tag), chunks[1:], strict=True):
+        table.put({table.schema.partition: key_of_part[0], table.schema.sort: key_of_part[1], "data": chunk})
+    if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
+        # An earlier try whose answer was lost, or someone else who stored the same, may need these very parts.
+        if split and (table.get(*key) or {}).get("tag") != tag:
+            discard_parts(table, [item])
+        return None
+    if before is not None and before.get("tag") not in (None, tag):
+        discard_parts(table, [before])
+    return item
+
+
+def whole_values(table: Table, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
+    """Return the values whose first parts are ``items``, each with its first part; one more round trip if one is split.
+
+    A value that was replaced since its first part was read is read anew, with another first part.
+
+    Raises:
+        CorruptRecordError: A part is missing. Names the record.
+        OvertakenError: A value has gone meanwhile, or is replaced again and again.
+    """
+    keys = [part for item in items for part in part_keys(table, item)]
+    found = table.batch_get(keys) if keys else {}
+    return [_joined(table, item, found) or _read_anew(table, item) for item in items]
+
+
+def _read_anew(table: Table, item: Item) -> tuple[Item, bytes]:
+    key = key_of(table, item)
+    for _ in range(_TRIES):
+        present = table.get(*key)
+        if present is None:
+            break
+        keys = part_keys(table, present)
+        joined = _joined(table, present, table.batch_get(keys) if keys else {})
+        if joined is not None:
+            return joined
+        if present.get("tag") == item.get("tag"):
+            name = "/".join(key)
+            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
+        item = present
+    raise OvertakenError(f"record={'/'.join(key)!r} changed while it was read")
+
+
+def discard_parts(table: Table, items: Iterable[Item]) -> None:
+    """Delete the further parts of values whose first parts are ``items``."""
+    keys = [part for item in items for part in part_keys(table, item)]
+    if keys:
+        table.batch_write(deletes=keys)
+
+
+def part_keys(table: Table, item: Item) -> list[Key]:
+    """Return the keys of a value's further parts."""
+    parts = item.get("parts", 1)
+    if type(parts) is not int or not 0 < parts <= MOST_PARTS:
+        name = "/".join(key_of(table, item))
+        raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
+    return _part_keys(key_of(table, item), parts, str(item.get("tag")))
+
+
+def key_of(table: Table, item: Item) -> Key:
+    """Return the key that an item says it has; raise ``CorruptRecordError`` if it has lost it."""
+    key = item.get(table.schema.partition), item.get(table.schema.sort)
+    if not isinstance(key[0], str) or not isinstance(key[1], str):
+        name = f"{key[0]}/{key[1]}"
+        raise CorruptRecordError(f"record={name!r} is damaged: it has lost its key", record=name)
+    return key[0], key[1]
+
+
+def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
+    return [(key[0], f"{key[1]}~{part:03d}.{tag}") for part in range(1, parts)]
+
+
+def _joined(table: Table, item: Item, found: Mapping[Key, Item]) -> tuple[Item, bytes] | None:
+    """Return the first part and the whole value; None if parts are missing."""
+    parts = [item, *(found.get(key) for key in part_keys(table, item))]
+    chunks = [part.get("data") for part in parts if part is not None]
+    if len(chunks) < len(parts) or not all(isinstance(chunk, bytes) for chunk in chunks):
+        return None
+    return item, b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))

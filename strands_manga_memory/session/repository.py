@@ -1,0 +1,75 @@
+"""LogRepository: the messages of a session's log, listed and corrected as in Strands' session repositories."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from strands.types.content import Message
+from strands.types.session import SessionMessage
+
+from strands_manga_memory.session.sync.logged import Logged
+
+
+class LogRepository:
+    """What others ask of a session manager's ``session_repository``, such as AG-UI for the results of tools in a browser.
+
+    Args:
+        session_id: The session.
+        log: Returns the log of an agent after a sequence number.
+        correct: Puts a message in place of one of an agent's log and waits until that is stored.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        log: Callable[[str, int], Iterator[Logged]],
+        correct: Callable[[str, Logged, Message], None],
+    ) -> None:
+        self._session_id = session_id
+        self._log = log
+        self._correct = correct
+
+    def list_messages(
+        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
+    ) -> list[SessionMessage]:
+        """Return messages of the log in order; ``message_id`` is the sequence number.
+
+        Raises:
+            ValueError: It is another session.
+            StoreUnavailableError: What is stored cannot be read.
+        """
+        self._check(session_id)
+        slots = itertools.islice(self._log(agent_id, 0), offset, None if limit is None else offset + limit)
+        return [
+            SessionMessage(message=slot.message, message_id=slot.seq, created_at=_text(slot.at), updated_at=_text(slot.at))
+            for slot in slots
+        ]
+
+    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
+        """Put a message in place of the one that has its ``message_id``, in log and window; it keeps its ``tracking_id``.
+
+        Raises:
+            ValueError: It is another session, or there is no such message.
+            StoreUnavailableError: What is stored cannot be read.
+        """
+        self._check(session_id)
+        seq = session_message.message_id
+        logged = next(self._log(agent_id, seq - 1), None)
+        if logged is None or logged.seq != seq:
+            raise ValueError(f"message_id {seq!r} is not in the log of agent_id {agent_id!r}")
+        message: Message = {**session_message.to_message()}
+        if logged.message.get("tracking_id"):
+            message["tracking_id"] = logged.message["tracking_id"]
+        self._correct(agent_id, logged, message)
+
+    def _check(self, session_id: str) -> None:
+        if session_id != self._session_id:
+            raise ValueError(f"session_id {session_id!r} is not the session of this session manager, {self._session_id!r}")
+
+
+def _text(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).isoformat()

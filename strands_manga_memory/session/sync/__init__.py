@@ -1,0 +1,1 @@
+"""Who calls which replica, and when: save, flush, restore, refresh, sweep, delete, redact. Every try is counted."""

@@ -1,0 +1,277 @@
+"""AgentCopy: what the agent of this process said and changed, as its conversation is to have it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
+from strands_manga_memory.messages import starts_turn, tool_use_ids
+from strands_manga_memory.session.core.author import Author
+from strands_manga_memory.session.core.merge import Copy
+from strands_manga_memory.session.core.offer import Offer
+from strands_manga_memory.session.core.registers import WITH_WINDOW, layer_of
+from strands_manga_memory.session.states import (
+    AGENT,
+    INTERRUPTS,
+    MANAGER,
+    META,
+    ORCHESTRATOR,
+    is_interrupted,
+    pauses_after,
+    run_waits,
+)
+from strands_manga_memory.session.sync.facts import FACTS, Facts, facts_of
+from strands_manga_memory.stores.codec import dump, load
+
+_STATES = "state"
+"""The layer of states that are each one value; ``state.agent`` and ``meta`` are layers of their own, told apart by key."""
+
+
+class AgentCopy:
+    """A process's conversation without its stores. Not thread-safe: whoever has it holds the conductor's lock.
+
+    Args:
+        record: What the conversation is called in errors.
+        ids: The original ids, stored once.
+        clock: Seconds since 1970.
+        keeps_window: False for a model that keeps the conversation itself: its window is always empty.
+        may_be_ahead: Whether a hot tier may go on without the durable one.
+        on_conflict: What becomes of the changes of two writers.
+
+    Attributes:
+        author: What is offered to stores.
+        in_turn: Whether the agent is being invoked.
+        closing: Whether the owner is done with it for now: what is flushed next is everything.
+        has_news: Whether a store had something since the agent was given its history.
+        changes: How often something has changed here.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: str,
+        ids: Mapping[str, Any],
+        clock: Callable[[], float],
+        keeps_window: bool = True,
+        may_be_ahead: bool = True,
+        on_conflict: Literal["merge", "raise"] = "merge",
+    ) -> None:
+        self._record, self._ids, self._clock = record, dict(ids), clock
+        self._may_be_ahead, self._on_conflict = may_be_ahead, on_conflict
+        self.keeps_window = keeps_window
+        self.author = Author()
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, as another writer; in the child of a fork what is unsaved is the parent's to save."""
+        self.author.become_another()
+        self.in_turn = self.closing = self.has_news = False
+        self.changes = self._saved = 0
+        self._fields: dict[str, bytes] = {}
+        self._kept: dict[str, bytes] = {}
+        self._built: Mapping[str, bytes] = {}
+        self._last: Mapping[str, Any] | None = None
+        self._begun_after = 0
+        self._created = 0.0
+
+    # What the agent says and changes
+
+    def begin_turn(self) -> None:
+        """Take note that a turn begins."""
+        self.in_turn, self._begun_after = True, self.author.outbox.told.number
+
+    def end_turn(self) -> None:
+        """Take note that a turn is over."""
+        if self.in_turn:
+            self.in_turn = False
+            self.touch()
+
+    def say(self, message: Mapping[str, Any], *, at: float) -> None:
+        """Take a message."""
+        begins = starts_turn(message, self._last)  # type: ignore[arg-type]
+        intent = self.meta.get("active_intent")
+        self.author.say(message, at=at, begins=begins, about=dump({"intent": intent}).decode() if intent else "")
+        self._last = message
+        self.touch()
+
+    def revise(self, message: Mapping[str, Any], *, every: bool = False) -> bool:
+        """Put a message in place of the latest with its ``tracking_id``, or of every one; False if none is at hand."""
+        found = self.author.revise(message, every=every)
+        if found:
+            self.touch()
+        return found
+
+    def knows(self, tracking_id: str) -> int:
+        """Return how many messages of the history have this id."""
+        return self.author.knows(tracking_id, after=self._begun_after)
+
+    def touch(self) -> None:
+        """Take note of a change."""
+        self.changes += 1
+
+    def capture(self, messages: Sequence[Mapping[str, Any]], fields: Mapping[str, bytes], *, in_turn: bool) -> None:
+        """Take the agent's history and states as they are."""
+        if self.author.is_gone:
+            return
+        before = self.author.has_changed, self.is_going_on
+        self.in_turn = in_turn
+        self.author.capture(messages if self.keeps_window else [])
+        if (self.author.has_changed, self.is_going_on) != before:
+            self.touch()
+        if any(self._fields.get(name) != data for name, data in fields.items()):
+            self._fields |= fields
+            self.touch()
+
+    def set_field(self, name: str, data: bytes) -> None:
+        """Set one of the states that no capture takes from the agent."""
+        self._fields = {**self._fields, name: data}
+        self.touch()
+
+    def as_built(self, fields: Mapping[str, bytes]) -> None:
+        """Take the states that the agent was built with, or was given: they are nothing to save."""
+        self._built = fields
+        self._fields = {**fields, **self.fields}
+
+    def take_over_states(self) -> None:
+        """Take the states that are stored for those that the agent has: it is given them with the history."""
+        self._fields |= self.fields
+        self._kept = {}
+
+    def set_meta(self, changed: Mapping[str, Any]) -> None:
+        """Set some of the metadata."""
+        self.author.layers.set(META, changed)
+        self.touch()
+
+    def evict(self, *, keep: int) -> None:
+        """Let only the last ``keep`` messages stay in the history of an agent that is no Strands agent."""
+        self.author.history.evict(keep=keep)
+        self.touch()
+
+    def count(self, *, turns: int) -> None:
+        """Count turns that have no messages."""
+        self.author.outbox.count(turns=turns)
+        self.touch()
+
+    def begin_at(self, created: float) -> None:
+        """Let the conversation have begun earlier."""
+        self._created = created
+
+    # What stores are offered, and what they have
+
+    def offer(self, *, in_turn: bool) -> Offer:
+        """Return what is new, with the states and facts."""
+        author, is_dirty = self.author, self.is_dirty
+        if is_dirty:
+            self._keep_states()
+        if author.copy.has_begun or author.has_changed or (is_dirty and not author.is_gone):
+            ids = layer_of(author.copy.states, FACTS).get("ids") or self._ids
+            author.layers.set(FACTS, Facts(ids=ids, is_ahead=self._may_be_ahead and not self.closing).layer())
+        return author.offer(at=self._clock() if is_dirty else 0.0, in_turn=in_turn, created=self._created)
+
+    def _keep_states(self) -> None:
+        changed = {name: data for name, data in self._fields.items() if self._kept.get(name) != data}
+        if not changed or self.author.is_gone:
+            return
+        if AGENT in changed:
+            self.author.keep(AGENT, load(changed[AGENT]))
+        if MANAGER in changed:
+            self.author.keep(WITH_WINDOW, {MANAGER: load(changed[MANAGER])}, depth=2)
+        others = {name: load(data) for name, data in changed.items() if name not in (AGENT, MANAGER)}
+        self.author.layers.set(_STATES, others | ({AGENT: True} if AGENT in changed else {}))
+        self._kept = dict(self._fields)
+
+    def absorbing(self, other: Copy) -> None:
+        """Take note that a store has a copy that is not quite ours.
+
+        Raises:
+            ConflictError: It cannot be merged with what is unsaved, or is not to be.
+        """
+        mine = self.author.copy
+        if not other.graves <= mine.graves:
+            self._last = None
+            self._fields, self._kept = dict(self._built), {}  # what the agent has of a life that is over is not of the next one
+            self.has_news = True
+            self.touch()
+        if other.graves != mine.graves or not other.has_begun or not _has_news(mine, other):
+            return
+        self.has_news = True
+        if not (self.is_dirty and (mine.has_begun or self.author.has_changed)):
+            return
+        if self._on_conflict == "raise":
+            raise ConflictError("someone else saved the conversation; on_conflict is 'raise'")
+        if _waits(mine) or _waits(other) or is_interrupted(self._fields):
+            raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
+
+    def saved(self, changes: int) -> None:
+        """Take note that a store has what had been changed when it was so often."""
+        self._saved = max(self._saved, changes)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something that no store has confirmed."""
+        return self.changes > self._saved
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether more of the turn is to come: if it has ended, the results of a tool call that nobody has answered."""
+        if self.in_turn:
+            return True
+        return self._last is not None and bool(tool_use_ids(self._last)) and not self._pauses
+
+    @property
+    def _pauses(self) -> bool:
+        last = (self._last or {}).get("tracking_id")
+        return is_interrupted(self._fields) or (last is not None and last == pauses_after(self._fields))
+
+    # What is known
+
+    @property
+    def facts(self) -> Facts:
+        """What is counted, with what no store has yet."""
+        now, outbox = self._clock(), self.author.outbox
+        return facts_of(self.author.copy, self._record).with_unstored(
+            messages=len(outbox.drafts), turns=outbox.turns, created=self._created or now, at=now
+        )
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The metadata that users keep beside the conversation."""
+        return self.author.layer(META)
+
+    @property
+    def fields(self) -> dict[str, bytes]:
+        """The states that are stored, by name.
+
+        Raises:
+            CorruptRecordError: One of them cannot be read, or is no object.
+        """
+        layer = self.author.layer(_STATES)
+        has_state = layer.pop(AGENT, False)
+        found = {name: value for name, value in layer.items() if name.startswith("state.")} | self.author.layer(WITH_WINDOW)
+        if has_state:
+            found[AGENT] = self.author.layer(AGENT)
+        for name, value in found.items():
+            if not isinstance(value, dict):
+                raise CorruptRecordError(f"record={self._record!r} is damaged: {name} is no object", record=self._record)
+        return {name: dump(value) for name, value in found.items()}
+
+
+def _has_news(mine: Copy, other: Copy) -> bool:
+    """Tell whether a copy has more than counts of what is done with the conversation."""
+    if not mine.vector.at_least(other.vector):
+        return True
+    if any(revision > mine.redactions.get(name, 0) for name, revision in other.redactions.items()):
+        return True
+    if other.window is not None and (mine.window is None or mine.window.stamp < other.window.stamp):
+        return True
+    news = (
+        path for path, register in other.states.items() if path not in mine.states or mine.states[path].stamp < register.stamp
+    )
+    return any(path[0] != FACTS for path in news)
+
+
+def _waits(copy: Copy) -> bool:
+    layer = layer_of({path: register for path, register in copy.states.items() if path[0] == _STATES}, _STATES)
+    fields = {name: dump(layer[name]) for name in (INTERRUPTS, ORCHESTRATOR) if name in layer}
+    return is_interrupted(fields) or run_waits(fields)

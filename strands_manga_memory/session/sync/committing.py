@@ -1,0 +1,220 @@
+"""Committing: a conversation's saves and flushes on the writer, when each tier may be tried, and what a turn waits for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, OvertakenError, StoreError, StoreUnavailableError
+from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.sync.agent_copy import AgentCopy
+from strands_manga_memory.session.sync.facts import facts_of
+from strands_manga_memory.session.sync.pair import Pair
+from strands_manga_memory.session.sync.saving import Saving
+from strands_manga_memory.session.sync.watch import SILENT_SECONDS
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.telemetry import carried
+
+logger = logging.getLogger(__name__)
+
+
+class Committing:
+    """Saves and flushes a conversation on the writer, in order; only a flush may run beside the next turn's save.
+
+    What is asked for may come from any thread.
+
+    Args:
+        place: Where it is kept.
+        tiers: What it shares with the other conversations of its manager.
+        copy: What the agent said and changed.
+        pair: Its replicas.
+
+    Attributes:
+        error: What ``check`` raises: someone else's change cannot be merged, or what is stored is damaged.
+        asked_at: When the tier that a turn waits for was asked, in monotonic seconds; None while it has not been.
+        hot_health: Whether the hot tier takes this conversation.
+        durable_health: Whether the durable tier does.
+    """
+
+    def __init__(self, place: Place, tiers: Tiers, copy: AgentCopy, pair: Pair) -> None:
+        self._place, self._tiers, self._copy, self._pair = place, tiers, copy, pair
+        self._saving = Saving(pair)
+        self.hot_health = TierHealth(tier="hot", whole=tiers.hot_health)
+        self.durable_health = TierHealth(tier="durable", whole=tiers.durable_health)
+        self.error: StoreError | None = None
+        self.asked_at: float | None = None
+        self._is_due = False
+        self._flushed_at = tiers.clock()
+
+    # What is asked for
+
+    def check(self) -> None:
+        """Raise what keeps the conversation from being used any more: an error that no further try can mend."""
+        if self.error is not None:
+            raise self.error
+
+    def request(self, *, flush: bool = False) -> Future[None]:
+        """Save what is new, and flush if it is time or ``flush``; the future ends when the first tier has it."""
+        self.asked_at = None
+        if self._is_due:
+            self._is_due = False
+            self._tiers.writer.cancel_later((self._place, "soon"))
+        return self._tiers.writer.submit(self._place, carried(lambda: self._commit(flush=flush)))
+
+    def request_flush(self) -> Future[None]:
+        """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
+        return self._tiers.writer.submit(self._place, self._commit_all, slow=self._pair.durable is not None)
+
+    def request_soon(self, delay: float) -> None:
+        """Save ``delay`` seconds after the first thing that is new since the last save."""
+        if not self._is_due:
+            self._is_due = True
+            self._tiers.writer.later((self._place, "soon"), delay, self.request)
+
+    # What a turn waits for
+
+    @property
+    def waits_for(self) -> Literal["hot", "durable", "nothing"]:
+        """The tier whose answer a turn waits for: none while that tier is known to be down."""
+        if self._pair.hot is not None:
+            return "hot" if self.hot_health.is_up else "nothing"
+        return "durable" if self.durable_health.is_up else "nothing"
+
+    def overdue(self, deadline: float) -> bool:
+        """Whether the tier that a turn waits for was asked more than ``deadline`` seconds ago, or is known to be down."""
+        return self.waits_for == "nothing" or self.left(deadline) == 0.0
+
+    def left(self, deadline: float) -> float:
+        """Seconds of ``deadline`` that are left to the tier; all of it while it has not been asked."""
+        asked_at = self.asked_at
+        return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
+
+    # On the writer
+
+    def _commit(self, *, flush: bool) -> None:
+        self.check()
+        is_dirty = self._is_dirty
+        if self._pair.hot is not None:
+            self._commit_hot(is_dirty=is_dirty, flush=flush)
+        elif is_dirty or flush:
+            self.asked_at = time.monotonic()
+            self._attempt("durable", self._flush if flush else self._save, self.durable_health)
+
+    @property
+    def _is_dirty(self) -> bool:
+        with self._pair.lock:
+            return self._copy.is_dirty
+
+    def _commit_hot(self, *, is_dirty: bool, flush: bool) -> None:
+        try:
+            if is_dirty:
+                self.asked_at = time.monotonic()
+                self._attempt("hot", self._save, self.hot_health)
+        except StoreUnavailableError:
+            if self._pair.durable is not None:
+                self._tiers.writer.submit(self._place, self._flush_quietly, slow=True)
+            raise
+        if self._pair.durable is not None and (flush or self._flush_is_due):
+            # A flush runs beside the next turn's save, so that no turn waits for the durable tier.
+            self._tiers.writer.submit((self._place, "flush"), partial(self._flush_quietly, offers=False), slow=True)
+
+    def _commit_all(self) -> None:
+        try:
+            self._commit(flush=False)
+        except StoreUnavailableError:
+            if self._pair.durable is None:
+                raise
+        if self._pair.durable is not None and not self._is_flushed:
+            self._guarded(self._flush, self.durable_health)
+            with suppress(StoreUnavailableError):
+                self._commit(flush=False)  # what the durable tier knows to be over goes from the hot one, too
+
+    def _save(self) -> None:
+        with self._pair.lock:
+            changes = self._copy.changes
+        self._saving.save(in_turn=lambda: self._copy.is_going_on)
+        with self._pair.lock:
+            self._copy.saved(changes)
+
+    def _flush(self, *, offers: bool = True) -> None:
+        with self._pair.lock:
+            changes = self._copy.changes
+        self._saving.flush(in_turn=lambda: self._copy.is_going_on, offers=offers)
+        self._flushed_at = self._tiers.clock()
+        if self._pair.hot is None:
+            with self._pair.lock:
+                self._copy.saved(changes)
+
+    def flush_as_stored(self) -> None:
+        """Flush what was taken in, as it is; runs on whatever thread calls it."""
+        self._saving.flush()
+
+    def redact(self, name: Name, message: Mapping[str, Any]) -> None:
+        """Put another content in place of a message of the log, in all tiers; runs on the writer."""
+        self._saving.redact(name, message)
+
+    @property
+    def _is_flushed(self) -> bool:
+        """Whether there is nothing to flush: nothing was ever said here, or stored."""
+        with self._pair.lock:
+            return not (self._copy.author.copy.has_begun or self._copy.is_dirty or self._pair.over)
+
+    @property
+    def _flush_is_due(self) -> bool:
+        if self._pair.durable is None:
+            return False
+        name = self._place.conversation
+        with self._pair.lock:
+            copy, stored = self._copy.author.copy, self._pair.durable.copy
+            facts, flushed = facts_of(copy, name), facts_of(stored, name)
+            if not flushed.is_ahead or copy.redactions != stored.redactions:
+                return copy.has_begun
+            if copy.vector != stored.vector and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
+                return True
+            return facts.turns - flushed.turns >= self._tiers.flush_every and not self._copy.in_turn
+
+    def _flush_quietly(self, *, offers: bool = True) -> None:
+        if self._is_flushed:
+            return
+        if not self.durable_health.may_try():
+            self._retry(self.durable_health)
+            return
+        try:
+            self._guarded(partial(self._flush, offers=offers), self.durable_health)
+        except StoreError as error:
+            logger.debug("error=<%s> | flush failed, it is tried again", type(error).__name__)
+
+    def _attempt(self, tier: str, work: Callable[[], None], health: TierHealth) -> None:
+        if not health.may_try():
+            self._retry(health)
+            raise StoreUnavailableError(f"the {tier} tier is down; it is tried again soon")
+        self._guarded(work, health)
+
+    def _guarded(self, work: Callable[[], None], health: TierHealth) -> None:
+        """Do work on a tier, and take note of how that went."""
+        try:
+            work()
+        except OvertakenError:
+            health.overtaken()
+            self._retry(health)
+            raise
+        except (ConflictError, CorruptRecordError) as error:
+            self.error = error
+            raise
+        except StoreError as error:
+            health.failed(error)
+            self._retry(health)
+            if isinstance(error, StoreUnavailableError):
+                raise
+            raise StoreUnavailableError("the tier does not take it") from error
+        health.succeeded()
+
+    def _retry(self, health: TierHealth) -> None:
+        self._tiers.writer.later((self._place, "retry"), health.wait + 0.01, lambda: self.request(flush=True))

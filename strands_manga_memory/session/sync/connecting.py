@@ -1,0 +1,63 @@
+"""Connecting: the replicas of a conversation in the tiers where it is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from strands_manga_memory.session.graves import grave_key
+from strands_manga_memory.session.place import Place, directory_key
+from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.replicas.hot import HotReplica
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.table import Item, Table
+
+
+def hot_replica(place: Place, tiers: Tiers) -> HotReplica | None:
+    """Return the hot replica of a conversation; None if there is no such tier."""
+    return None if tiers.hot is None else hot_replica_in(tiers.hot, place, codec=tiers.codec, keeps_log=tiers.durable is None)
+
+
+def hot_replica_in(store: HotStore, place: Place, *, codec: Codec, keeps_log: bool = True) -> HotReplica:
+    """Return the replica of a conversation in a hot store."""
+    return HotReplica(store, place.conversation, codec=codec, keeps_log=keeps_log)
+
+
+def durable_replica(
+    place: Place,
+    tiers: Tiers,
+    *,
+    ids: Mapping[str, Any],
+    entries: Callable[[], Sequence[Item]] | None = None,
+    attributes: Callable[[], Mapping[str, Any]] = dict,
+) -> DurableReplica | None:
+    """Return the durable replica of a conversation; None if there is no such tier.
+
+    Args:
+        place: Where it is kept.
+        tiers: The stores.
+        ids: Its original ids, by which the grave of its user is found.
+        entries: Returns records by which it is found, put before its first head; None for who never begins one.
+        attributes: Returns attributes of the head that are readable without the codec.
+    """
+    if tiers.durable is None:
+        return None
+    directory = directory_key(place.session, ids)
+    return DurableReplica(
+        tiers.durable,
+        place.session,
+        place.member,
+        codec=tiers.codec,
+        expires_at=lambda: math.ceil(tiers.clock() + tiers.ttl.session + tiers.ttl.grace),
+        watched=[grave_key(place.session), *([grave_key(directory[0])] if directory else [])],
+        entries=entries,
+        attributes=attributes,
+    )
+
+
+def durable_replica_in(table: Table, place: Place, *, codec: Codec) -> DurableReplica:
+    """Return the replica of a conversation in a table, to be looked at: nothing is to be begun or ended with it."""
+    return DurableReplica(table, place.session, place.member, codec=codec, expires_at=lambda: 0)

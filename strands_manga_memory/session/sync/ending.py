@@ -1,0 +1,125 @@
+"""Ending: a life of a conversation gets a grave in its replicas, and its log goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError, StoreUnavailableError
+from strands_manga_memory.session.core.identity import grave_by_age, new_grave
+from strands_manga_memory.session.core.merge import EMPTY, Copy
+from strands_manga_memory.session.replicas.hot import HotReplica
+from strands_manga_memory.session.sync.pair import Pair, Replica
+from strands_manga_memory.session.sync.rules import MOST_TRIES
+from strands_manga_memory.session.sync.watch import GRAVE_SECONDS
+
+_Graves = frozenset[str]
+
+
+def delete(pair: Pair, grave: str | None = None) -> None:
+    """End the life, in the durable replica first, and remove its log.
+
+    Args:
+        pair: The conversation.
+        grave: The grave that others were dug with it; None: one of its own.
+
+    Raises:
+        StoreUnavailableError: A tier does not know it yet. Once one does, nobody who reads both is shown the life.
+    """
+    graves = frozenset([grave] if grave else [])
+    if pair.durable is not None:
+        with pair.durable_io:
+            over = pair.durable.segments.lives()  # before there is a grave behind which the next life may begin
+            graves = _bury(pair, pair.durable, new_grave, graves, discards=True)
+            with pair.lock:
+                pair.over |= over
+            clear_what_is_over(pair)
+    if pair.hot is not None:
+        with pair.hot_io:
+            _bury(pair, pair.hot, new_grave, graves, discards=True)
+
+
+def end(pair: Pair, is_over: Callable[[Copy], bool]) -> bool:
+    """End a flushed life by age, in the durable replica first; False if somebody goes on with it.
+
+    Args:
+        pair: The conversation.
+        is_over: Tells whether the life is over by what a store has now.
+
+    Raises:
+        StoreUnavailableError: The durable replica, or the only one, cannot be written. The life goes on.
+    """
+    graves: _Graves = frozenset()
+    if pair.durable is not None:
+        with pair.durable_io:
+            graves = _bury(pair, pair.durable, grave_by_age, graves, is_over=is_over)
+        if not graves:
+            return False
+    if pair.hot is not None:
+        with pair.hot_io:
+            try:
+                graves = _bury(pair, pair.hot, grave_by_age, graves, is_over=is_over)
+            except StoreUnavailableError:
+                if pair.durable is None:
+                    raise
+    return bool(graves)
+
+
+def _bury(
+    pair: Pair,
+    replica: Replica,
+    dug: Callable[[_Graves], str],
+    graves: _Graves,
+    *,
+    is_over: Callable[[Copy], bool] = lambda copy: True,
+    discards: bool = False,
+) -> _Graves:
+    """Have a replica know graves of the life, or, without any, dig one; return them, none if the life is not over."""
+    for tried in range(MOST_TRIES):
+        if not replica.is_known:
+            _look_at(pair, replica, discards=discards)
+        copy, there = pair.copy, replica.copy
+        if not graves or not graves <= there.graves:  # else what is there has begun behind them
+            if not is_over(copy):
+                return frozenset()
+            graves |= {dug(there.lives)} if there.lives or not graves else set()
+            copy = copy if graves <= copy.graves else Copy(graves=copy.graves | graves, clock=copy.clock)
+        if _written(replica, copy):
+            pair.absorb(copy)
+            return graves
+        pair.rules.pause(tried)
+    raise OvertakenError(f"a replica was overtaken {MOST_TRIES} times; the conversation is not over there yet")
+
+
+def _look_at(pair: Pair, replica: Replica, *, discards: bool) -> None:
+    look = pair.look_hot if isinstance(replica, HotReplica) else pair.look_durable
+    try:
+        look()
+    except CorruptRecordError:
+        if not discards:
+            raise
+        replica.discard()
+        look()
+
+
+def _written(replica: Replica, copy: Copy) -> bool:
+    if isinstance(replica, HotReplica):
+        return replica.write(copy, durable=EMPTY, ttl=GRAVE_SECONDS)
+    return replica.write(copy)
+
+
+def clear_what_is_over(pair: Pair) -> None:
+    """Delete the logs of lives that are over.
+
+    Raises:
+        StoreUnavailableError: The table does not answer; it is tried again with the next flush.
+    """
+    with pair.lock:
+        over, pair.over = pair.over - pair.author.copy.lives, set()
+    if not over or pair.durable is None:
+        return
+    try:
+        pair.durable.clear(over)
+    except StoreUnavailableError:
+        with pair.lock:
+            pair.over |= over
+        raise

@@ -1,0 +1,67 @@
+"""Facts: what is counted and noted of a conversation beside what was said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.session.core.merge import Copy
+from strands_manga_memory.session.core.registers import layer_of
+from strands_manga_memory.stores.codec import trusted
+
+FACTS = "#facts"
+"""The layer of states that holds what is noted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is noted of a life.
+
+    Args:
+        turns: User requests.
+        messages: Messages.
+        created: When it began, in seconds since 1970; 0 if it has not.
+        active: When it was last saved; 0 if it never was.
+        ids: The original ids of session, user, tenant and member.
+        is_ahead: Whether the hot tier may have more than the durable one.
+    """
+
+    turns: int = 0
+    messages: int = 0
+    created: float = 0.0
+    active: float = 0.0
+    ids: Mapping[str, Any] = field(default_factory=dict)
+    is_ahead: bool = False
+
+    def layer(self) -> dict[str, Any]:
+        """Return what is noted as a layer of state; the rest is counted from what each writer tells."""
+        return {"ids": dict(self.ids), "ahead": self.is_ahead}
+
+    def with_unstored(self, *, messages: int, turns: int, created: float, at: float) -> Facts:
+        """Return them with what no store has yet; ``created`` and ``at`` count where nothing else is known."""
+        return replace(
+            self,
+            messages=self.messages + messages,
+            turns=self.turns + turns,
+            created=self.created or created,
+            active=self.active or at,
+        )
+
+
+def facts_of(copy: Copy, record: str) -> Facts:
+    """Return the facts of a copy; zeros if nothing is noted yet.
+
+    Raises:
+        CorruptRecordError: They cannot be read. Names ``record``.
+    """
+    with trusted(record):
+        layer, tally = layer_of(copy.states, FACTS), copy.vector.tally
+        return Facts(
+            turns=tally.turns,
+            messages=tally.messages,
+            created=copy.created,
+            active=tally.at,
+            ids=dict(layer.get("ids") or {}),
+            is_ahead=bool(layer.get("ahead")),
+        )

@@ -1,0 +1,180 @@
+"""Saving: what a process says and changes goes to the replicas of its conversation. Every try is counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from strands_manga_memory.exceptions import OvertakenError
+from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.core.merge import with_messages
+from strands_manga_memory.session.core.offer import Offer
+from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.replicas.durable import MOST_CARRIED, DurableReplica
+from strands_manga_memory.session.replicas.hot import HotReplica
+from strands_manga_memory.session.sync.ending import clear_what_is_over
+from strands_manga_memory.session.sync.pair import Pair
+from strands_manga_memory.session.sync.rules import MOST_TRIES
+from strands_manga_memory.session.sync.watch import GRAVE_SECONDS
+
+InTurn = bool | Callable[[], bool]
+"""Whether the agent is in the middle of a turn, or what tells that when a store is about to be offered something."""
+
+
+class Saving:
+    """Saves and flushes a conversation. Thread-safe: a save and a flush of what was saved may go on side by side.
+
+    Args:
+        pair: The conversation.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._offering = threading.RLock()
+
+    def save(self, *, in_turn: InTurn = False) -> None:
+        """Store what was said and changed: in the hot replica, or in the durable one if there is no other.
+
+        Args:
+            in_turn: Whether the agent is in the middle of a turn; if the agent may go on meanwhile, a function that tells.
+
+        Raises:
+            StoreUnavailableError: It could not be stored; everything is kept for the next save.
+        """
+        pair = self._pair
+        pair.wake()
+        if pair.hot is None:
+            self._put(in_turn=in_turn, inline=True)
+            return
+        with self._offering, pair.hot_io:
+            for tried in range(MOST_TRIES):
+                if not pair.hot.is_known:
+                    pair.look_hot()
+                    pair.complete_if_possible()
+                if self._save_once(pair.hot, self._offer(in_turn)):
+                    return
+                pair.rules.pause(tried)
+        raise OvertakenError(f"the hot replica was overtaken {MOST_TRIES} times; the save is put off")
+
+    def _save_once(self, hot: HotReplica, offer: Offer) -> bool:
+        copy = offer.copy
+        ttl = self._pair.rules.ttl() if copy.has_begun else GRAVE_SECONDS
+        is_written = self._tried(offer, lambda: hot.write(copy, durable=self._pair.known_durable, ttl=ttl))
+        if is_written:
+            self._pair.confirm(offer, hot)
+            if self._pair.durable is None:
+                with self._pair.lock:
+                    self._pair.author.forget(hot.copy)
+        return is_written
+
+    def _offer(self, in_turn: InTurn) -> Offer:
+        with self._pair.lock:
+            return self._pair.offer(in_turn=in_turn() if callable(in_turn) else in_turn)
+
+    def _tried(self, offer: Offer, write: Callable[[], bool]) -> bool:
+        """Write; what may have been stored without an answer counts as stored."""
+        try:
+            return write()
+        except BaseException:
+            self._accept(offer)
+            raise
+
+    def _accept(self, offer: Offer) -> None:
+        with self._pair.lock:
+            self._pair.author.accept(offer)
+
+    def flush(self, *, in_turn: InTurn = False, offers: bool = True) -> None:
+        """Store everything in the durable replica; raises what :meth:`save` does. Without a durable tier it is a save.
+
+        Args:
+            in_turn: As for :meth:`save`.
+            offers: False: only what was offered to the hot replica, and that has answered.
+        """
+        self._pair.wake()
+        if self._pair.durable is None:
+            self.save(in_turn=in_turn)
+        else:
+            self._put(in_turn=in_turn, inline=False, offers=offers)
+
+    def _put(self, *, in_turn: InTurn, inline: bool, offers: bool = True) -> None:
+        pair = self._pair
+        durable = pair.durable
+        if durable is None:
+            raise ValueError("there is no durable replica")
+        with self._offering if offers else nullcontext(), pair.durable_io:
+            for tried in range(MOST_TRIES):
+                if not durable.is_known:
+                    pair.look_durable()
+                    pair.complete_if_possible()
+                self._make_room(durable, inline=inline)
+                offer = self._offer(in_turn) if offers else self._offered()
+                if self._put_once(durable, offer, inline=inline):
+                    clear_what_is_over(pair)
+                    return
+                pair.rules.pause(tried)
+        raise OvertakenError(f"the durable replica was overtaken {MOST_TRIES} times; the flush is put off")
+
+    def _make_room(self, durable: DurableReplica, *, inline: bool) -> None:
+        """Move what the head has carried along to its segments, when it is much, or when everything is to go there."""
+        carried, author = durable.carried(self._pair.copy), self._pair.author
+        if inline and len({message.turn for message in carried}) < self._pair.rules.turns_inline:
+            return
+        durable.store(carried)
+        with self._pair.lock:
+            author.outbox.cut_segment()
+            author.shorten(durable.copy.vector)
+
+    def _offered(self) -> Offer:
+        """Return what the hot replica has answered for."""
+        author = self._pair.author
+        with self._pair.hot_io, self._pair.lock:
+            author.outbox.cut_segment()
+            return author.outbox.settled(author.copy)
+
+    def _put_once(self, durable: DurableReplica, offer: Offer, *, inline: bool) -> bool:
+        if durable.enter(offer.copy):
+            return False
+        pending = {message.name: message for message in [*durable.carried(offer.copy), *durable.pending(offer.copy)]}.values()
+        is_carried = inline and self._fits(pending)
+        if not is_carried or self._pair.hot is not None:
+            self._accept(offer)  # else the head is the one thing that is written, and may refuse it
+        if not is_carried:
+            with self._pair.lock:
+                self._pair.author.outbox.cut_segment()
+            durable.store(pending)
+        carried = pending if is_carried else ()
+        if not self._tried(offer, lambda: durable.write(offer.copy, carried=carried)):
+            return False
+        self._pair.confirm(offer, durable)
+        with self._pair.lock:
+            self._pair.author.forget(durable.copy, keep=[message.name for message in carried])
+        return True
+
+    def _fits(self, messages: Collection[Message]) -> bool:
+        turns = {message.turn for message in messages}
+        return len(turns) <= self._pair.rules.turns_inline and sum(len(one.record) for one in messages) <= MOST_CARRIED
+
+    def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
+        """Put another content in place of a stored message, in all tiers; False if it is nowhere.
+
+        Args:
+            name: Which message.
+            message: What is to be there.
+
+        Raises:
+            StoreUnavailableError: A tier does not have it yet; the next save or flush brings it there.
+        """
+        pair = self._pair
+        with pair.lock:
+            is_done = pair.author.redact(name, message)
+        if not is_done:
+            found = [one for one in pair.history() if one.name == name]
+            with pair.lock:
+                pair.author.absorb(with_messages(pair.author.copy, found))
+                is_done = pair.author.redact(name, message)
+        if is_done:
+            self.save()
+            self.flush()
+        return is_done

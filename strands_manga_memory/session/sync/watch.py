@@ -1,0 +1,42 @@
+"""Watch: when a process last saw its life, or its graves, in a store. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strands_manga_memory.session.core.merge import Copy
+
+GRAVE_SECONDS = 25 * 3600.0
+"""Seconds for which a store keeps a grave, at least. A hot replica must not live longer than that unused."""
+
+SILENT_SECONDS = 12 * 3600.0
+"""Seconds after which a process looks whether its life goes on before it writes, or takes in what others wrote."""
+
+
+class Watch:
+    """What is known of how current a process's copy is.
+
+    Args:
+        clock: Seconds since 1970.
+        after: Seconds after which it is silent.
+    """
+
+    def __init__(self, clock: Callable[[], float], *, after: float = SILENT_SECONDS) -> None:
+        self._clock, self._after = clock, after
+        self._at: float | None = None
+        self._lives: frozenset[str] = frozenset()
+
+    def saw(self, stored: Copy, mine: Copy) -> None:
+        """Take note of what a store has; ``mine`` was merged with it."""
+        if stored.lives & mine.lives or (stored.graves and stored.graves == mine.graves):
+            self._at = self._clock()
+            self._lives = mine.lives & (stored.lives | self._lives)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing of what this process knows was seen in a store for so long that its grave may be gone."""
+        return self._at is not None and self._clock() - self._at >= self._after
+
+    def has_lost(self, mine: Copy, found: Copy) -> bool:
+        """Tell whether a life that was in a store is in none any more, and no grave says why."""
+        return bool(mine.lives & self._lives) and not mine.lives & found.lives and not found.graves > mine.graves

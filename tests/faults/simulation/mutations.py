@@ -1,0 +1,105 @@
+"""Mends that are taken out again, one at a time, so that it can be seen whether the simulation notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.core import showing, window
+from strands_manga_memory.session.core.merge import Copy
+from strands_manga_memory.session.core.offer import Offering
+from strands_manga_memory.session.core.outbox import Outbox
+from strands_manga_memory.session.replicas import hot, segments, split
+from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.replicas.hot import HotReplica
+from strands_manga_memory.session.sync import conversation, ending
+from strands_manga_memory.session.sync.pair import Pair
+from strands_manga_memory.session.sync.watch import Watch
+from tests.faults.simulation.drawing import Step
+
+_IDLE = [
+    Step("start"),
+    Step("begin_turn", "p1"),
+    Step("end_turn", "p1", (0, "plain", True)),
+    Step("flush", "p1"),
+    Step("delete_unopened"),
+    Step("the_session_ends", None, ("three days",)),
+    Step("the_table_deletes_what_has_expired"),
+]
+
+
+def _one_life(self: Offering) -> None:
+    if not self._copy.has_begun:
+        self._copy = replace(self._copy, lives=frozenset({"life"}))
+
+
+def _but_what_ever_was_pending(self: DurableReplica, copy: Copy) -> list[Any]:
+    ever = self.__dict__.setdefault("ever", set())
+    found = [message for message in _PENDING(self, copy) if (message.name, message.revision) not in ever]
+    ever |= {(message.name, message.revision) for message in found}
+    return found
+
+
+_PENDING = DurableReplica.pending
+
+
+def _without_graves(self: Pair) -> Copy | None:
+    if self.durable is not None:
+        self.durable._watched = ()
+    return _LOOK(self)
+
+
+_LOOK = Pair.look_durable
+
+
+def _damaged(table: Any, item: Any) -> Any:
+    raise CorruptRecordError("parts of it are missing", record="head")
+
+
+Without = Callable[[], AbstractContextManager[Any]]
+
+MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
+    "the rest of an evicted turn is shown": (
+        "turns",
+        0,
+        lambda: mock.patch.object(window._Places, "of", lambda self, message: self._end),
+    ),
+    "an open turn is not closed": ("turns", 0, lambda: mock.patch.object(showing, "_ends", return_value={})),
+    "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
+    "nobody looks whether a life goes on": ("deletions", _IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),
+    "what is gone is written again": ("deletions", _IDLE, lambda: mock.patch.object(Watch, "has_lost", return_value=False)),
+    "graves of the user are not looked for": ("deletions", 0, lambda: mock.patch.object(Pair, "look_durable", _without_graves)),
+    "lives are not told apart": ("deletions", 60, lambda: mock.patch.object(Offering, "_begin", _one_life)),
+    "a segment is written over": ("crowd", 0, lambda: mock.patch.object(segments, "ABSENT", None)),
+    "what was stored once is not stored again": (
+        "rollback",
+        0,
+        lambda: mock.patch.object(DurableReplica, "pending", _but_what_ever_was_pending),
+    ),
+    "a clock decides that a life is over": (
+        "time",
+        0,
+        lambda: mock.patch.object(conversation, "end", lambda pair, is_over: ending.end(pair, lambda copy: True)),
+    ),
+    "the claim of a sweeper binds": ("time", 0, lambda: mock.patch.object(hot, "CLOSING", "never")),
+    "a turn is torn by the end of its life": (
+        "time",
+        20_180,
+        lambda: mock.patch.object(Outbox, "unfinished_of", lambda self, copy: self._said(copy, after=self.kept)),
+    ),
+    "a head that is replaced while it is read is damaged": (
+        "split",
+        0,
+        lambda: mock.patch.object(split, "_read_anew", _damaged),
+    ),
+    "a redaction is stored by whoever has not seen it": (
+        "everything",
+        0,
+        lambda: mock.patch.object(Copy, "has", lambda self, one: self.vector.includes(one.name, one.clock)),
+    ),
+}
+"""What is taken out, by what it does: a set of options, a seed to begin with or steps, and how."""

@@ -1,0 +1,541 @@
+"""World: processes on one conversation, and everything that may happen to them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands_manga_memory.conversation.history.stubs import stub_of
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.testing import FakeClock
+from tests.faults.simulation.core import HOT_SECONDS, SESSION_SECONDS, Core, Machine
+from tests.faults.simulation.engine import Engine
+from tests.faults.simulation.schedule import MOST_PAUSES, Schedule
+from tests.faults.simulation.stores import SteppedStore
+from tests.faults.simulation.writer import TaskWriter
+from tests.unit.session.support import MemoryTable, SurvivingHotStore
+
+_DAYS = {"a day": 26 * 3600.0, "three days": 80 * 3600.0}
+"""How long a process may stay idle: longer than a session, its tombstones and its copies live."""
+
+
+@dataclass(frozen=True)
+class Happens:
+    """What may happen in a world, beside processes that come, take turns, die and find stores failing.
+
+    Args:
+        hot: There is a hot tier.
+        durable: There is a durable tier.
+        options: Names of ``OPTIONS``.
+        most_processes: So many at a time.
+    """
+
+    hot: bool = True
+    durable: bool = True
+    options: frozenset[str] = frozenset()
+    most_processes: int = 3
+
+
+OPTIONS = {
+    "refresh": "processes look what others have saved, and inspect it",
+    "delete": "processes, and others that never opened it, delete the conversation",
+    "sweep": "conversations expire in the hot tier, and sweepers run and die",
+    "redact": "what was asked is redacted",
+    "end": "sessions end while no process has them",
+    "idle": "sessions end, and tombstones expire, while processes have them",
+    "skew": "the processes' clocks differ by up to 45 s",
+    "rollback": "the durable tier goes back to what it was",
+    "slow": "answers take seconds",
+    "split": "an item of the durable tier holds less than a head",
+}
+"""What else may happen, by name."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A process with one agent: what a session manager does for it, without the agent."""
+
+    name: str
+    core: Core
+    writer: TaskWriter
+    live: list[Any]
+    in_turn: bool = False
+    is_busy: bool = False
+    calls: list[str] = field(default_factory=list)
+    turns: int = 0
+    said: list[str] = field(default_factory=list)
+    redacted: set[str] = field(default_factory=set)
+
+    def capture(self, *, in_turn: bool) -> None:
+        if not self.core.is_deleted:
+            before = {} if self.core.is_stale else self.core.state()
+            self.core.capture(self.live, {**before, self.name: self.turns}, in_turn=in_turn)
+
+    def take_over(self) -> None:
+        if self.core.is_deleted:
+            self.said.clear()
+        messages = self.core.take_over(self.live)
+        self.live = self.live if messages is None else messages
+
+
+class World:
+    """Processes, their stores, and what was said, saved and deleted.
+
+    Attributes:
+        said: The process and turn of every message there ever was, by its id.
+        saved: Messages that a tier has confirmed.
+        may_be_lost: Messages that nobody promised to keep.
+        gone: Messages that were deleted, and must not come back.
+        secrets: Texts that were redacted everywhere, and must not come back.
+    """
+
+    def __init__(self, engine: Engine, happens: Happens) -> None:
+        self.engine, self.happens = engine, happens
+        self.clock = FakeClock()
+        self.schedule = Schedule(self.clock)
+        self.store, self.table = SurvivingHotStore(clock=self.clock), MemoryTable()
+        self.hot, self.durable = SteppedStore(self.store, self.schedule), SteppedStore(self.table, self.schedule)
+        self.processes: list[Process] = []
+        self.opening: set[str] = set()
+        self.started = self.numbers = 0
+        self._skews = itertools.cycle([0.0, 45.0, -45.0, 3.0] if "skew" in happens.options else [0.0])
+        self.said: dict[str, tuple[str, int]] = {}
+        self.saved: set[str] = set()
+        self.may_be_lost: set[str] = set()
+        self.gone: set[str] = set()
+        self.secrets: set[str] = set()
+        self.buried = 0
+        self.deleting: set[str] = set()
+        self.is_troubled = self.is_lossy = False
+        self.hot_copies: list[Any] = []
+        self.durable_copies: list[Any] = []
+        self.problem: BaseException | None = None
+
+    # How it goes on
+
+    def machine(self, owner: str, *, skew: float = 0.0) -> Machine:
+        clock = self.clock if not skew else lambda: self.clock() + skew
+        return Machine(
+            hot=self.hot if self.happens.hot else None,
+            durable=self.durable if self.happens.durable else None,
+            writer=TaskWriter(self.schedule, owner, clock),
+            clock=clock,
+        )
+
+    def spawn(self, owner: str, work: Callable[[], object], *, label: str = "agent") -> None:
+        """Let a process do something; what goes wrong there, other than a store, is the world's problem."""
+
+        def body() -> None:
+            try:
+                work()
+            except StoreUnavailableError:
+                pass
+            except Exception as error:  # the task has no caller
+                self.problem = self.problem or error
+
+        self.schedule.spawn(f"{owner} {label}", owner, body)
+
+    def go_on(self, label: str) -> None:
+        """A task goes on until its next call of a store."""
+        task = self.schedule.labelled(label)
+        if task is not None:
+            self.schedule.go_on(task)
+
+    def look(self) -> None:
+        """Take note of what has happened with a step, and raise what went wrong."""
+        self.buried = max(self.buried, self.engine.buried(self.store, self.table))
+        if self.deleting:
+            self.may_be_lost |= self.said.keys()
+        if self.problem is not None:
+            raise self.problem
+
+    def _busily(self, process: Process, work: Callable[[], object]) -> None:
+        """Let the agent's own thread of a process do something."""
+        process.is_busy = True
+
+        def body() -> None:
+            try:
+                work()
+            finally:
+                process.is_busy = False
+
+        self.spawn(process.name, body)
+
+    def _await(self, process: Process, future: Future[Any]) -> bool:
+        """Wait for a save; tell whether it succeeded."""
+        error = future.exception()
+        self._note_saved(process)
+        if error is not None and not isinstance(error, StoreUnavailableError):
+            raise error
+        return error is None
+
+    def _note_saved(self, process: Process) -> None:
+        if process in self.processes and not process.core.is_deleted:
+            self.saved |= set(process.said) - process.core.unsaved
+
+    # Processes
+
+    def start(self) -> None:
+        """A process opens the conversation; it must not take one that it cannot read for an empty one."""
+        self.started += 1
+        name, skew = f"p{self.started}", next(self._skews)
+        machine = self.machine(name, skew=skew)
+        self.opening.add(name)
+
+        def work() -> None:
+            core = self.engine.core(machine)
+            try:
+                live = core.open()
+            finally:
+                self.opening.discard(name)
+            self.processes.append(Process(name, core, machine.writer, live or []))
+
+        self.spawn(name, work)
+
+    def begin_turn(self, process: Process) -> None:
+        """A user asks something."""
+        process.in_turn = True
+
+        def work() -> None:
+            core = process.core
+            if core.is_dirty or core.is_stale:
+                process.capture(in_turn=False)
+                if core.is_dirty:
+                    self._await(process, core.save())
+            process.take_over()
+            core.begin_turn()
+            process.turns += 1
+            self._say(process, "user", {"text": f"turn {process.turns} of {process.name}: {secret(f'm{self.numbers + 1}')}"})
+
+        self._busily(process, work)
+
+    def use_a_tool(self, process: Process, save: bool) -> None:
+        """The agent calls a tool, or has its answer."""
+
+        def work() -> None:
+            if process.calls:
+                self._say(process, "user", _result(process.calls.pop(), "found"))
+            else:
+                process.calls.append(f"call{self.numbers}")
+                self._say(process, "assistant", {"toolUse": {"toolUseId": process.calls[0], "name": "find", "input": {}}})
+            if save:
+                process.capture(in_turn=True)
+                self._await(process, process.core.save())
+
+        self._busily(process, work)
+
+    def end_turn(self, process: Process, drop: int, form: str, wait: bool) -> None:
+        """The agent answers; its conversation manager drops turns, edits the first message, or leaves marks for answers."""
+
+        def work() -> None:
+            self._answer(process)
+            starts = [at for at, one in enumerate(process.live) if _is_question(one)]
+            if len(starts) > drop > 0:
+                del process.live[: starts[drop]]
+            if form == "edited" and len(process.live) > 2:
+                process.live[0] = copy.deepcopy(process.live[0])
+                process.live[0]["content"].append({"text": "edited"})
+            if form == "marked":
+                process.live = marked(process.live)
+            process.capture(in_turn=False)
+            future = process.core.save()
+            if wait:
+                self._await(process, future)
+
+        self._busily(process, work)
+
+    def _answer(self, process: Process) -> None:
+        if process.calls:
+            self._say(process, "user", _result(process.calls.pop(), "late"))
+        self._say(process, "assistant", {"text": "answer"})
+        process.in_turn = False
+
+    def _say(self, process: Process, role: str, block: dict[str, Any]) -> None:
+        self.numbers += 1
+        self.clock.advance(0.001)
+        id_ = f"m{self.numbers}"
+        message = {"role": role, "content": [block], "tracking_id": id_}
+        process.live.append(message)
+        self.said[id_] = (process.name, process.turns)
+        if process.core.is_deleted:
+            return
+        process.said.append(id_)
+        if process.core.epoch <= self.buried:  # a tombstone that the process does not know of takes it along
+            self.may_be_lost.add(id_)
+        process.core.append(message, at=self.clock())
+
+    def flush(self, process: Process) -> None:
+        """The durable tier is to have everything."""
+
+        def work() -> None:
+            if not process.in_turn:
+                process.capture(in_turn=False)
+            if self._await(process, process.core.flush()) and not self.is_troubled:
+                self.secrets |= process.redacted
+
+        self._busily(process, work)
+
+    def set_metadata(self, process: Process) -> None:
+        """The application keeps something beside the conversation."""
+
+        def work() -> None:
+            process.core.set_metadata(process.name, process.turns)
+            self._await(process, process.core.save())
+
+        self._busily(process, work)
+
+    def refresh(self, process: Process) -> None:
+        """A process reads what others have saved."""
+        self._busily(process, lambda: process.core.refresh().result())
+
+    def redact(self, process: Process) -> None:
+        """What the user asked is redacted."""
+
+        def work() -> None:
+            asked = next((id_ for id_ in process.said if self.said[id_] == (process.name, process.turns)), None)
+            for at, message in enumerate(process.live):
+                if process.in_turn and message["tracking_id"] == asked:
+                    redacted = process.live[at] = {**message, "content": [{"text": "redacted"}]}
+                    if process.core.revise(redacted):
+                        process.redacted.add(secret(asked))
+                        if self._await(process, process.core.flush()) and not self.is_troubled:
+                            self.secrets |= process.redacted
+
+        self._busily(process, work)
+
+    def inspect(self) -> None:
+        """Somebody looks at the conversation, and reads its log."""
+        self.started += 1
+
+        def work() -> None:
+            core = self.engine.core(self.machine(f"i{self.started}"))
+            core.open(inspect=True)
+            list(core.history())
+
+        self.spawn(f"i{self.started}", work)
+
+    def close(self, process: Process) -> None:
+        """A process ends in good order."""
+
+        def work() -> None:
+            process.capture(in_turn=False)
+            self._await(process, process.core.close())
+            self.kill(process)
+
+        self._busily(process, work)
+
+    def kill(self, process: Process) -> None:
+        """A process dies, wherever it is."""
+        self.schedule.kill(process.name)
+        self.deleting.discard(process.name)
+        if process in self.processes:
+            self.processes.remove(process)
+        self._let_go()
+
+    # Deletion
+
+    def delete(self, process: Process) -> None:
+        """A process deletes the conversation."""
+        self._busily(process, lambda: self._delete(process.name, process.core, process))
+
+    def delete_unopened(self) -> None:
+        """The conversation is deleted by one that never opened it."""
+        self.started += 1
+        name = f"d{self.started}"
+        core = self.engine.core(self.machine(name))
+        self.spawn(name, lambda: self._delete(name, core, None))
+
+    def forget_user(self) -> None:
+        """The user is forgotten, by one that never opened the conversation; nobody may have listed it yet."""
+        self.started += 1
+        name = f"f{self.started}"
+        core = self.engine.core(self.machine(name))
+        self.spawn(name, lambda: self._delete(name, core, None, core.forget_user))
+
+    def _delete(self, name: str, core: Core, process: Process | None, work: Callable[[], Future[Any]] | None = None) -> None:
+        """What was said before is gone if no tier failed; what is said meanwhile, and to what was deleted, may be."""
+        before = set(self.said)
+        self.deleting.add(name)
+        error = (work or core.delete)().exception()
+        self.deleting.discard(name)
+        self.may_be_lost |= self.said.keys()
+        self.buried = max(self.buried, self.engine.buried(self.store, self.table))
+        if error is not None:
+            raise error
+        self.gone |= before
+        if process is not None:
+            process.said.clear()
+
+    # Stores and time
+
+    def goes_down_or_comes_back(self, tier: str) -> None:
+        """A tier does not answer until this happens again."""
+        self._be_troubled()
+        store = self._stepped(tier)
+        store.is_down = not store.is_down
+
+    def call_fails(self, tier: str, how: str) -> None:
+        """The next call fails, or only its answer does, or a batch is written by half."""
+        self._be_troubled()
+        if how == "partial":
+            self._stepped(tier).partial = True
+        else:
+            self._stepped(tier).failures.append(how)
+
+    def is_slow_or_not(self, tier: str, seconds: float) -> None:
+        """A tier's answers take some time from now on."""
+        self._stepped(tier).latency = seconds
+
+    def _stepped(self, tier: str) -> SteppedStore:
+        return self.hot if tier == "hot" else self.durable
+
+    def _be_troubled(self) -> None:
+        """A tier that failed may have what was redacted until that process saves again, if it ever does."""
+        self.is_troubled = True
+        self.secrets.clear()
+
+    def copy_the_hot_tier(self) -> None:
+        """A replica of the hot tier gets to know what it has."""
+        self.hot_copies.append(self.store.copy())
+
+    def the_hot_tier_goes_back(self, copy_number: int) -> None:
+        """It restarts empty (-1), or a replica takes over that had not heard of the rest."""
+        if copy_number >= len(self.hot_copies):
+            return
+        self._be_troubled()
+        self.store.go_back({} if copy_number < 0 else self.hot_copies[copy_number])
+        self.is_lossy = True
+        self._let_go()
+
+    def copy_the_durable_tier(self) -> None:
+        """Somebody backs up the table."""
+        self.durable_copies.append({key: dict(row) for key, row in self.table.rows.items()})
+
+    def the_durable_tier_goes_back(self, copy_number: int) -> None:
+        """Somebody restores a backup, or an empty table (-1)."""
+        if copy_number >= len(self.durable_copies):
+            return
+        self._be_troubled()
+        self.table.rows = {} if copy_number < 0 else {key: dict(row) for key, row in self.durable_copies[copy_number].items()}
+        self.may_be_lost |= self.said.keys()
+        self.gone.clear()  # as far as it is in the backup, a restore brings it back
+
+    def _let_go(self) -> None:
+        """What no tier has, and nobody who said it, is lost with the hot tier."""
+        if self.is_lossy:
+            held = {id_ for process in self.processes for id_ in process.core.held if self.said[id_][0] == process.name}
+            self.may_be_lost |= self.said.keys() - self.engine.ids_in_hot(self.store) - self._ids_in_durable() - held
+
+    def _ids_in_durable(self) -> set[str]:
+        schedule = Schedule(self.clock)
+        machine = Machine(hot=None, durable=self.table, writer=TaskWriter(schedule, "look", self.clock), clock=self.clock)
+        with self.engine.running(schedule):
+            core = self.engine.core(machine)
+            core.open(inspect=True)
+            return {id_ for id_, _ in core.history()}
+
+    def time_passes(self, seconds: float) -> None:
+        """Nothing happens for some seconds."""
+        self.clock.advance(seconds)
+
+    def nobody_uses_it_for_a_while(self) -> None:
+        """The conversation expires in the hot tier; if it had before, and nobody swept, it goes."""
+        had = self.engine.ids_in_hot(self.store)
+        self.clock.advance(HOT_SECONDS + 1200)
+        if had and not self.engine.ids_in_hot(self.store):
+            self.is_lossy = True
+        self._let_go()
+
+    def the_session_ends(self, how_long: str) -> None:
+        """Nobody uses it for so long that its log may be deleted, and tombstones expire."""
+        self.clock.advance(_DAYS[how_long])
+        self.may_be_lost |= self.said.keys()
+
+    def the_table_deletes_what_has_expired(self) -> None:
+        """A table deletes items some time after they expired."""
+        now = self.clock()
+        for key, row in list(self.table.rows.items()):
+            if row.get("expires_at") and row["expires_at"] < now:
+                del self.table.rows[key]
+                self.may_be_lost |= self.said.keys()
+
+    def sweep(self) -> None:
+        """A sweeper flushes what has expired and takes it from the hot tier."""
+        self.spawn("sweeper", lambda: self.engine.sweep(self.machine("sweeper")))
+
+    def the_sweeper_dies(self) -> None:
+        """A sweeper dies, wherever it is."""
+        self.schedule.kill("sweeper")
+
+    # The end
+
+    def settle(self) -> None:
+        """Let everyone go on until nobody has anything to do."""
+        steps = 0
+        while self.schedule.tasks:
+            self.schedule.go_on(self.schedule.ready[0])
+            self.look()
+            steps += 1
+            assert steps < MOST_PAUSES, f"it goes round in circles: {[task.label for task in self.schedule.tasks]}"
+        self.look()
+
+    def finish(self) -> None:
+        """Mend the tiers, and let everyone finish what it does, flush, and look what the others have said."""
+        self.hot.be_well()
+        self.durable.be_well()
+        self.settle()
+        for process in self.processes:
+            if process.in_turn:
+                self._answer(process)
+        for _ in range(3):
+            for process in self.processes:
+                self.clock.advance(60)
+                process.turns += 1  # whoever has nothing to save looks into the hot tier alone, which may be behind
+                self._flushed(process)
+                process.take_over()
+                self._flushed(process)
+        for process in self.processes:
+            assert self._flushed(process) is None, f"{process.name} could not flush though every tier is well"
+            assert not process.core.is_dirty, f"{process.name} could not save though every tier is well"
+            process.core.refresh().result()
+            self.settle()
+            process.take_over()
+        self.secrets |= {text for process in self.processes for text in process.redacted}
+
+    def _flushed(self, process: Process) -> BaseException | None:
+        process.capture(in_turn=False)
+        flush = process.core.flush()
+        self._await(process, flush)
+        self.settle()
+        return flush.exception()
+
+
+def secret(id_: str) -> str:
+    """Return what a question says that nothing else does."""
+    return f"secret of {id_}."
+
+
+def _result(id_: str, text: str) -> dict[str, Any]:
+    return {"toolResult": {"toolUseId": id_, "status": "success", "content": [{"text": text}]}}
+
+
+def _is_question(message: Any) -> bool:
+    return message["role"] == "user" and "text" in message["content"][0]
+
+
+def marked(messages: Sequence[Any]) -> list[Any]:
+    """Return messages with a mark for the answer of every turn but the last, and nothing between it and the question."""
+    starts = [at for at, one in enumerate(messages) if _is_question(one)]
+    result = list(messages[: starts[0]]) if starts else list(messages)
+    for start, end in itertools.pairwise([*starts, len(messages)]):
+        turn = messages[start:end]
+        is_last, is_ended = end == len(messages), turn[-1]["role"] == "assistant" and "text" in turn[-1]["content"][0]
+        result += turn if is_last or not is_ended else [turn[0], stub_of(turn[-1])]
+    return result
+
+
+assert HOT_SECONDS < SESSION_SECONDS < min(_DAYS.values())

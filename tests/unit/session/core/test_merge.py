@@ -1,0 +1,99 @@
+"""The laws of merging copies."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
+from strands_manga_memory.session.core.records import Body, Message, name_of
+from strands_manga_memory.session.core.window import shown_name
+from tests.unit.session.core.values import copies
+
+LAWS = settings(max_examples=300, deadline=None)
+
+
+@LAWS
+@given(copies(), copies())
+def test_merging_is_commutative(one: Copy, other: Copy) -> None:
+    assert merge(one, other) == merge(other, one)
+
+
+@LAWS
+@given(copies(), copies(), copies())
+def test_merging_is_associative(one: Copy, other: Copy, third: Copy) -> None:
+    assert merge(merge(one, other), third) == merge(one, merge(other, third))
+
+
+@LAWS
+@given(copies())
+def test_merging_is_idempotent_and_nothing_adds_nothing(one: Copy) -> None:
+    assert merge(one, one) == one
+    assert merge(one, EMPTY) == one
+
+
+@LAWS
+@given(copies(), copies())
+def test_a_merge_includes_both_copies(one: Copy, other: Copy) -> None:
+    joined = merge(one, other)
+
+    assert merge(one, joined) == joined
+    assert merge(other, joined) == joined
+    for copy in (one, other):
+        assert joined.graves >= copy.graves
+        if copy.graves != joined.graves:
+            continue
+        assert joined.vector.at_least(copy.vector)
+        for name, message in copy.messages.items():
+            redacted = joined.redactions.get(name, 0)
+            assert name in joined.messages or redacted > message.revision
+            assert name not in joined.messages or joined.messages[name].revision >= message.revision
+
+
+@LAWS
+@given(copies(), copies())
+def test_no_message_that_a_window_evicted_comes_back(one: Copy, other: Copy) -> None:
+    joined = merge(one, other)
+    if joined.window is None:
+        return
+
+    slots = joined.window.names
+    for shown in joined.view:
+        name = name_of(shown)
+        if isinstance(shown, Message) and name not in slots:
+            assert not joined.window.seen.includes(shown.name, shown.clock)
+
+
+@LAWS
+@given(copies(), copies())
+def test_nothing_of_a_life_that_is_over_is_in_a_merge(one: Copy, other: Copy) -> None:
+    joined = merge(one, other)
+
+    for copy in (one, other):
+        if joined.graves > copy.graves:
+            rest = other if copy is one else one
+            assert joined.messages == (rest.messages if rest.graves == joined.graves else {})
+
+
+@LAWS
+@given(copies(), copies())
+def test_what_was_redacted_is_in_no_merge_in_an_earlier_form(one: Copy, other: Copy) -> None:
+    joined = merge(one, other)
+
+    for name, revision in joined.redactions.items():
+        assert name not in joined.messages or joined.messages[name].revision >= revision
+        for shown in joined.view:
+            assert not (isinstance(shown, Body) and shown.edits == name and shown.revision < revision)
+
+
+@LAWS
+@given(copies(), copies())
+def test_a_view_shows_each_message_once_and_each_turn_in_its_order(one: Copy, other: Copy) -> None:
+    joined = merge(one, other)
+    names = [name for name in map(name_of, joined.view) if name is not None]
+
+    assert len(names) == len(set(names))
+    slots = [] if joined.window is None else list(map(shown_name, joined.window.slots))
+    tail = [name for name in names if name not in slots]
+    for writer in {name.writer for name in tail}:
+        numbers = [name.number for name in tail if name.writer == writer]
+        assert numbers == sorted(numbers)

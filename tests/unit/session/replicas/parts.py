@@ -1,0 +1,95 @@
+"""Processes on the new core, over any pair of stores."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+from strands_manga_memory.session.core.author import Author
+from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.replicas.hot import HotReplica
+from strands_manga_memory.session.sync import ending
+from strands_manga_memory.session.sync.pair import Pair
+from strands_manga_memory.session.sync.rules import Rules
+from strands_manga_memory.session.sync.saving import Saving
+from strands_manga_memory.stores import Codec
+from strands_manga_memory.testing import FakeClock
+from tests.unit.session.support import assistant, texts, user
+
+USER_GRAVE = ("user/u", "GRAVE")
+
+
+class Process:
+    """A process with one agent on the conversation ``session``."""
+
+    def __init__(
+        self,
+        hot: Any,
+        durable: Any,
+        session: str,
+        *,
+        tag: str = "",
+        clock: Any = None,
+        codec: Codec | None = None,
+        entry: bool = True,
+        **rules: Any,
+    ) -> None:
+        clock = clock or FakeClock()
+        codec = codec or Codec()
+        numbers = itertools.count()
+        self.tag = tag or f"p{random.randrange(16**8):08x}"
+        self.hot = hot and HotReplica(hot, f"{session}/A:default", codec=codec, keeps_log=durable is None)
+        expires_at = lambda: int(clock()) + 86_400  # noqa: E731
+        self.durable = durable and DurableReplica(
+            durable,
+            session,
+            "A:default",
+            codec=codec,
+            expires_at=expires_at,
+            watched=[USER_GRAVE],
+            entries=(lambda: [{durable.schema.partition: "user/u", durable.schema.sort: session}]) if entry else None,
+        )
+        rules.setdefault("pause", lambda tried: None)
+        self.author = Author(tag=lambda: f"{self.tag}x{next(numbers)}")
+        self.pair = Pair(hot=self.hot, durable=self.durable, rules=Rules(clock=clock, **rules), author=self.author)
+        self.saving = Saving(self.pair)
+        self.save, self.flush, self.redact = self.saving.save, self.saving.flush, self.saving.redact
+        self.refresh, self.history = self.pair.refresh, self.pair.history
+        self.live: list[Any] = []
+        self.said = 0
+
+    def delete(self, grave: str | None = None) -> None:
+        ending.delete(self.pair, grave)
+
+    def open(self) -> Process:
+        self.live = self.pair.restore() or []
+        return self
+
+    def say(self, message: Any, *, begins: bool = False) -> None:
+        self.said += 1
+        message["tracking_id"] = f"{self.tag}-{self.said}"
+        self.live.append(message)
+        self.author.say(message, at=float(self.said), begins=begins)
+
+    def begin(self) -> None:
+        taken = self.pair.take_over()
+        self.live = self.live if taken is None else taken
+
+    def talk(self, text: str, answer: str = "ok") -> None:
+        """Say a turn, and store nothing yet."""
+        self.begin()
+        self.say(user(text), begins=True)
+        self.say(assistant(answer))
+        self.author.capture(self.live)
+
+    def turn(self, text: str, answer: str = "ok") -> None:
+        self.talk(text, answer)
+        self.save()
+
+    def shown(self) -> list[str]:
+        self.begin()
+        return texts(self.live)
+
+    def log(self) -> list[str]:
+        return texts(message.value for message in self.history())

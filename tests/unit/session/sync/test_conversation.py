@@ -1,0 +1,203 @@
+"""A conversation on the new core: what its agent and users ask for, and when that is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import ConflictError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.replicas.hot import HotReplica, is_over
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.stores import Codec, InMemoryHotStore
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
+from tests.unit.session.replicas.parts import Process
+from tests.unit.session.support import CountingTable, MemoryTable, SurvivingHotStore, assistant, texts, user
+
+PLACE = Place.of("s", "A", "default")
+IDS = {"session": "s", "user": "u", "tenant": None, "member": "default"}
+TIERS = ["both", "hot", "durable"]
+
+
+class World:
+    def __init__(self, tiers: str = "both", **rules: Any) -> None:
+        self.clock = FakeClock()
+        self.store, self.rows = SurvivingHotStore(clock=self.clock), MemoryTable()
+        self.table = CountingTable(self.rows)
+        self.hot = FaultyHotStore(self.store) if tiers != "durable" else None
+        self.durable = FaultyTable(self.table) if tiers != "hot" else None
+        self.rules = rules
+        self.said = 0
+
+    def open(self, *, base: dict[str, Any] = IDS, **rules: Any) -> Conversation:
+        tiers = Tiers.of(self.hot, self.durable, clock=self.clock, **{**self.rules, **rules})
+        conversation = Conversation(PLACE, tiers, base=base)
+        conversation.open()
+        return conversation
+
+    def say(self, conversation: Conversation, text: str) -> None:
+        for message in (user(text), assistant("ok")):
+            self.said += 1
+            conversation.copy.say({**message, "tracking_id": f"m{self.said}"}, at=self.clock())
+
+    def turn(self, conversation: Conversation, text: str) -> None:
+        conversation.take_over([])
+        self.say(conversation, text)
+        conversation.commits.request().result()
+
+    def log(self) -> list[str]:
+        return texts(one.message for one in self.open(base={}).history())[::2]
+
+
+@pytest.mark.parametrize("tiers", TIERS)
+def test_turns_are_counted_whoever_said_them(tiers: str) -> None:
+    world = World(tiers)
+    one, other = world.open(), world.open()
+    for number in range(4):
+        world.turn(one, f"one {number}")
+        world.turn(other, f"other {number}")
+    for each in (one, other):
+        each.commits.request_flush().result()
+    assert world.log() == [text for number in range(4) for text in (f"one {number}", f"other {number}")]
+    facts = world.open().copy.facts
+    assert (facts.turns, facts.messages, facts.ids) == (8, 16, IDS)
+
+
+@pytest.mark.parametrize("tiers", TIERS)
+@pytest.mark.parametrize("round_", range(4))
+def test_what_a_store_has_refused_for_certain_comes_after_what_it_has(tiers: str, round_: int) -> None:
+    hot = None if tiers == "durable" else InMemoryHotStore()
+    durable = None if tiers == "hot" else MemoryTable()
+    first, last = Process(hot, durable, "s", tag=f"z{round_}").open(), Process(hot, durable, "s", tag=f"a{round_}").open()
+    for each in (first, last):
+        each.author.keep("basket", {"said by": each.tag})
+        each.turn(each.tag)
+    assert Process(hot, durable, "s").open().log() == [first.tag, "ok", last.tag, "ok"]
+    assert Process(hot, durable, "s").open().author.layer("basket") == {"said by": last.tag}
+
+
+def test_what_a_store_may_have_is_not_renamed_although_another_answer_is_a_refusal() -> None:
+    store = InMemoryHotStore()
+    faulty = FaultyHotStore(store)
+    one, other = Process(faulty, None, "s").open(), Process(store, None, "s").open()
+    one.talk("one")
+    faulty.fail_next(after=True)
+    with pytest.raises(StoreUnavailableError):
+        one.save()
+    names = set(one.author.copy.messages)
+    other.turn("other")
+    one.save()
+    assert names <= set(one.author.copy.messages)
+    assert sorted(Process(store, None, "s").open().log()) == ["ok", "ok", "one", "other"]
+
+
+def test_the_first_turn_and_every_fifth_are_flushed() -> None:
+    world = World(flush_every=5)
+    conversation = world.open()
+    flushed = []
+    for number in range(11):
+        before = len(world.table.calls)
+        world.turn(conversation, f"turn {number}")
+        conversation.tiers.writer.drain(5.0)
+        flushed.append(len(world.table.calls) > before)
+    assert [number for number, is_flushed in enumerate(flushed) if is_flushed] == [0, 5, 10]
+
+
+def test_whoever_finds_a_life_too_old_ends_the_same_one_and_both_go_on_together() -> None:
+    world = World(ttl=TtlPolicy(session=3600.0))
+    conversation = world.open()
+    world.turn(conversation, "long ago")
+    conversation.commits.request_flush().result()
+    world.clock.advance(4 * 3600.0)
+    one, other = world.open(), world.open()
+    assert one.copy.facts.turns == 0
+    world.turn(one, "one")
+    world.turn(other, "other")
+    for each in (one, other):
+        each.commits.request_flush().result()
+    assert world.log() == ["one", "other"]
+
+
+def test_what_a_sweeper_flushes_first_is_found_by_its_user() -> None:
+    world = World()
+    conversation = Conversation(PLACE, Tiers.of(world.hot, None, clock=world.clock), base=IDS)
+    conversation.open()
+    world.turn(conversation, "only hot")
+    world.store.claim(PLACE.conversation, expired_only=False)
+    swept = Conversation(PLACE, Tiers.of(world.hot, world.durable, clock=world.clock), base={})
+    swept.flush_claimed()
+    assert ("user/:u", "s") in world.rows.rows
+    assert swept.ids == IDS
+    assert world.log() == ["only hot"]
+
+
+def test_two_writers_raise_if_they_are_not_to_be_merged() -> None:
+    world = World(on_conflict="raise")
+    one, other = world.open(), world.open()
+    world.turn(one, "one")
+    world.say(other, "other")
+    with pytest.raises(ConflictError, match="someone else saved"):
+        other.commits.request().result()
+    with pytest.raises(ConflictError):
+        other.commits.check()
+
+
+def test_a_deleted_conversation_says_so_though_its_keys_are_destroyed() -> None:
+    class Locked(Codec):
+        def seal(self, data: bytes, record: str) -> bytes:
+            raise KeyMissingError("destroyed", record=record)
+
+        unseal = seal
+
+    world = World()
+    conversation = world.open()
+    world.turn(conversation, "secret")
+    conversation.commits.request_flush().result()
+    assert not is_over(world.store, PLACE.conversation)
+    Conversation(PLACE, Tiers.of(world.hot, world.durable, clock=world.clock, codec=Locked()), base={}).bury()
+    assert is_over(world.store, PLACE.conversation)
+    assert HotReplica(world.store, PLACE.conversation, codec=Locked()).load().graves
+    world.turn(conversation, "dropped with it")
+    world.turn(conversation, "anew")
+    assert world.log() == ["anew"]
+
+
+def test_a_message_keeps_what_was_noted_with_it() -> None:
+    world = World()
+    conversation = world.open()
+    conversation.copy.set_meta({"active_intent": "order"})
+    world.turn(conversation, "one more")
+    conversation.commits.request_flush().result()
+    records = [one.record for one in world.open().history()]
+    assert [(record["seq"], record["turn"], record["intent"]) for record in records] == [(1, 1, "order"), (2, 1, "order")]
+
+
+def test_what_is_said_when_the_session_is_over_is_counted_in_the_next_one() -> None:
+    world = World(ttl=TtlPolicy(session=3600.0))
+    one, other = world.open(), world.open()
+    world.turn(one, "long ago")
+    one.commits.request_flush().result()
+    world.clock.advance(4 * 3600.0)
+    world.turn(world.open(), "another")
+    world.turn(one, "one more")
+    facts = world.open().copy.facts
+    assert (facts.turns, facts.messages) == (2, 4)
+    assert other.copy.facts.turns == 0
+
+
+def test_what_was_kept_of_a_deleted_life_is_nothing_of_the_next_one() -> None:
+    world = World("hot")
+    conversation = world.open()
+    conversation.copy.as_built({"state.agent": b"{}"})
+    conversation.copy.capture([], {"state.agent": b'{"secret": 1}'}, in_turn=False)
+    world.turn(conversation, "hello")
+    world.open().bury()
+    world.turn(conversation, "dropped with it")
+    conversation.take_over([])
+    conversation.copy.touch()
+    conversation.commits.request().result()
+    assert b"secret" not in repr(world.store._conversations).encode()
+    assert world.open().copy.fields["state.agent"] == b"{}"
