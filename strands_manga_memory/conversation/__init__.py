@@ -1,17 +1,7 @@
 """What the model sees now: conversation managers, budgets, scoring, token counting, summaries, compaction."""
 
-from strands_manga_memory.conversation.archive import Archived, Bm25Retriever, Hit, Retriever
-from strands_manga_memory.conversation.budget import BudgetPlan, budget_plan
-from strands_manga_memory.conversation.compaction import TieredCompactionConversationManager
-from strands_manga_memory.conversation.dense import DenseRetriever
-from strands_manga_memory.conversation.fates import MessageFate
-from strands_manga_memory.conversation.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
-from strands_manga_memory.conversation.model_slots import ModelSlotExtractor
-from strands_manga_memory.conversation.recall import HistoryRecall
-from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.signals import SignalWeights
-from strands_manga_memory.conversation.stages import (
+from strands_manga_memory.conversation.compaction.compaction import TieredCompactionConversationManager
+from strands_manga_memory.conversation.compaction.stages import (
     Compaction,
     MicroCompaction,
     Reactive,
@@ -20,11 +10,28 @@ from strands_manga_memory.conversation.stages import (
     ToolResultCap,
     VerifiedSummary,
 )
-from strands_manga_memory.conversation.summary import Segment, Summary
-from strands_manga_memory.conversation.summary_cache import SummaryCache
-from strands_manga_memory.conversation.thresholds import Thresholds, thresholds
-from strands_manga_memory.conversation.tokens import EstimateCounter, TiktokenCounter, TokenCounter, default_counter
-from strands_manga_memory.conversation.verified import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.history.summary import Segment, Summary
+from strands_manga_memory.conversation.importance.fates import MessageFate
+from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
+from strands_manga_memory.conversation.importance.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.importance.signals import SignalWeights
+from strands_manga_memory.conversation.recall.archive import Archived, Bm25Retriever, Hit, Retriever
+from strands_manga_memory.conversation.recall.dense import DenseRetriever
+from strands_manga_memory.conversation.recall.history_recall import HistoryRecall
+from strands_manga_memory.conversation.strategies import PluginStrategy, PolicyStrategy, as_strategy
+from strands_manga_memory.conversation.summaries.model_slots import ModelSlotExtractor
+from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
+from strands_manga_memory.conversation.summaries.verified import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.tokens.budget import BudgetPlan, budget_plan, history_tokens
+from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
+from strands_manga_memory.conversation.tokens.token_counter import (
+    EstimateCounter,
+    TiktokenCounter,
+    TokenCounter,
+    default_counter,
+)
 
 __all__ = [
     "Archived",
@@ -45,6 +52,8 @@ __all__ = [
     "MicroCompaction",
     "ModelScorer",
     "ModelSlotExtractor",
+    "PluginStrategy",
+    "PolicyStrategy",
     "Reactive",
     "Retriever",
     "RuleScorer",
@@ -54,6 +63,9 @@ __all__ = [
     "Stage",
     "Summary",
     "SummaryCache",
+    "SummarySchedule",
+    "SummarySizes",
+    "SummaryTrigger",
     "Thresholds",
     "TieredCompactionConversationManager",
     "TiktokenCounter",
@@ -61,7 +73,9 @@ __all__ = [
     "ToolResultCap",
     "VerifiedSummarizingConversationManager",
     "VerifiedSummary",
+    "as_strategy",
     "budget_plan",
     "default_counter",
+    "history_tokens",
     "thresholds",
 ]

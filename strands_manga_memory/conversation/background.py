@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from strands_manga_memory.forks import at_fork
+
 _T = TypeVar("_T")
 
 MOST_AT_A_TIME = 8
@@ -95,4 +97,4 @@ def _renew_after_fork() -> None:
     _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
-os.register_at_fork(after_in_child=_renew_after_fork)
+at_fork(after_in_child=_renew_after_fork)

@@ -1,4 +1,4 @@
-"""The form of a rule by which a dialogue act is known, and the acts there are."""
+"""The dialogue acts, and the form of a rule that tells one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from enum import StrEnum
 class DialogueAct(StrEnum):
     """What a message does."""
 
+    INSTRUCTION = "instruction"
     PREFERENCE = "preference"
     CORRECTION = "correction"
     CONSTRAINT = "constraint"
     DECISION = "decision"
+    FACT = "fact"
     RECOMMENDATION = "recommendation"
     ACKNOWLEDGEMENT = "acknowledgement"
     GREETING = "greeting"

@@ -7,14 +7,22 @@ message) and know nothing of the conversation around the message.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from strands_manga_memory.language import acts_english, acts_japanese
-from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.act_rules import DialogueAct, Rule
 from strands_manga_memory.language.acts_english import ENGLISH
 from strands_manga_memory.language.acts_japanese import JAPANESE
+from strands_manga_memory.language.asking import statements
+from strands_manga_memory.language.instructions import STANDING, STANDING_JAPANESE, TAKEN_BACK, TAKEN_BACK_JAPANESE
 
-_ENGLISH_RULES = {role: tuple(rule for rule in ENGLISH if rule.role == role) for role in ("user", "assistant")}
-_JAPANESE_RULES = {role: tuple(rule for rule in JAPANESE if rule.role == role) for role in ("user", "assistant")}
+_ENGLISH_RULES = {
+    role: tuple(rule for rule in (*TAKEN_BACK, *STANDING, *ENGLISH) if rule.role == role) for role in ("user", "assistant")
+}
+_JAPANESE_RULES = {
+    role: tuple(rule for rule in (*TAKEN_BACK_JAPANESE, *STANDING_JAPANESE, *JAPANESE) if rule.role == role)
+    for role in ("user", "assistant")
+}
 _ENGLISH_CUES = {
     role: frozenset[str]().union(*(rule.cues | rule.also for rule in rules)) for role, rules in _ENGLISH_RULES.items()
 }
@@ -24,7 +32,7 @@ _RULES_OF_CUE = {
 }
 _DIGITS = "0123456789"
 _SPACED = bytes(code if code < 128 and (chr(code).isalpha() or chr(code) == "'") else 32 for code in range(256))
-_APART = re.compile(r" +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
+_APART = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 
 _HEAD, _TAIL = 600, 200
 """Of a long text only so many characters of its beginning and its end are read."""
@@ -66,24 +74,30 @@ def plain(text: str) -> str:
     return _APART.sub("", text) if " '" in text or " n't" in text else text
 
 
+_STATES = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
+
+
 def _by_rule(text: str, role: str, *, is_english: bool) -> DialogueAct | None:
+    for rule in _candidates(text, role, is_english=is_english):
+        if rule.pattern.search(text) and (role != "user" or rule.act not in _STATES or rule.pattern.search(statements(text))):
+            return rule.act
+    return None
+
+
+def _candidates(text: str, role: str, *, is_english: bool) -> Iterator[Rule]:
+    """Yield the rules whose cues are in a text, in their order."""
     if not is_english:
-        for rule in _JAPANESE_RULES.get(role, ()):
-            if any(cue in text for cue in rule.cues) and rule.pattern.search(text):
-                return rule.act
+        yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
     rules = _ENGLISH_RULES.get(role, ())
     words = _ENGLISH_CUES.get(role, frozenset()).intersection(
         text.encode("ascii", "replace").translate(_SPACED).decode().split()
     )
     if not words:
-        return None
+        return
     if any(map(text.__contains__, _DIGITS)):
         words |= {"0"}
     by_cue = _RULES_OF_CUE[role]
     for at in sorted({at for word in words for at in by_cue.get(word, ())}):
         rule = rules[at]
-        if rule.also and words.isdisjoint(rule.also):
-            continue
-        if rule.pattern.search(text):
-            return rule.act
-    return None
+        if not rule.also or not words.isdisjoint(rule.also):
+            yield rule

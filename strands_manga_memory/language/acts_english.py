@@ -53,7 +53,7 @@ ENGLISH: tuple[Rule, ...] = (
         ),
         (
             "diet lifestyle beliefs intolerances",
-            r"\b(?:i|we|my)\b.*\b(?:diet|lifestyle|religious beliefs|intolerances)\b(?![^.!]*\?)",
+            r"\b(?:i|we|my)\b.{0,120}\b(?:diet|lifestyle|religious beliefs|intolerances)\b(?![^.!]{0,200}\?)",
         ),
         (
             "always never usually mostly only exclusively strictly primarily typically rarely",
@@ -71,7 +71,8 @@ ENGLISH: tuple[Rule, ...] = (
         ),
         (
             "find",
-            r"\bi find (?!out\b|it in\b|one\b|a\b)(?!.*\?)[^,.]*(?:ing|ful|some|less|ious|ive|ult|dull|ant|able|ating)\b",
+            r"\bi find (?!out\b|it in\b|one\b|a\b)(?!.{0,200}\?)"
+            r"[^,.]{0,80}(?:ing|ful|some|less|ious|ive|ult|dull|ant|able|ating)\b",
         ),
         (
             "me thing tea best",
@@ -186,6 +187,50 @@ ENGLISH: tuple[Rule, ...] = (
         ),
     ),
     *rules(
+        DialogueAct.FACT,
+        "user",
+        (
+            "remember note mind forget",
+            r"(?:\A|[.!,;:] ?|\b(?:please|also|and|you|should|to) )(?<!do you )(?<!did you )(?<!have to )"
+            r"(?:remember|note|keep in mind|(?:don't|do not) forget)(?: that\b|:|,? (?:i|my|our|we|i'm|i've)\b)",
+        ),
+        (
+            "call called name names go",
+            r"\b(?:call me|my (?:\w+ )?name(?:'s| is)|i(?:'m| am) called|i go by|address me as) "
+            r"(?!(?:back|later|at|on|in|when|if|after|before|tomorrow|today|tonight|again|now|a|an|the|not|soon|any)\b)\w",
+        ),
+        (
+            "live living reside based moved from born grew speak",
+            r"\b(?:i|we)(?:'m|'re| am| are| was| were)?(?: (?:currently|now|still|just|recently|both|originally|actually))? "
+            r"(?:live|living|reside|residing|based|born|grew up|moved|from|come from)"
+            r"(?: (?:in|at|near|on|to|with|outside))? (?!now\b)\w",
+            "i i'm we we're",
+        ),
+        (
+            "work job student teacher engineer nurse doctor developer designer lawyer writer chef artist musician accountant"
+            " programmer scientist librarian",
+            r"\bi(?:'m| am)? (?:currently |now )?(?:work|working) (?:as|at|for|in)\b|\bmy job is\b"
+            r"|\bi(?:'m| am) an? (?:\w+ ){0,2}(?:student|teacher|engineer|nurse|doctor|developer|designer|lawyer|writer|chef"
+            r"|artist|musician|accountant|programmer|scientist|librarian)\b",
+        ),
+        (
+            "birthday anniversary age hometown nationality occupation timezone size height",
+            r"\b(?:my|our) (?:[\w'-]+ ){0,3}(?:birthday|anniversary|age|hometown|nationality|occupation|timezone|size|height)"
+            r"(?:'s| is| was| falls)\b",
+        ),
+        (
+            "wife husband son daughter sister brother mother father mom dad partner girlfriend boyfriend dog cat kid kids child"
+            " children sons daughters sisters brothers dogs cats twins",
+            r"\b(?:my|our) (?:\w+ )?(?:wife|husband|son|daughter|sister|brother|mother|father|mom|dad|partner"
+            r"|girlfriend|boyfriend|dog|cat|kids?|child(?:ren)?)(?:'s name)?"
+            r"(?:'s| is| are| has| have| was| lives| works| loves| likes| hates| turns)\b"
+            r"|\b(?:i|we) have (?:an?|one|two|three|four|\d{1,2}) (?:\w+ ){0,2}"
+            r"(?:sons?|daughters?|sisters?|brothers?|dogs?|cats?"
+            r"|kids?|child(?:ren)?|twins)\b",
+        ),
+        ("years old", r"\bi(?:'m| am) (?:\d{1,3}|\w+) years old\b"),
+    ),
+    *rules(
         DialogueAct.RECOMMENDATION,
         "assistant",
         (
@@ -264,6 +309,13 @@ _ACCEPTS = re.compile(
     r"|nice|okay|ok|awesome|wonderful|cool))\b"
 )
 _WORD = re.compile(r"[a-z0-9'$&#%-]+")
+_REPLIES = re.compile(
+    r"\A\W{0,4}(?:yes|yeah|yep|yup|no|nope|nah)\b[,.! ]{1,3}(?:i|we|it|they|he|she|there|those|these)(?:'m|'ve|'s|'re)?"
+    r" ?(?:do|does|did|am|is|are|was|were|have|has|had|can|could|will|would|should"
+    r"|(?:do|does|did|is|are|was|were|have|has|can)n't"
+    r"|don't|can't|won't)(?: not)?\W*\Z"
+)
+"""Yes or no with its verb, "Yes, I do": the answer to a question, not mere politeness."""
 _LONGEST_COURTESY = 160
 _MOST_WORDS = 30
 
@@ -277,6 +329,8 @@ def courtesy(text: str, role: str) -> DialogueAct | None:
         return None
     others = [word for word in said if word not in _COURTESY]
     if len(others) > 2 or any(not word.isalpha() for word in others):
+        return None
+    if role == "user" and _REPLIES.match(text):
         return None
     if "?" in text and not _ASKS_HOW.search(text):
         return None

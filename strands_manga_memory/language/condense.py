@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from strands_manga_memory.language.excerpts import pieces_of
+
 _ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
-_IN_A_LIST = r"(?<!\A\d\.)(?<!\n\d\.)(?<!\A\d\d\.)(?<!\n\d\d\.)"
+_IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """The number of a line stays with it: "2. Berserk"."""
 _AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
 _PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
-_SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|\s*\n+\s*|\s*;\s+|(?<=\w) +[.!?] +")
-_OTHER_ENDS = ("\n", ";", " .", " !", " ?")
+_SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
+_OTHER_ENDS = (";", " .", " !", " ?")
 
 _EDGES = " .,;:!?()[]*|-–—…、。！？・"
 
@@ -51,10 +53,11 @@ _FILLERS = re.compile(r"\A(?:えっと|えーと|あの|では|じゃあ|それ�
 
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text, without white space around them."""
-    is_plain = text.isascii() and not any(end in text for end in _OTHER_ENDS)  # most are, and are split much faster
-    for part in (_PLAIN_SENTENCE if is_plain else _SENTENCE).split(text):
-        if part and (sentence := part.strip()):
-            yield sentence
+    for piece in pieces_of(text):
+        is_plain = piece.isascii() and not any(end in piece for end in _OTHER_ENDS)  # most are, and are split much faster
+        for part in (_PLAIN_SENTENCE if is_plain else _SENTENCE).split(piece):
+            if part and (sentence := part.strip()):
+                yield sentence
 
 
 def condensed(sentence: str) -> str:
@@ -116,7 +119,9 @@ _MINE = frozenset(_MINE_WORDS.split())
 _MINE_PHRASES = re.compile("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
 _NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBER_WORDS = _NUMBER_NAMES.split()
-_NUMBER = re.compile(rf"\d+|(?=[otfsen])\b(?:{'|'.join(_NUMBER_WORDS)})\b|[一二三四五六七八九十百]+(?=[巻冊人名日月時])")
+_NUMBER = re.compile(
+    rf"\d+|(?=[otfsen])\b(?:{'|'.join(_NUMBER_WORDS)})\b|(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
+)
 _LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 

@@ -33,8 +33,9 @@ _ENGLISH_NUMBER = re.compile(
 _KANJI_DIGITS = {digit: number for number, digit in enumerate("〇一二三四五六七八九")}
 _KANJI_PLACES = {"十": 10, "百": 100, "千": 1_000}
 _KANJI_COUNTERS = "巻冊話部点個本名人枚回件泊日月年時分円万歳箱通週"
-_KANJI_NUMBER = re.compile(rf"[〇一二三四五六七八九十百千]+(?=[{_KANJI_COUNTERS}目つ])")
-_LARGE_UNIT = re.compile(r"(\d+(?:\.\d+)?)万(\d{0,4})")
+_KANJI_SIGNS = "".join((*_KANJI_DIGITS, *_KANJI_PLACES))
+_KANJI_NUMBER = re.compile(rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[{_KANJI_COUNTERS}目つ])")
+_LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
 
 _REMEMBERED, _SHORT = 8_192, 400

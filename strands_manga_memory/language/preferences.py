@@ -1,66 +1,219 @@
-"""What a user says he prefers, as key and value, by rules, in English and Japanese. Pure."""
+"""What a user says he prefers, slot by slot, by rules, in English and Japanese. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from strands_manga_memory.language import preference_rules as rules
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.asking import statements
+from strands_manga_memory.language.attitude import attitude
 from strands_manga_memory.language.condense import sentences
+from strands_manga_memory.language.excerpts import excerpt
+from strands_manga_memory.language.instructions import takes_back
+from strands_manga_memory.language.slot_values import DISLIKES, LIKES, STYLE, Preference, canonical, slot_of, touched, values_of
+from strands_manga_memory.language.tastes import tastes_in_english, tastes_in_japanese
 from strands_manga_memory.language.tokens import shortened
 
+MOST_HEARD = 5
+"""So many preferences of a message are heard; those that belong to a slot first."""
+
 _END = r"(?=[.,;!?。、！？]|\s+(?:and|but|so|because|please|thanks)\b|$)"
+_ITSELF = re.compile(
+    r"\A\W*(?:please |can you |could you |also )*(?:remember|note|keep in mind|(?:don't|do not) forget)\b"
+    r"(?: that\b|:)?,? ?",
+    re.IGNORECASE,
+)
 _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (key, re.compile(pattern, re.IGNORECASE))
     for key, pattern in (
+        (
+            "name",
+            r"\b(?:call me|my name(?:'s| is)|i(?:'m| am) called|i go by|address me as) (?!(?:back|later|at|on|in|when|if|after"
+            r"|before|tomorrow|today|again|now|a|an|the|not|soon|any|is)\b)()([\w.-]{1,30}(?: [A-Z][\w.-]{1,30}){0,2})",
+        ),
+        ("name", r"(?:名前は()([^\s、。?？]{1,20}?)(?:です|だ|といい|と申し|[。]|$))"),
+        ("name", r"()([^\s、。はがを]{1,20})(?:さん)?(?:と呼んで|って呼んで|と申します|といいます)"),
+        (
+            "home",
+            r"\bi(?:'m| am)? (?:(?:currently|now|still) )?(?:live|living|reside|residing|based) (?:in|at|near) "
+            rf"()(.{{2,60}}?){_END}",
+        ),
+        ("home", r"()([^\s、。はがを]{1,30}?)に(?:今は?)?(?:住んで|暮らして|住まい)"),
+        (
+            r"\1",
+            rf"\b(?:my|our) ((?:[\w'-]+ ){{0,3}}(?:birthday|anniversary|hometown)) (?:is|falls on) (?:on )?(.{{2,60}}?){_END}",
+        ),
+        (r"\1", r"((?:[^\s、。はがを]{1,12}の)?(?:誕生日|記念日))は([^、。！？]{2,30}?)(?:です|だ|[。]|$)"),
         (r"favorite \1", rf"\bmy (?:absolute )?favou?rite ([\w ]{{2,30}}?) (?:is|are|would be) (.{{2,80}}?){_END}"),
         (
             "language",
             r"\b(?:please )?(?:answer|reply|speak|write|talk)(?: to me)? (?:only )?in "
             r"()(japanese|english|french|german|spanish|chinese|korean)\b",
         ),
-        ("language", r"()(日本語|英語|中国語|韓国語)で(?:お願い|答え|返事|話し|対応)"),
+        ("language", r"()(日本語|英語|中国語|韓国語)版?[でを](?:お願い|答え|返事|返信|回答|書い|説明|話し|対応|読みた|希望)"),
         ("budget", rf"\bmy (?:budget|limit) is ()(.{{2,40}}?){_END}"),
         ("budget", r"予算は()([^。、！？]{2,20}?)(?:です|だ|まで|以内|くらい|ぐらい|[。、]|$)"),
-        ("spoilers", r"()(no spoilers|ネタバレ(?:は)?(?:なし|しない|禁止|嫌|NG))"),
-        (
-            "format",
-            r"\b(?:i|we) (?:always |only |usually |really )?(?:prefer|want|read|buy|like) (?:the )?"
-            r"()(digital(?: editions?)?|e-?books?|paperbacks?|hardcovers?|print(?: editions?)?)\b",
-        ),
         (r"favorite \1", r"(?:一番|いちばん)?好きな([^\s、。は]{1,12})は([^。、！？]{1,40}?)(?:です|だ|かな|[。、！？]|$)"),
-        ("format", r"()(電子書籍|電子版|紙の本|紙|単行本)(?:が|の方が|のほうが)(?:好き|いい|良い)"),
     )
 )
 
 
-def stated_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return what a user's texts say of his preferences: one value for each key, the last one said.
+def heard_in(texts: Iterable[str]) -> list[Preference]:
+    """Return what the texts of a message say of their speaker: at most 5 preferences, in the order in which they are said.
 
-    What the rules have no key for, but is a preference, is kept whole under a key made of its first words.
+    What belongs to no slot, but is a preference or a fact, is kept whole. Of a text over 8,000 characters the beginning and the
+    end are read.
     """
-    found: dict[str, str] = {}
+    found: dict[tuple[str, str], Preference] = {}
     for text in texts:
-        for sentence in sentences(text):
-            stated = preference_of(sentence)
-            if stated is not None:
-                found.pop(stated[0], None)
-                found[stated[0]] = stated[1]
-    return found
+        for sentence in _with_answers(sentences(excerpt(text))):
+            for said in _heard(sentence):
+                place = said.slot, canonical(said.value)
+                found.pop(place, None)
+                found[place] = said
+    chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_HEARD]
+    return [said for said in found.values() if said in chosen]
 
 
-def preference_of(sentence: str) -> tuple[str, str] | None:
-    """Return key and value of the preference a sentence states, or None."""
+def _with_answers(said: Iterable[str]) -> Iterator[str]:
+    """Join what asks itself with what it answers: "Romance? No thank you."."""
+    asked = ""
+    for sentence in said:
+        if asked:
+            sentence = f"{asked.rstrip('?？ ')} - {sentence}"
+        asked = sentence if _SELF_ASKED.match(sentence) else ""
+        if not asked:
+            yield sentence
+
+
+_SELF_ASKED = re.compile(r"\A\W*[\w-]+(?: [\w-]+)?[?？]\s*\Z")
+
+
+def stated_preferences(texts: Iterable[str]) -> dict[str, str]:
+    """Return what a user's texts come to, taken one after the other: the value of each slot; a statement is its own key."""
+    slots: dict[str, str] = {}
+    for text in texts:
+        for said in heard_in([text]):
+            changed = touched(slots, said) if said.slot else {_name_of(said.value): said.value}
+            for slot, value in changed.items():
+                slots.pop(slot, None)
+                if value:
+                    slots[slot] = value
+    return slots
+
+
+def preferences_of(key: str, value: str) -> list[Preference]:
+    """Return what a key and a value of ``stated_preferences``, or of a model's summary, stand for."""
+    key, value = shortened(key.strip(), 60), shortened(value.strip(), 120)
+    if not key or not value:
+        return []
+    if key == _name_of(value):
+        return [Preference("", value)]
+    slot = slot_of(key)
+    if slot == DISLIKES:
+        return [Preference(LIKES, each, liked=False) for each in values_of(value)]
+    if slot == LIKES:
+        return [Preference(LIKES, each, adds=True) for each in reversed(values_of(value))]
+    return [Preference(slot, value)]
+
+
+def _name_of(statement: str) -> str:
+    """Return the key of a statement that belongs to no slot."""
+    return shortened(statement.rstrip(".!。！").lower(), 40)
+
+
+_NEXT = re.compile(
+    r"(?:,? (?:and|but|so)|,|;| because| since| -) ?(?=(?:now )?(?:i|i'm|i've|i'd|we|my|our|please|call me|what"
+    r"|which|do|any|can"
+    r"|could|is|are)\b)"
+    r"|(?<=です)[がし]、?|(?<=ます)[がし]、?|けど、?",
+    re.IGNORECASE,
+)
+_READ = 300
+_SAYS = re.compile(r"\w\w")
+
+
+def _heard(sentence: str) -> Iterator[Preference]:
+    """Yield what a sentence says, clause by clause: "my name is Ken and I hate horror" states two things."""
+    if len(sentence) > _READ or not _SAYS.search(sentence):
+        return
+    parts = [part for part in _NEXT.split(sentence) if part.strip()]
+    found = [said for part in parts for said in _of_clause(part)]
+    if found:
+        yield from found
+    elif not any(map(_is_known, parts)):
+        yield from _of_no_slot(sentence)
+
+
+def _is_known(clause: str) -> bool:
+    return any(
+        pattern.search(clause) for pattern in (rules.LIKES, rules.DISLIKES, rules.ONCE, rules.NOT_SAID_JAPANESE)
+    ) or bool(rules.NOT_SAID.search(clause) and clause.rstrip().endswith("?"))
+
+
+def _of_clause(clause: str) -> list[Preference]:
+    is_request = _REQUEST.search(clause) is not None
+    asked = clause.rstrip().endswith(("?", "？")) and not is_request
+    if not (said := clause if is_request else statements(clause)).strip():
+        return []
     for key, pattern in _RULES:
-        match = pattern.search(sentence)
-        if match is not None:
-            name = " ".join(match.expand(key).lower().split())
-            return shortened(name, 60), shortened(match[2].strip(), 120)
-    if (
-        len(sentence) <= 300
-        and dialogue_act(sentence, "user") is DialogueAct.PREFERENCE
-        and not sentence.rstrip().endswith(("?", "？"))
-    ):
-        return shortened(sentence.rstrip(".!。！").lower(), 40), shortened(sentence, 120)
-    return None
+        if (match := pattern.search(said)) is not None:
+            name = slot_of(" ".join(match.expand(key).lower().split()))
+            return [Preference(shortened(name, 60), shortened(match[2].strip(" ."), 120))]
+    stated = [
+        Preference(slot, shortened(match[1].strip(" ."), 60))
+        for slot, pattern in rules.STATED
+        if (match := pattern.search(said)) is not None
+    ]
+    if stated:
+        return stated[:1]
+    return tastes_in_english(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else tastes_in_japanese(said)
+
+
+_REQUEST = re.compile(
+    r"\b(?:can|could|would|will) you (?:please |just )?(?:keep|stay|use|answer|reply|be|avoid|stick|limit|write"
+    r"|speak|leave|skip|stop|not)\b"
+    r"|(?:答え|返事し|返信し|話し|書い|説明し)て(?:もらえ|いただけ|頂け|くれ)(?:ます|ません|る)か?[。?？]?\s*\Z",
+    re.IGNORECASE,
+)
+"""A question by its form that asks for nothing to be told."""
+_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+
+
+def _is_somebody_elses(sentence: str) -> bool:
+    if sentence.isascii() and not rules.SPEAKER.search(sentence) and not rules.INSTRUCTION.search(sentence):
+        return True
+    return any(pattern.search(sentence) for pattern in (rules.NOT_SAID, rules.NOT_SAID_JAPANESE, rules.SOMEBODY))
+
+
+def _names_a_value(sentence: str) -> bool:
+    return any(pattern.search(sentence) for _, pattern in rules.VALUES)
+
+
+_ANAPHORA = re.compile(
+    r"\bi (?:really |also |do )?(?:like|love|want|enjoy|prefer|hate) (?:it|that|this|them|those|these|your|the|both|one)\b"
+    r"|\b(?:i'd|i would|we'd) (?:like|love)\b|\bi (?:want|need) to\b",
+    re.IGNORECASE,
+)
+
+
+_BETWEEN_VALUES = re.compile("[,、，]")
+"""What is between the values of a slot: within one it would make two of it."""
+
+
+def _of_no_slot(sentence: str) -> Iterator[Preference]:
+    if sentence.rstrip().endswith(("?", "？")) or _ANAPHORA.search(sentence) or rules.AS_ONE_LIKES.search(sentence):
+        return
+    act = dialogue_act(sentence, "user")
+    if rules.SHOP.search(sentence) and attitude(sentence) and act is DialogueAct.PREFERENCE:
+        return
+    if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
+        return
+    if act is DialogueAct.INSTRUCTION or takes_back(sentence):
+        text = shortened(_BETWEEN_VALUES.sub(";", sentence.strip().rstrip(".。!！")), 120)
+        yield Preference(STYLE, text, None if takes_back(sentence) else True, adds=True)
+    elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
+        yield Preference("", shortened(_ITSELF.sub("", sentence).strip(), 120))

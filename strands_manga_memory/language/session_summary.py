@@ -11,9 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.attitude import attitude
 from strands_manga_memory.language.condense import sentences
+from strands_manga_memory.language.excerpts import excerpt
 from strands_manga_memory.language.lexical import overlap
-from strands_manga_memory.language.preferences import stated_preferences
+from strands_manga_memory.language.marks import without_marks
+from strands_manga_memory.language.preferences import heard_in, stated_preferences
 from strands_manga_memory.language.terms import content_words
 from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
 from strands_manga_memory.language.verification import Text, verify
@@ -29,14 +32,6 @@ _SHORT_SOURCE = 40
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NAMES = re.compile(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
 _KATAKANA = re.compile(r"[ァ-ヴー]{3,}")
-_POSITIVE = re.compile(
-    r"\b(?:thanks?|thank you|great|perfect|love|awesome|excellent|wonderful|helpful|happy|amazing)\b"
-    r"|ありがとう|嬉し|うれし|助かり|最高|素晴らし|完璧|楽し"
-)
-_NEGATIVE = re.compile(
-    r"\b(?:terrible|awful|angry|upset|disappoint\w*|frustrat\w*|annoy\w*|useless|refund|complain\w*|worst|broken|unacceptable|hate)\b"
-    r"|最悪|ひどい|酷い|残念|困って|怒|苦情|返金|不満|がっかり|壊れ"
-)
 _UNANSWERED = re.compile(
     r"\b(?:let me check|i(?:'ll| will) (?:check|find out|get back|look into)|not sure|don't know|do not know"
     r"|can(?:'t|not) (?:tell|say|confirm))\b"
@@ -91,6 +86,7 @@ class RuleSessionSummarizer:
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
         """Return the summary; it never fails."""
+        lines = [(role, said) for role, text in lines if (said := without_marks(text))]
         asked = [text for role, text in lines if role == "user" and _says_something(text)]
         topics = topics_of([text for _, text in lines])
         preferences = stated_preferences(text for role, text in lines if role == "user")
@@ -138,7 +134,7 @@ def checked(summary: SessionSummary, source: str, max_tokens: int) -> SessionSum
 def topics_of(texts: Sequence[str]) -> list[str]:
     """Return up to 5 titles or subjects of some texts: quoted ones, names, katakana words; else the most frequent words."""
     counts: Counter[str] = Counter()
-    for text in texts:
+    for text in map(excerpt, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
         found += [name for name in _NAMES.findall(text) if name not in _NO_TOPIC]
         found += _KATAKANA.findall(_QUOTED.sub(" ", text))
@@ -149,10 +145,28 @@ def topics_of(texts: Sequence[str]) -> list[str]:
 
 
 def sentiment_of(texts: Any) -> Sentiment:
-    """Return the sentiment of a user's texts by words; what was said last counts twice."""
-    lowered = [text.lower() for text in texts]
-    score = sum(len(_POSITIVE.findall(text)) - len(_NEGATIVE.findall(text)) for text in [*lowered, *lowered[-1:]])
+    """Return the sentiment of a user's texts by words; what was said last counts twice. A taste is no sentiment."""
+    scores = [sum(map(_feeling, sentences(excerpt(text)))) for text in texts]
+    score = sum(scores) + sum(scores[-1:])
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
+
+
+def _feeling(sentence: str) -> int:
+    """Return how well a sentence speaks of whom it is said to: nothing, where it tells a taste or asks about a thing."""
+    score = attitude(sentence)
+    if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or heard_in([sentence]):
+        return 0
+    return score
+
+
+_ASKS_OF_A_THING = re.compile(
+    r"\A\W*(?:is|are|was|were|does|do|did|which|what|how (?:much|many|long is|old)|who|where|when|can|could|may)\b.*\?\s*\Z"
+    r"|(?:です|ます|でしょう|どれ|ありません)か?[。]?[?？]\s*\Z|(?:です|ます|でしょう)か[。]?\s*\Z",
+    re.IGNORECASE,
+)
+_OF_MYSELF = re.compile(
+    r"\b(?:i|my|me|we|our|why|what a|anybody|anyone|nobody)\b|どうして|なぜ|何度|いつまで|どうなって|すぎ", re.IGNORECASE
+)
 
 
 def open_questions_of(lines: Sequence[Line]) -> list[str]:
@@ -163,8 +177,10 @@ def open_questions_of(lines: Sequence[Line]) -> list[str]:
             continue
         answers = [other for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
         # An answer that puts it off leaves it open, unless a later one comes back to it.
-        settled = any(overlap(text, answer) >= _ANSWERED_OVERLAP for answer in answers[1:] if not _UNANSWERED.search(answer))
-        if not answers or (_UNANSWERED.search(answers[0]) and not settled):
+        settled = any(
+            overlap(text, answer) >= _ANSWERED_OVERLAP for answer in answers[1:] if not _UNANSWERED.search(excerpt(answer))
+        )
+        if not answers or (_UNANSWERED.search(excerpt(answers[0])) and not settled):
             found.append(shortened(text, 120))
     return found[-MOST_OPEN:]
 

@@ -13,7 +13,9 @@ from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import condensed, sentences, weight
 from strands_manga_memory.language.corrections import Value, values_of
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.excerpts import excerpt
+from strands_manga_memory.language.instructions import standing, takes_back
+from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.slots import Slot, SlotKind
 from strands_manga_memory.language.unhurried import unhurried
@@ -133,7 +135,9 @@ class RuleSlotExtractor:
                 # What a question names is said, whether it is answered or not; the question itself is open until then.
                 open_questions = [slot for slot in said if slot.kind is SlotKind.QUESTION]
                 found += [
-                    Slot(SlotKind.STATEMENT, slot.text, source, weight=slot.weight - 0.5) if slot in open_questions else slot
+                    Slot(SlotKind.STATEMENT, slot.text, source, weight=slot.weight - 0.5)
+                    if slot.kind is SlotKind.QUESTION
+                    else slot
                     for slot in said
                 ]
                 continue
@@ -145,12 +149,13 @@ class RuleSlotExtractor:
                 open_questions = []
             found += self._of_assistant(text, source)
             found += self._of_calls(message, source)
-        return found + open_questions
+        ended = _taken_back(messages)
+        return [slot for slot in found if (slot.source, slot.text) not in ended] + open_questions
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Slot]:
         lower = answer[-_END:].lower()
         corrects, was_declined = False, _DECLINES.are_in(lower) and _ELSE.search(text.lower()) is None
-        understood = values_of(answer, self.types) if _CONFIRMS.are_in(lower) else []
+        understood = values_of(excerpt(answer), self.types) if _CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
             lower = sentence.lower()
@@ -170,7 +175,7 @@ class RuleSlotExtractor:
                 or _differ(values, understood)
             ):
                 kind = SlotKind.CORRECTION  # also the sentence after "No, sorry."
-            elif act is DialogueAct.PREFERENCE:
+            elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
                 kind = SlotKind.PREFERENCE
             elif _DECISION.are_in(lower):
                 kind = SlotKind.DECISION
@@ -217,6 +222,25 @@ class RuleSlotExtractor:
                 use = block["toolUse"]
                 values = ", ".join(_short(value) for value in _leaves(use["input"]))
                 yield Slot(SlotKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
+
+
+def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
+    """Return source and text of instructions that the user has taken back since."""
+    said = [
+        (message.get("tracking_id") or "", sentence)
+        for message in messages
+        if message["role"] == "user"
+        for sentence in sentences(message_text(message))
+    ]
+    if not any(takes_back(sentence) for _, sentence in said):
+        return frozenset()
+    acts = [(dialogue_act(sentence, "user"), sentence) for _, sentence in said]
+    stands = standing(acts)
+    return frozenset(
+        (source, condensed(_cut(sentence)))
+        for (source, sentence), (act, _), still in zip(said, acts, stands, strict=True)
+        if act is DialogueAct.INSTRUCTION and not still
+    )
 
 
 def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +16,9 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
+from strands_manga_memory.language.current_slots import merged
 from strands_manga_memory.language.lexical import overlap
-from strands_manga_memory.language.merging import merged
-from strands_manga_memory.language.messages import quoted
+from strands_manga_memory.language.message_texts import quoted
 from strands_manga_memory.language.preferences import stated_preferences
 from strands_manga_memory.language.session_summary import (
     MOST_OPEN,
@@ -40,7 +39,7 @@ from strands_manga_memory.language.verification import Text, complaint
 logger = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 3
-"""How often a model is asked for one summary (mission B7)."""
+"""How often a model is asked for one summary."""
 
 _REQUIRED = frozenset((SlotKind.PREFERENCE, SlotKind.CORRECTION, SlotKind.DECISION, SlotKind.OUTCOME, SlotKind.QUESTION))
 _REQUIRED_SHARE = 0.6
@@ -133,11 +132,11 @@ class ModelSessionSummarizer:
 
     @staticmethod
     def _parsed(answer: str, lines: Sequence[Line]) -> SessionSummary:
-        found = re.search(r"\{.*\}", answer, re.DOTALL)
-        if found is None:
+        start, end = answer.find("{"), answer.rfind("}") + 1
+        if not 0 <= start < end:
             return RuleSessionSummarizer()(lines, max_tokens=60).model_copy(update={"text": answer, "by_rules": False})
         try:
-            data: Any = json.loads(found[0])
+            data: Any = json.loads(answer[start:end])
             return SessionSummary.model_validate(
                 {
                     "text": data["text"],

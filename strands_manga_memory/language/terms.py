@@ -21,7 +21,7 @@ _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
 _JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
-_HIRAGANA = re.compile(r"[\u3041-\u309f]+\Z")
+_HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
 

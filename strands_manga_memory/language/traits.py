@@ -41,7 +41,7 @@ class Traits:
 
 
 @functools.lru_cache(4_096)
-def _traits(number: bool, names: int, time: bool, wants: bool, asks: bool, tells: bool) -> Traits:  # noqa: FBT001 - a cache's key
+def traits_of(number: bool, names: int, time: bool, wants: bool, asks: bool, tells: bool) -> Traits:  # noqa: FBT001 - a cache's key
     """Return one and the same object for all texts that show the same."""
     return Traits(number, names, time, wants, asks, tells)
 
@@ -98,8 +98,19 @@ _SERVES = re.compile(
 
 _JA_TEXT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _JA_WORD = re.compile(r"[\u3400-\u9fff\u3005]+|[\u30a1-\u30fa\u30fc]{2,}|[a-z0-9]+")
-_JA_NUMBER = re.compile(r"[0-9０-９]|[一二三四五六七八九十百千万]+(?:つ|冊|巻|人|名|個|円|回|本|枚|歳|年|月|日|時)")
-_JA_NAME = re.compile(r"[「『][^」』]+[」』]|[\u30a1-\u30fa\u30fc]{3,}|[A-Z][A-Za-z]+")
+_JA_NUMBER = re.compile(r"[0-9０-９]|[一二三四五六七八九十百千万](?:つ|冊|巻|人|名|個|円|回|本|枚|歳|年|月|日|時)")
+_PREFECTURES = (
+    "北海道 青森 岩手 宮城 秋田 山形 福島 茨城 栃木 群馬 埼玉 千葉 東京 神奈川 新潟 富山 石川 福井 山梨 長野 岐阜 静岡 愛知"
+    " 三重 滋賀 京都 大阪 兵庫 奈良 和歌山 鳥取 島根 岡山 広島 山口 徳島 香川 愛媛 高知 福岡 佐賀 長崎 熊本 大分 宮崎 鹿児島"
+    " 沖縄 札幌 盛岡 仙台 水戸 宇都宮 前橋 横浜 金沢 甲府 名古屋 大津 神戸 松江 高松 松山 那覇"
+)
+"""Prefectures, and their capitals where these have another name: the places that are spoken of without 市 or 県."""
+
+_JA_NAME = re.compile(
+    r"[「『][^「『」』]{1,80}[」』]|[\u30a1-\u30fa\u30fc]{3,}|[A-Z][A-Za-z]+"
+    r"|[\u3400-\u9fff々ヶ]{1,8}(?<!最寄)(?<!最寄り)(?:駅|区|市|町|村|県|府|島|寺|神社|公園|線|通り|温泉|空港|大学|病院|さん|様|氏)"
+    rf"|{'|'.join(_PREFECTURES.split())}"
+)
 _JA_TIME = re.compile(
     r"今日|明日|明後日|昨日|一昨日|[今来先]週|[今来先]月|今年|来年|去年|昨年|曜|午前|午後|朝|夜|夕方"
     r"|[0-9０-９一二三四五六七八九十](?:年|月|日|時|分)"
@@ -118,9 +129,9 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
     Of a text over 4,000 characters its beginning is read.
     """
     text = text[:_READ].strip()
-    low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
+    low = _lowered(text)
     if not text.isascii() and _JA_TEXT.search(text):
-        found = _traits(
+        found = traits_of(
             number=_JA_NUMBER.search(text) is not None,
             names=len(_JA_NAME.findall(text)),
             time=_JA_TIME.search(text) is not None,
@@ -132,7 +143,7 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
     said = _words(low)
     speaks_of_self = not _SELF.isdisjoint(said)
     has_digit = any(map(low.__contains__, _DIGITS))
-    found = _traits(
+    found = traits_of(
         number=has_digit or not _NUMBERS.isdisjoint(said),
         names=len(_NAME.findall(text)),
         time=not _TIMES.isdisjoint(said) or (has_digit and _CLOCK.search(low) is not None),
@@ -141,6 +152,18 @@ def traits(text: str) -> tuple[Traits, frozenset[str]]:
         tells=speaks_of_self and _TELLS.search(low) is not None and not _SERVES.search(low),
     )
     return found, said - STOP_WORDS
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the words that :func:`traits` returns."""
+    low = _lowered(text := text[:_READ].strip())
+    if not text.isascii() and _JA_TEXT.search(text):
+        return frozenset(_JA_WORD.findall(low)) - STOP_WORDS
+    return _words(low) - STOP_WORDS
+
+
+def _lowered(text: str) -> str:
+    return text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
 
 
 def _words(low: str) -> frozenset[str]:

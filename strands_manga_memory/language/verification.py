@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
-from strands_manga_memory.language.messages import quoted
+from strands_manga_memory.language.excerpts import pieces_of
+from strands_manga_memory.language.message_texts import quoted
 from strands_manga_memory.language.normalize import normalized, words
 from strands_manga_memory.language.slots import Slot
 from strands_manga_memory.language.unhurried import unhurried
@@ -27,9 +28,9 @@ _REFUSAL_ANYWHERE = re.compile(
 _INSTRUCTION = re.compile(
     r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |these |those |every ?)*"
     r"(?:previous|prior|above|earlier|preceding|other|system|instructions?)"
-    r"|\b(?:new|updated) (?:system )?instructions?\s*:|\byou are now\b|\bfrom now on,? you\b"
+    r"|\b(?:new|updated) (?:system )?instructions?\s{0,8}:|\byou are now\b|\bfrom now on,? you\b"
     r"|\byou must (?:now|always|never|not)\b"
-    r"|^\s*(?:system|assistant|developer)\s*:|<\s*/?\s*(?:system|instructions?|conversation_summary)\b|\[/?INST\]|<\|"
+    r"|^[^\S\n]*(?:system|assistant|developer)\s*:|<\s{0,8}/?\s{0,8}(?:system|instructions?|conversation_summary)\b|\[/?INST\]|<\|"
     r"|(?:これまで|以前|上記|前)の(?:指示|命令)[をは](?:無視|忘れ)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -47,7 +48,7 @@ class Text:
     """
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
-        pieces = list(_pieces(text))
+        pieces = list(pieces_of(text))
         self.form = "\n".join(map(normalized, unhurried(pieces)))
         self.types = types
         self.entities = [entity for piece in unhurried(pieces) for entity in types.find(piece)]
@@ -79,19 +80,8 @@ class Text:
         return known >= _SHARE_OF_WORDS * len(spoken)
 
 
-_LONGEST_PIECE = 2_000
 _CHARACTERS_OF_A_TOKEN = 24
 """More than there are in any language."""
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Yield a text in short pieces: a search that takes long in one call would keep the event loop from running beside it."""
-    for line in text.splitlines():
-        while len(line) > _LONGEST_PIECE:
-            cut = max(line.rfind(" ", 0, _LONGEST_PIECE), line.rfind("。", 0, _LONGEST_PIECE)) + 1 or _LONGEST_PIECE
-            yield line[:cut]
-            line = line[cut:]
-        yield line
 
 
 def _comparable(type_: str, value: str) -> tuple[str, str]:

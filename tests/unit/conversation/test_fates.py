@@ -8,8 +8,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.conversation import fates as module
-from strands_manga_memory.conversation.fates import REMEMBERED_DROPS, Fates, MessageFate
+from strands_manga_memory.conversation.importance import fates as module
+from strands_manga_memory.conversation.importance.fates import REMEMBERED_DROPS, Fates, MessageFate
 from tests.unit.conversation.messages import user
 
 SIGNALS = ("act", "number", "names", "new", "referenced", "size", "recency")

@@ -19,9 +19,9 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory.conversation import EstimateCounter, ImportanceWeightedConversationManager, default_counter
-from strands_manga_memory.conversation.stubs import without_stubs
-from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.conversation.history.stubs import without_stubs
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
@@ -82,7 +82,7 @@ def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
 
 def test_one_manager_serves_one_agent() -> None:
     agent = made()
-    with pytest.raises(ValueError, match="already serves an agent; give each agent its own"):
+    with pytest.raises(ValueError, match="already serves an agent; give each its own"):
         Agent(model=ScriptedModel(), conversation_manager=agent.conversation_manager)
 
 
@@ -221,7 +221,7 @@ def test_a_history_that_is_replaced_gets_a_first_turn_of_its_own() -> None:
 def test_what_others_add_to_a_request_is_trimmed_for_that_call_alone() -> None:
     def add(context: InvokeModelContext) -> InvokeModelContext:
         return context.replace(
-            messages=[*context.messages[:-1], assistant("seen " * 300), user("more " * 300), context.messages[-1]]
+            messages=[*context.messages[:-1], assistant("seen " * 600), user("more " * 100), context.messages[-1]]
         )
 
     class Adding(ContextInjector):
@@ -424,7 +424,7 @@ def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
         agent.messages += [user(f"question {number} " + "word " * 40), assistant("answer")]
         agent.conversation_manager.apply_management(agent)
     manager: Any = agent.conversation_manager
-    assert len(manager._notes) < 200
+    assert len(manager._notes) < 400  # what left the window and may come back, a few times the window
     assert len(manager.explain(agent)) <= 1_000 + len(agent.messages)
 
 
@@ -478,3 +478,15 @@ async def test_hooks_called_by_hand_keep_the_budget_too() -> None:
     agent = made(messages=chat(12))
     await agent.hooks.invoke_callbacks_async(BeforeModelCallEvent(agent=agent))
     assert tokens(agent.messages) <= 500
+
+
+def test_a_message_that_is_shortened_is_named_in_the_log_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="strands_manga_memory")
+    agent = made(500)
+    agent("a clause of the contract " * 400)
+    assert "messages were shortened" not in caplog.text
+    agent("Thanks. Another question?")
+    line = next(record for record in caplog.records if "messages were shortened" in record.getMessage())
+    assert line.levelno == logging.INFO
+    assert line.getMessage().startswith("messages=<1>, tokens_before=<")
+    assert "clause" not in caplog.text

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from strands.types.content import Message
 
 from strands_manga_memory.conversation import Bm25Retriever
-from strands_manga_memory.conversation.intake import Intake
-from strands_manga_memory.conversation.stubs import stub_of
+from strands_manga_memory.conversation.history.stubs import stub_of
+from strands_manga_memory.conversation.recall.intake import Intake
 
 PICK = st.integers(min_value=0, max_value=30)
 
@@ -29,7 +29,7 @@ class Talks(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.retriever = Bm25Retriever()
-        self.intake = Intake(self.retriever, lambda: iter(copy.deepcopy(self.log)))
+        self.intake = Intake(self.retriever, lambda: iter(copy.deepcopy(self.log)), lambda _: None)
         self.history = [copy.deepcopy(message) for message in self.log[-3:]]
         self.expected = {message["tracking_id"]: message["content"][0]["text"] for message in self.log}
 

@@ -6,11 +6,8 @@ import copy
 import threading
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from strands_manga_memory.conversation.ledger import Ledger, content_fingerprint, fingerprint
-from tests.unit.conversation.messages import calls, results, user
+from strands_manga_memory.conversation.tokens.ledger import Ledger
+from tests.unit.conversation.messages import user
 
 
 class Counter:
@@ -82,28 +79,3 @@ def test_a_slow_measure_holds_no_lock() -> None:
     go_on.set()
     thread.join(10)
     assert len(ledger) == 2
-
-
-_json = st.recursive(
-    st.none() | st.text(max_size=4) | st.binary(max_size=4) | st.integers(2, 9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(_json, _json)
-def test_values_have_one_fingerprint_exactly_if_they_are_equal(one: Any, other: Any) -> None:
-    assert fingerprint(one) == fingerprint(copy.deepcopy(one))
-    if one != other:
-        assert fingerprint(one) != fingerprint(other)
-
-
-def test_what_cannot_be_hashed_has_a_fingerprint_of_its_own() -> None:
-    one, other = bytearray(b"a"), bytearray(b"a")
-    assert fingerprint({"data": one}) != fingerprint({"data": other})
-
-
-def test_role_and_every_block_count() -> None:
-    message = user("a")
-    variants = [message, {**message, "role": "assistant"}, user("b"), calls("a"), results("a"), results("a", status="error")]
-    assert len({content_fingerprint(variant) for variant in variants}) == len(variants)

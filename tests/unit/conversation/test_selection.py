@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import RuleScorer
-from strands_manga_memory.conversation.selection import (
+from strands_manga_memory.conversation.history.shortening import is_shortened
+from strands_manga_memory.conversation.history.stubs import STUB, stub_of
+from strands_manga_memory.conversation.importance.selection import (
     CURRENT_TURN,
     FIRST_TURN,
     NO_ROOM,
@@ -21,9 +23,7 @@ from strands_manga_memory.conversation.selection import (
     choose,
     is_pinned,
 )
-from strands_manga_memory.conversation.shortening import is_shortened
-from strands_manga_memory.conversation.stubs import STUB, stub_of
-from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 PREFERENCE, GREETING = "I prefer horror manga.", "Hello!"
@@ -92,6 +92,16 @@ def test_bands_go_before_age() -> None:
     assert list(chosen(history, 40, scores=scores).kept) == [0, 1, 2, 3, 8, 9, 10, 11]
     assert list(chosen(history, 30, scores=scores).kept) == [0, 1, 2, 3, 10, 11]
     assert list(chosen(history, 20, scores=scores).kept) == [0, 1, 10, 11]
+
+
+def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None:
+    history = [*exchange(), *exchange(), *exchange()]
+    history += [user(words(5)), calls("a"), results("a", content=[{"text": words(20)}]), assistant(words(5)), *exchange()]
+    now, later = chosen(history, 55), chosen(history, 55, lasts=12)
+    assert {7, 8} <= now.kept.keys()
+    assert not {2, 3, 4, 5} <= now.kept.keys()
+    assert not {7, 8} & later.kept.keys()
+    assert {2, 3, 4, 5} <= later.kept.keys()
 
 
 def test_an_answer_stays_without_its_question_whose_place_a_mark_keeps() -> None:

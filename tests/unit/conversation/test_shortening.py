@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.shortening import Shortener, cap_of, cut_text, is_shortened
+from strands_manga_memory.conversation.history.shortening import Shortener, cap_of, cut_text, is_shortened
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = EstimateCounter()

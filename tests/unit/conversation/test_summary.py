@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation import default_counter
-from strands_manga_memory.conversation.folding import fold_of
-from strands_manga_memory.conversation.summary import Segment, Summary, is_synthesized, record_of, shown
-from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.conversation.history.summary import Segment, Summary, is_synthesized, record_of, shown
+from strands_manga_memory.conversation.summaries.folding import fold_of
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Slot, SlotKind
+from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, user
 
 COUNT = default_counter().text

@@ -8,7 +8,7 @@ import pytest
 
 from strands_manga_memory.language import SHOP, RuleSlotExtractor, Slot, SlotKind
 from strands_manga_memory.language.corrections import BECAME, values_of
-from strands_manga_memory.language.merging import merged
+from strands_manga_memory.language.current_slots import merged
 from tests.unit.conversation.messages import assistant, user
 
 

@@ -1,0 +1,37 @@
+"""Copies of conversation managers: a template is copied for each agent that is made from it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+_OF_ONE_CONVERSATION = "log"
+
+
+class CopiedAsNew:
+    """What a deep copy of an object is: a new one, made with the same arguments.
+
+    Whatever an object has taken on since it was made - the agent it serves, locks, threads, what it noted of messages - is its
+    own, and no part of the copy. An argument that is such an object itself is copied too; others, such as models, functions and
+    stores, are shared. ``log`` is left out: it returns the words of one conversation, and a copy serves another.
+    """
+
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Remember the arguments."""
+        made = super().__new__(cls)
+        made._made_with = args, kwargs
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        args, kwargs = self._made_with
+        named = {name: _copied(value, memo) for name, value in kwargs.items() if name != _OF_ONE_CONVERSATION}
+        return type(self)(*(_copied(value, memo) for value in args), **named)
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    if isinstance(value, CopiedAsNew):
+        if id(value) not in memo:
+            memo[id(value)] = value.__deepcopy__(memo)
+        return memo[id(value)]
+    return [_copied(item, memo) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,76 @@
+"""The gist of a tool result: the values in it that a later call may need, without the shape that held them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, cast
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.shortening import cut_marker, is_shortened
+from strands_manga_memory.conversation.history.tool_texts import result_text
+
+_READ = 20_000
+"""Of a longer result only so many characters are read."""
+
+_MOST_CHARACTERS = 600
+
+_VALUE = re.compile(r'"((?:[^"\\\n]|\\.){2,60})"(?!\s*:)|(?<![\w"])([A-Za-z0-9][\w.:/@#+-]*+)')
+_DIGIT = re.compile(r"\d")
+_TRIVIAL = frozenset({"true", "false", "null", "none"})
+
+
+def values(text: str) -> dict[str, None]:
+    """Return the values in a text, in order, each once: strings of JSON that are no keys, and words with a digit."""
+    found: dict[str, None] = {}
+    for quoted, bare in _VALUE.findall(text[:_READ]):
+        value = quoted or bare
+        if bare and not _DIGIT.search(bare, 1):
+            continue
+        if len(value) > 2 and value.lower() not in _TRIVIAL:
+            found[value] = None
+    return found
+
+
+def gist_of(result: Message, elsewhere: Collection[str]) -> Message | None:
+    """Return a message of tool results cut down to its values; None if it was cut before, or would not get smaller.
+
+    Args:
+        result: A message of nothing but tool results. Images and documents in them go.
+        elsewhere: Values that need not be kept here.
+    """
+    if is_shortened(result):
+        return None
+    content: list[Any] = [_gist(block["toolResult"], elsewhere) for block in cast("list[Any]", result["content"])]
+    return cast("Message", {**result, "content": content})
+
+
+def result_texts(message: Message) -> Iterator[str]:
+    """Return the texts of tool results, JSON as text."""
+    for block in message["content"]:
+        if "toolResult" in block:
+            yield result_text(block["toolResult"])
+
+
+def _gist(result: Any, elsewhere: Collection[str]) -> dict[str, Any]:
+    text = result_text(result)
+    if text.lstrip()[:1] not in ("{", "["):
+        return {"toolResult": {**result, "content": [{"text": _ends(text)}]}}
+    kept, size = [], 0
+    for value in values(text):
+        if value not in elsewhere:
+            size += len(value) + 2
+            if size > _MOST_CHARACTERS:
+                break
+            kept.append(value)
+    short = ", ".join(kept) + cut_marker(max(0, len(text) - size))
+    return {"toolResult": {**result, "content": [{"text": short if len(short) < len(text) else text}]}}
+
+
+def _ends(text: str) -> str:
+    """Return the beginning and the end of prose."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    head, tail = _MOST_CHARACTERS * 3 // 4, _MOST_CHARACTERS // 4
+    return text[:head] + cut_marker(len(text) - head - tail) + text[-tail:]

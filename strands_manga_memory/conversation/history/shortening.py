@@ -1,0 +1,277 @@
+"""Shortening what cannot be dropped: head and tail of long texts stay, a marker says how much was cut between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
+from strands_manga_memory.messages import blocks_of
+from strands_manga_memory.stores.values import as_json
+
+Count = Callable[[Message], int]
+
+READER = "read_cut_message"
+"""The tool that returns a message of which something was cut."""
+
+_MARKER = re.compile(r"\n\[\.\.\. (\d{1,12}) characters cut(?:; " + READER + r"\('(\w{1,8})'\))? \.\.\.\]\n")
+_MARKER_TOKENS, _NAME_TOKENS = 12, 16
+_LEAST_WITH_NAME = 128
+"""A shorter piece has no room for the name of what reads the rest."""
+
+_HEAD_SHARE = 0.6
+_OTHER_THAN_WORD = re.compile(r"\W+")
+
+
+def cut_marker(characters: int, name: str = "") -> str:
+    """Return what stands where so many characters were cut, of a message whose ``name_of`` it tells if there is one."""
+    reader = f"; {READER}({name!r})" if name else ""
+    return f"\n[... {characters} characters cut{reader} ...]\n"
+
+
+def name_of(message: Message) -> str:
+    """Return what a model calls a message by: the first letters of its tracking id."""
+    return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
+
+
+def is_any_named(messages: Iterable[Message]) -> bool:
+    """Whether the mark of a cut in one of the messages says by which name the whole message can be read."""
+    texts = (text for message in messages for text in _texts(message["content"]))
+    return any(found[2] for text in texts for found in _MARKER.finditer(text))
+
+
+def is_shortened(message: Message) -> bool:
+    """Whether something was cut from the message."""
+    return any(_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
+
+
+def cut_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
+    """Return ``text`` with its middle cut, so that it has at most ``tokens`` tokens; the text itself if it has no more.
+
+    A text that was cut before is cut further, and its marker counts all that has gone. At least the marker stays; if there is
+    room, it says by which name the whole message can be read.
+    """
+    size = count(text)
+    if size <= tokens:
+        return text
+    head, tail, gone = text, text, 0
+    if marker := _MARKER.search(text):
+        head, tail, gone = text[: marker.start()], text[marker.end() :], int(marker[1])
+    present = len(head) + len(tail) if marker else len(text)
+    name = name if tokens >= _LEAST_WITH_NAME else ""
+    kept = int(present * max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name)) / size)
+    while True:
+        from_head = min(len(head), int(kept * _HEAD_SHARE))
+        from_tail = min(len(tail), kept - from_head)
+        cut = present + gone - from_head - from_tail
+        shorter = f"{head[:from_head]}{cut_marker(cut, name)}{tail[len(tail) - from_tail :]}"
+        if kept <= 0 or count(shorter) <= tokens:
+            return shorter
+        kept = kept * 4 // 5
+
+
+class Piece(NamedTuple):
+    """A content block that can be made smaller: the position of its message, its own in the message, its size in tokens."""
+
+    at: int
+    block: int
+    tokens: int
+
+
+def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
+    """Return the size to cut all larger pieces to, so that they free ``excess`` together; none goes below ``floor``."""
+    left = excess
+    ordered = sorted((size for size in sizes if size > floor), reverse=True)
+    for number, size in enumerate(ordered, start=1):
+        following = ordered[number] if number < len(ordered) else floor
+        if left <= number * (size - following):
+            return max(floor, size - -(-left // number))
+        left -= number * (size - following)
+    return floor
+
+
+class Shortener:
+    """Works on a copy of a history until it is small enough; the messages given are never changed.
+
+    Args:
+        messages: The messages by position.
+        sizes: The tokens of each.
+        count: Counts the tokens of a message.
+        locked: Positions whose content may not change: pinned messages and calls that wait for their results.
+    """
+
+    def __init__(self, messages: dict[int, Message], sizes: dict[int, int], count: Count, locked: frozenset[int]) -> None:
+        self.messages = messages
+        self.changed: set[int] = set()
+        self.tokens = sum(sizes.values())
+        self._sizes = sizes
+        self._count = count
+        self._locked = locked
+
+    @property
+    def locked_tokens(self) -> int:
+        """The tokens of what may not change."""
+        return sum(self._sizes[at] for at in self._locked)
+
+    def drop(self, positions: Collection[int]) -> None:
+        """Take messages out, unless one of them is locked."""
+        for at in positions if self._locked.isdisjoint(positions) else ():
+            del self.messages[at]
+            self.tokens -= self._sizes.pop(at)
+            self.changed.discard(at)
+
+    def shorten(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
+        """Cut the blocks of one kind in some messages until the whole has ``target`` tokens, the largest first.
+
+        Args:
+            kind: ``"toolResult"``, ``"text"`` (guarded and cited text too) or ``"toolUse"``.
+            positions: Where to look.
+            target: The size to reach.
+            floor: No block is cut below so many tokens.
+        """
+        if self.tokens <= target:
+            return
+        pieces = [piece for at in positions for piece in self._pieces(kind, at) if piece.tokens > floor]
+        cap = cap_of((piece.tokens for piece in pieces), self.tokens - target, floor)
+        for piece in pieces:
+            if piece.tokens > cap:
+                block = cast("dict[str, Any]", self.messages[piece.at]["content"][piece.block])
+                name = name_of(self.messages[piece.at])
+                self._replace(piece.at, piece.block, _CUTS[kind](block, cap, self._text_tokens, name))
+
+    def leave_out_media(self, positions: Iterable[int], target: int) -> None:
+        """Put a note in the place of images, documents, video and audio, one by one, until the whole has ``target`` tokens."""
+        for at in positions:
+            for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
+                if self.tokens <= target:
+                    return
+                noted = _without_media(cast("dict[str, Any]", block))
+                if noted != block:
+                    self._replace(at, index, noted)
+
+    def _pieces(self, kind: str, at: int) -> list[Piece]:
+        message = self.messages[at]
+        if at in self._locked:
+            return []
+        return [
+            Piece(at, index, self._text_tokens(_text_of(kind, cast("dict[str, Any]", block))))
+            for index, block in enumerate(message["content"])
+            if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block))
+        ]
+
+    def _text_tokens(self, text: str) -> int:
+        return self._count({"role": "user", "content": [{"text": text}]})
+
+    def _replace(self, at: int, index: int, block: dict[str, Any]) -> None:
+        message = self.messages[at]
+        content: Sequence[Any] = [*message["content"][:index], block, *message["content"][index + 1 :]]
+        smaller = cast("Message", {**message, "content": content})
+        size = self._count(smaller)
+        if size < self._sizes[at]:
+            self.tokens += size - self._sizes[at]
+            self.messages[at], self._sizes[at] = smaller, size
+            self.changed.add(at)
+
+
+# --- Blocks -----------------------------------------------------------------------------------------------------------------
+
+_OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
+_MEDIA = ("image", "document", "video", "audio")
+_LEFT_OUT = re.compile(r"\[(?:image|document|video|audio) left out: [^\]]{0,300}\]")
+
+
+def _text_of(kind: str, block: dict[str, Any]) -> str:
+    if kind == "toolResult":
+        return result_text(block["toolResult"])
+    if kind == "toolUse":
+        return as_json(block["toolUse"]["input"])
+    if "guardContent" in block:
+        return str(block["guardContent"]["text"]["text"])
+    if "citationsContent" in block:
+        return "".join(item.get("text", "") for item in block["citationsContent"].get("content", []))
+    return str(block["text"])
+
+
+def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+    """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
+    result = block["toolResult"]
+    text = cut_text(result_text(result), tokens, count, name)
+    return {**block, "toolResult": {**result, "content": [{"text": text}, *media_of(result)]}}
+
+
+def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+    text = cut_text(_text_of("text", block), tokens, count, name)
+    if "guardContent" in block:
+        guarded = block["guardContent"]
+        return {**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}
+    return {"text": text}
+
+
+def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+    """Shorten the long strings of a tool call's input; its shape stays."""
+    use = block["toolUse"]
+    each = tokens
+    shorter = use["input"]
+    while each >= 1 and count(as_json(shorter)) > tokens:
+        shorter = _cut_strings(use["input"], each, count, name)
+        each //= 2
+    return {**block, "toolUse": {**use, "input": shorter}}
+
+
+def _cut_strings(value: Any, tokens: int, count: Callable[[str], int], name: str) -> Any:
+    if isinstance(value, str):
+        return cut_text(value, tokens, count, name)
+    if isinstance(value, dict):
+        return {key: _cut_strings(item, tokens, count, name) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut_strings(item, tokens, count, name) for item in value]
+    return value
+
+
+_CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], dict[str, Any]]] = {
+    "text": _cut_text_block,
+    "toolResult": _cut_result,
+    "toolUse": _cut_input,
+}
+
+
+def _without_media(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block, or a tool result, with notes in the place of its media."""
+    if "toolResult" in block:
+        result = block["toolResult"]
+        return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}
+    for kind in _MEDIA:
+        if kind in block:
+            return {"text": f"[{kind} left out: {_described(block[kind])}]"}
+    return block
+
+
+def _described(media: Any) -> str:
+    if not isinstance(media, dict):
+        return ""
+    size = len((media.get("source") or {}).get("bytes") or b"")
+    parts = [str(media.get("name", ""))[:80], str(media.get("format", "")), f"{size} bytes" if size else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _texts(content: Any) -> Iterable[str]:
+    for block in blocks_of(content):
+        for kind, value in block.items():
+            if kind == "toolResult" and isinstance(value, dict):
+                yield from _texts(value.get("content"))
+            elif kind in _TOLD:
+                yield from _strings(value)
+
+
+_TOLD = frozenset({"text", "toolUse", "guardContent"})
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)

@@ -1,0 +1,122 @@
+"""What became of each message, and why."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.importance.note import Note
+from strands_manga_memory.conversation.importance.view import View
+
+REMEMBERED_DROPS = 1_000
+
+
+@dataclass(frozen=True)
+class MessageFate:
+    """What became of one message, and why.
+
+    Attributes:
+        tracking_id: Its id; None if it has none yet.
+        role: ``"user"`` or ``"assistant"``.
+        act: What it does: a dialogue act, ``"tool_use"`` or ``"tool_result"``.
+        score: Its importance, 0 to 1.
+        tokens: Its size.
+        fate: ``"kept"``, ``"dropped"`` or ``"shortened"``.
+        why: The reason, in words.
+        signals: What its worth is made of, signal by signal, in logarithms of odds; see ``SignalWeights``.
+    """
+
+    tracking_id: str | None
+    role: str
+    act: str
+    score: float
+    tokens: int
+    fate: str
+    why: str
+    signals: dict[str, float] = field(default_factory=dict)
+
+
+_Packed = tuple[Any, ...]
+"""The fields of a fate in order, but the signals as their names and their values. Of each agent there may be a thousand, and of
+agents thousands: this takes half of the memory, and the garbage collector need not look at it."""
+
+
+def _packed(fate: MessageFate) -> _Packed:
+    names, values = _same(tuple(fate.signals)), array("d", fate.signals.values()).tobytes()
+    return fate.tracking_id, fate.role, fate.act, fate.score, fate.tokens, fate.fate, fate.why, names, values
+
+
+def _unpacked(packed: _Packed, **changes: Any) -> MessageFate:
+    *fields, names, values = packed
+    fields.append(dict(zip(names, array("d", values), strict=True)))
+    return replace(MessageFate(*fields), **changes)
+
+
+@functools.lru_cache(1_024)
+def _same(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return one and the same tuple for equal ones."""
+    return names
+
+
+class Fates:
+    """Remembers the last 1,000 messages that were dropped, without their text, and in which order messages were spoken."""
+
+    def __init__(self) -> None:
+        self._dropped: deque[_Packed] = deque(maxlen=REMEMBERED_DROPS)
+        self._numbers = itertools.count()
+        self._order: dict[str | None, int] = {}
+        self._marked: dict[str | None, _Packed] = {}
+
+    def see(self, messages: Iterable[Message]) -> None:
+        """Take note of the order of messages."""
+        for message in messages:
+            id_ = message.get("tracking_id")
+            if id_ not in self._order:
+                self._order[id_] = next(self._numbers)
+
+    def drop(self, fate: MessageFate) -> None:
+        """Remember that a message was dropped; of one that a mark stood for, what it was before."""
+        before = self._marked.pop(fate.tracking_id, None)
+        self._dropped.append(_packed(fate if before is None else _unpacked(before, fate="dropped", why=fate.why)))
+
+    def follow(self, view: View, fate: Callable[[int, str], MessageFate]) -> None:
+        """Remember what a choice dropped or put marks in place of; ``fate`` describes a position, and what became of it."""
+        for at in view.gone[-REMEMBERED_DROPS:]:
+            self.drop(fate(at, "dropped"))
+        for at in view.newly_marked:
+            self.mark(fate(at, "shortened"))
+
+    def mark(self, fate: MessageFate) -> None:
+        """Remember what a message was whose place a mark keeps."""
+        self._marked[fate.tracking_id] = _packed(fate)
+
+    def marked(self, stub: MessageFate) -> MessageFate:
+        """Return the fate of a message whose place a mark keeps: what it was, with the tokens of the mark."""
+        before = self._marked.get(stub.tracking_id)
+        return stub if before is None else _unpacked(before, tokens=stub.tokens, fate="shortened", why=stub.why)
+
+    def in_order(self, present: Iterable[MessageFate]) -> list[MessageFate]:
+        """Return the dropped and the ``present`` messages in the order they were spoken."""
+        kept = {fate.tracking_id: fate for fate in present}
+        gone = {tracking_id: fate for fate in self._dropped if (tracking_id := fate[0]) not in kept}
+        fates = [*map(_unpacked, gone.values()), *kept.values()]
+        return sorted(fates, key=lambda fate: self._order.get(fate.tracking_id, len(self._order)))
+
+    def forget_all_but(self, messages: Iterable[Message]) -> None:
+        """Drop the order of messages that are neither among these nor remembered as dropped."""
+        present = {message.get("tracking_id") for message in messages}
+        self._marked = {id_: fate for id_, fate in self._marked.items() if id_ in present}
+        ids = present | {tracking_id for tracking_id, *_ in self._dropped}
+        self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
+
+
+def fate_of(message: Message, note: Note, fate: str, why: str, signals: dict[str, float] | None = None) -> MessageFate:
+    """Return the record of one message."""
+    return MessageFate(message.get("tracking_id"), message["role"], note.act, note.score, note.tokens, fate, why, signals or {})

@@ -1,0 +1,66 @@
+"""What a choice changes in a history: what goes, what is shortened, and what comes back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.importance.selection import Choice
+from strands_manga_memory.conversation.tokens.ledger import same_objects
+from strands_manga_memory.messages import content_fingerprint
+from strands_manga_memory.telemetry import TRIM, note
+
+logger = logging.getLogger(__name__)
+
+
+class View:
+    """The history after a choice, beside the one before.
+
+    Args:
+        history: The history before.
+        pool: What the choice was made from: the history with what had left it, or the history itself.
+        choice: The choice; what it kept beyond ``pool`` is not part of the history yet.
+
+    Attributes:
+        messages: The history after. What has not changed is the same object as before.
+        left: What went, or was shortened, as the history had it.
+        gone: Positions in ``pool`` of what was in the history and is not now.
+        cut: What was shortened, by position in ``pool``; marks are none.
+        newly_marked: Positions in ``pool`` of what was said in the history and is a mark now.
+    """
+
+    def __init__(self, history: Sequence[Message], pool: Sequence[Message], choice: Choice) -> None:
+        present = {message.get("tracking_id"): message for message in history} if pool is not history else {}
+        self.messages: list[Message] = []
+        self.left: list[Message] = []
+        self.gone: list[int] = []
+        self.newly_marked: list[int] = []
+        for at, message in enumerate(pool):
+            before = message if pool is history else present.get(message.get("tracking_id"))
+            after = choice.kept.get(at)
+            if after is None:
+                if before is not None:
+                    self.gone.append(at)
+                    self.left.append(before)
+                continue
+            if before is not None and after is not before and at in choice.shortened:
+                if content_fingerprint(after) == content_fingerprint(before):
+                    after = before
+                else:
+                    self.left.append(before)
+                    if is_stub(after):
+                        self.newly_marked.append(at)
+            self.messages.append(after)
+        self.cut = {at: choice.kept[at] for at in choice.shortened if at < len(pool) and not is_stub(choice.kept[at])}
+        self.is_unchanged = same_objects(self.messages, history)
+
+    def tell(self, tokens_before: int, choice: Choice) -> None:
+        """Log and count what was changed in a history of so many tokens."""
+        if self.cut:
+            said = "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | messages were shortened"
+            logger.info(said, len(self.cut), tokens_before, choice.tokens, choice.budget)
+        freed = max(0, tokens_before - choice.tokens)
+        note(TRIM, counts={"messages": len(self.gone), "shortened": len(choice.shortened), "tokens": freed})

@@ -1,0 +1,1 @@
+"""What left the window: an archive, searches in it, and quotes for one call."""

@@ -1,0 +1,206 @@
+"""HistoryRecall: what has left the window stays findable, and comes back for one turn when a question needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strands import tool
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookOrder, MessageAddedEvent
+from strands.middleware import InvokeModelContext, InvokeModelStage
+from strands.plugins import Plugin
+from strands.types.content import ContentBlock, Message
+
+from strands_manga_memory.conversation.history.requests import without_added
+from strands_manga_memory.conversation.history.shortening import is_shortened
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.recall.archive import Bm25Retriever, Hit, Retriever
+from strands_manga_memory.conversation.recall.fusing import FusedRetriever
+from strands_manga_memory.conversation.recall.intake import Intake, Source
+from strands_manga_memory.conversation.recall.quotes import Quoting
+from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
+from strands_manga_memory.conversation.serving import trimmer_of
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
+from strands_manga_memory.language.act_rules import DialogueAct
+from strands_manga_memory.language.acts import dialogue_act
+from strands_manga_memory.language.message_texts import message_text
+from strands_manga_memory.language.terms import query_terms
+from strands_manga_memory.messages import is_turn_start
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+_ASKS_NOTHING = (DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL)
+
+
+class HistoryRecall(Plugin):
+    """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
+
+    A greeting, thanks or a farewell asks for nothing and brings nothing back. Every message of the agent is indexed, also
+    under conversation managers that are not ours; what is in the history whole is not quoted again. The quotes stand after the
+    user's own words, and after the results of tools in the calls that follow in the same turn, behind the cache point,
+    escaped, each with speaker and time (UTC). They are never stored. Indexing and searching run in a thread; the default index
+    is in memory only.
+
+    What is redacted is not brought back: a message is indexed after its turn, one that changes in the history later is indexed
+    anew, and ``forget`` takes one that has left the history. A history that holds nothing of what was known (the session was
+    deleted, or the agent was given another conversation) empties the index. One plugin serves one agent.
+
+    Args:
+        max_tokens: The most that is quoted, framing included. A question takes what its hits are worth: those that are much
+            weaker than the best are left out.
+        retriever: Finds messages beside BM25 (in memory, English and Japanese, the last 50,000 messages): what both find comes
+            first. None: BM25 alone.
+        alone: Whether ``retriever`` takes the place of BM25.
+        history: Returns the messages of before this process, oldest first, as messages or as records with ``message`` and
+            ``at``; read in a thread at the first question, and again when everything was forgotten.
+            ``TieredSessionManager.records`` is such a function. None: after a restart only what the restored window holds is
+            known.
+        counter: Counts tokens; default: as the conversation managers do.
+        offer_tool: Also offer the model a tool, ``search_history``, to look for itself.
+        clock: Returns the time, in seconds since the epoch.
+
+    Raises:
+        ValueError: ``max_tokens`` is not a positive whole number, or another argument is not of its kind. From the agent's
+            constructor: the plugin already serves another agent.
+    """
+
+    name = "strands-manga-memory:history-recall"
+
+    def __init__(
+        self,
+        max_tokens: int = 1_024,
+        *,
+        retriever: Retriever | None = None,
+        alone: bool = False,
+        history: Source | None = None,
+        counter: TokenCounter | None = None,
+        offer_tool: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+            raise ValueError(f"max_tokens must be a positive whole number, got {max_tokens!r}")
+        if retriever is not None and not callable(getattr(retriever, "search", None)):
+            raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r}")
+        if history is not None and not callable(history):
+            raise ValueError(f"history must be a function that returns messages, got {history!r}")
+        self.counter = counter if counter is not None else default_counter()
+        words = Bm25Retriever()
+        self.retriever: Retriever = words if retriever is None else retriever if alone else FusedRetriever(words, retriever)
+        self._seeking = Seeking(self.retriever, clock)
+        self._quoting = Quoting(max_tokens, self.counter)
+        self._intake = Intake(self.retriever, history, self._quoting.learn)
+        self._clock = clock
+        if not offer_tool:
+            self._tools = []
+        self._agent: weakref.ref[Agent] | None = None
+        self._shown = ""
+
+    @property
+    def max_tokens(self) -> int:
+        """Return the budget of what is quoted."""
+        return self._quoting.max_tokens
+
+    # --- What is indexed ------------------------------------------------------------------------------------------------------
+
+    def init_agent(self, agent: Agent) -> None:
+        """Listen to the agent's messages, and stand in the way to the model."""
+        if self._agent is not None:
+            raise ValueError(
+                "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
+            )
+        self._agent = weakref.ref(agent)
+        agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
+        agent.add_hook(self._added, MessageAddedEvent)
+        agent.add_hook(self._turn_begins, BeforeInvocationEvent)
+        agent.add_middleware(InvokeModelStage.Input, self._before_request)
+
+    def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
+        for message in event.agent.messages:
+            self._intake.said(message, 0.0)
+
+    def _added(self, event: MessageAddedEvent[Agent]) -> None:
+        self._intake.said(event.message, self._clock())
+
+    def _turn_begins(self, event: BeforeInvocationEvent) -> None:
+        self._intake.turn_begins()
+        self._shown = ""
+
+    def forget(self, tracking_id: str) -> None:
+        """Forget a message for good: it is never quoted again. For one that is redacted after it has left the history."""
+        self._intake.forget(tracking_id)
+
+    # --- What is recalled -----------------------------------------------------------------------------------------------------
+
+    async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
+        messages = context.messages
+        if not messages or messages[-1]["role"] != "user":
+            return context
+        if is_turn_start(messages[-1]):
+            asked = without_added(context)[0][-1]  # other plugins' blocks are no part of the question
+            self._shown = await self._found(message_text(asked), context.agent)
+        if not self._shown:
+            return context
+        block: ContentBlock = {"text": f"\n\n{self._shown}"}
+        last: Message = {**messages[-1], "content": [*messages[-1]["content"], block]}
+        return context.replace(messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
+
+    async def _found(self, question: str, agent: Any) -> str:
+        """Return the quotes for a question; an empty text if there are none, or the search fails."""
+        try:
+            return await asyncio.to_thread(self._recalled, question, agent)
+        except Exception:
+            logger.warning("recall failed | sending the request without it", exc_info=True)
+            return ""
+
+    @tool
+    def search_history(self, query: str) -> str:
+        """Search what was said earlier in this conversation and is no longer shown.
+
+        Args:
+            query: What to look for, in the words it was probably said in.
+        """
+        agent = self._agent() if self._agent is not None else None
+        return self._quotes(query, agent.messages[:] if agent is not None else []) or "Nothing was found."
+
+    def _recalled(self, question: str, agent: Any) -> str:
+        history = agent.messages[:]
+        self._intake.bring_up(history)
+        if dialogue_act(question, "user") in _ASKS_NOTHING:
+            return ""
+        asked = in_full(question, history)
+        hits = self.search(asked)
+        most = self._quoting.wanted(hits, query_terms(asked))
+        trimmer = trimmer_of(agent)
+        if trimmer is not None:  # for this call the history may give way to the quotes
+            history = trimmer.beside(history, most)
+        whole = _whole(history)
+        return self._quoting.quoted([hit for hit in hits if hit.message.id not in whole], query_terms(asked), most)
+
+    def _quotes(self, question: str, history: Sequence[Message]) -> str:
+        return self._quoting.quoted(self.search(question, leave_out=_whole(history)), query_terms(question))
+
+    def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[Hit]:
+        """Return the messages that fit a question best, the best first; neighbours of good ones are among them.
+
+        Args:
+            question: The question.
+            leave_out: Tracking ids of messages not wanted.
+        """
+        return self._seeking.hits(question, leave_out)
+
+
+def _whole(messages: Iterable[Message]) -> frozenset[str]:
+    """Return the ids of messages that are in the history as they were said."""
+    return frozenset(
+        id_
+        for message in messages
+        if (id_ := message.get("tracking_id")) and not is_stub(message) and not is_shortened(message)
+    )

@@ -1,0 +1,129 @@
+"""Intake: keeps an archive as the conversation has it, whichever conversation manager drops, folds or changes messages."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.gist import result_texts
+from strands_manga_memory.conversation.history.quote_marks import is_quote
+from strands_manga_memory.conversation.history.shortening import is_shortened
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.history.summary import is_synthesized
+from strands_manga_memory.conversation.recall.archive import Archived, Retriever
+from strands_manga_memory.language.message_texts import message_text
+from strands_manga_memory.messages import content_fingerprint, tool_result_ids
+
+logger = logging.getLogger(__name__)
+
+Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
+
+_TOOL_CHARACTERS = 2_000
+_MOST_TRIES = 3
+
+
+class Said(NamedTuple):
+    """A message, and when it was said, in seconds since the epoch; 0 if that is not known."""
+
+    message: Message
+    at: float
+
+
+class Intake:
+    """Takes in what is said, after its turn: until then it may be redacted.
+
+    What changes in the history later changes in the archive. A history that holds nothing of what was known is another
+    conversation, or a deleted one: then everything is forgotten, so that nobody is shown the words of someone else.
+
+    Args:
+        retriever: The archive.
+        source: Returns the messages of before this process, oldest first; read once (in up to three turns if it fails), and
+            again after everything was forgotten.
+        learn: Called with what was taken in, before the archive has it.
+    """
+
+    def __init__(self, retriever: Retriever, source: Source | None, learn: Callable[[Sequence[Archived]], None]) -> None:
+        self._retriever = retriever
+        self._learn = learn
+        self._source = source
+        self._tries = _MOST_TRIES
+        self._lock = threading.Lock()
+        self._pending: list[Said] = []
+        self._settled = 0
+        self._seen: dict[str, int] = {}
+        self._forgotten: set[str] = set()
+
+    def said(self, message: Message, at: float) -> None:
+        """Take note of a message of the present turn."""
+        self._pending.append(Said(message, at))
+
+    def turn_begins(self) -> None:
+        """Settle what was said so far: from now on other messages may still be redacted."""
+        self._settled = len(self._pending)
+
+    def bring_up(self, history: Sequence[Message]) -> None:
+        """Bring the archive up to what was settled, and to the history as it is now. Not for the event loop."""
+        with self._lock:
+            ready = self._pending[: self._settled]
+            open_ids = {_id(said.message) for said in self._pending[self._settled :]}
+            present = {id_: message for message in history if (id_ := _id(message)) and id_ not in open_ids}
+            known = self._seen.keys() | {_id(said.message) for said in ready}
+            if known and known.isdisjoint(present):
+                logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
+                self._retriever.clear()
+                self._tries = _MOST_TRIES
+                ready, self._pending, self._settled = [], self._pending[self._settled :], 0
+            self._read_source(open_ids)
+            seen = {id_: content_fingerprint(message) for id_, message in present.items()}
+            changed = [Said(message, 0.0) for id_, message in present.items() if self._seen.get(id_) != seen[id_]]
+            self._add(archived([*ready, *changed]))
+            self._seen = seen
+            del self._pending[: len(ready)]
+            self._settled -= len(ready)
+
+    def forget(self, id_: str) -> None:
+        """Remove a message for good: also if the history or the source still has it, it is not taken in again."""
+        with self._lock:
+            self._forgotten.add(id_)
+            self._retriever.forget(id_)
+
+    def _add(self, messages: Iterable[Archived]) -> None:
+        wanted = [message for message in messages if message.id not in self._forgotten]
+        self._learn(wanted)
+        self._retriever.add(wanted)
+
+    def _read_source(self, open_ids: set[str]) -> None:
+        if self._source is None or not self._tries:
+            return
+        self._tries -= 1
+        try:
+            self._add(each for each in archived(map(_said, self._source())) if each.id not in open_ids)
+            self._tries = 0
+        except Exception:
+            logger.warning("the earlier history could not be read | recalling only what this process has seen", exc_info=True)
+
+
+def archived(messages: Iterable[Said]) -> Iterator[Archived]:
+    """Return messages as the archive keeps them; marks, summaries, shortened messages and what was found in it are left out."""
+    for message, at in messages:
+        if is_stub(message) or is_synthesized(message) or is_shortened(message):
+            continue
+        if tool_result_ids(message):
+            speaker, text = "tool", "\n".join(result_texts(message))[:_TOOL_CHARACTERS]
+        else:
+            speaker, text = message["role"], message_text(message)
+        if not is_quote({"text": text}):
+            yield Archived(_id(message) or str(uuid.uuid4()), speaker, text, at or None)
+
+
+def _said(record: Any) -> Said:
+    return Said(record["message"], float(record.get("at") or 0)) if "message" in record else Said(record, 0.0)
+
+
+def _id(message: Message) -> str:
+    return message.get("tracking_id") or ""

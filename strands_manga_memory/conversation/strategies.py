@@ -1,0 +1,134 @@
+"""as_strategy: a conversation manager, or a plugin, as a ``ContextStrategy`` of ``Agent(context_manager=...)``.
+
+Strands' context strategies are experimental: what this package expects of them is in this module and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strands.agent.conversation_manager import ConversationManager
+from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, HookOrder, MessageAddedEvent
+from strands.plugins import Plugin
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
+from strands_manga_memory.conversation.tokens.ledger import same_objects
+
+if TYPE_CHECKING:
+    from strands import Agent
+    from strands.experimental.context_manager import ContextState
+
+    Policy = ImportanceWeightedConversationManager | StackedConversationManager
+
+STATE_KEY = "manga_context"
+"""Where in ``agent.state`` the state of a policy is kept: Strands keeps none of strategies."""
+
+_BEFORE_THE_POLICY = HookOrder.SDK_LAST - 1
+_AS_THE_AGENT_WOULD = HookOrder.SDK_FIRST - 2
+_BEFORE_THE_SESSION = HookOrder.SDK_FIRST + 1
+
+
+def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | PluginStrategy:
+    """Return a policy of this package as a strategy: ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``.
+
+    It does there what it does as ``Agent(conversation_manager=)`` or among the plugins, side by side with Strands' own
+    strategies and with the stash. One policy serves one agent, in one of its forms.
+
+    Args:
+        policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager``,
+            ``TieredCompactionConversationManager``, ``HistoryRecall``, or another plugin that is initialized without waiting.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    if isinstance(policy, Plugin):
+        return PluginStrategy(policy)
+    if not isinstance(policy, ImportanceWeightedConversationManager | StackedConversationManager):
+        raise ValueError(f"policy must be a conversation manager of this package, or a plugin, got {policy!r}")
+    return PolicyStrategy(policy)
+
+
+class PolicyStrategy:
+    """A conversation manager as a strategy; made by ``as_strategy``.
+
+    Attributes:
+        policy: The manager, for its ``usage``, ``explain`` and ``stats``.
+        name: What Strands logs.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
+
+    def init(self, agent: Agent, **kwargs: Any) -> None:
+        """Register the hooks of the manager, and those that do what an agent does for its own conversation manager."""
+        agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
+        agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
+        self.policy.register_hooks(agent.hooks)
+        agent.add_hook(self._save, MessageAddedEvent, order=_BEFORE_THE_SESSION)
+        agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
+
+    async def apply(self, context: ContextState) -> bool:
+        """Keep the policy's bounds; after an overflow, make room. Return whether the history changed."""
+        agent = context.agent
+        before = agent.messages[:]
+        if context.overflow:
+            error = ContextWindowOverflowException("the model's context window is full")
+            try:
+                self.policy.reduce_context(agent, error)
+            except ContextWindowOverflowException:
+                return not same_objects(before, agent.messages)  # the strategies behind this one may still find something
+        else:
+            await self.policy.keep_on(context)
+        return not same_objects(before, agent.messages)
+
+    def _end_invocation(self, event: AfterInvocationEvent) -> None:
+        self.policy.apply_management(event.agent)
+
+    def _save(self, event: MessageAddedEvent[Agent] | AfterInvocationEvent) -> None:
+        state = {**self.policy.get_state(), "records": self._trimmer.records}
+        if event.agent.state.get(STATE_KEY) != state:
+            event.agent.state.set(STATE_KEY, state)
+
+    def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
+        """Give the manager its state; a session that has every message ever said restored its log, any other the history."""
+        agent, state = event.agent, event.agent.state.get(STATE_KEY)
+        if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:
+            return
+        state = dict(state)
+        if len(agent.messages) >= state.pop("records", 0):
+            del agent.messages[: state.get("removed_message_count", 0)]
+        else:
+            state |= {"removed_message_count": 0, "layout": None}
+        self.policy.restore_from_session(state)
+
+    @property
+    def _trimmer(self) -> ImportanceWeightedConversationManager:
+        return self.policy if isinstance(self.policy, ImportanceWeightedConversationManager) else self.policy.trimmer
+
+
+class PluginStrategy:
+    """A plugin as a strategy; made by ``as_strategy``. It takes nothing away from the history.
+
+    Attributes:
+        policy: The plugin.
+        name: What Strands logs.
+    """
+
+    def __init__(self, policy: Plugin) -> None:
+        self.policy = policy
+        self.name = policy.name
+
+    def init(self, agent: Agent, **kwargs: Any) -> None:
+        """Do what an agent does with a plugin."""
+        self.policy.init_agent(agent)
+        for hook in self.policy.hooks:
+            agent.add_hook(hook)
+        for tool in self.policy.tools:
+            agent.tool_registry.register_tool(tool)
+
+    async def apply(self, context: ContextState) -> bool:
+        """Change nothing: a plugin works by its hooks and middleware."""
+        return False

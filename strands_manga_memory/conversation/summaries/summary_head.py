@@ -1,0 +1,111 @@
+"""SummaryHead: what stands before the recent turns once a summary has taken the place of older ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.summary import RULES, Shown, Summary, is_synthesized, shown
+from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance.scoring import Band
+from strands_manga_memory.conversation.summaries.folding import staying
+from strands_manga_memory.language.entities import EntityTypes
+
+_REMEMBERED = 4_096
+"""So many texts are not counted twice: the same facts are laid out with every summary."""
+
+
+class SummaryHead:
+    """Lays a summary out within the bounds of a history.
+
+    Args:
+        trimmer: Counts and scores, and has the budget.
+        types: Entity types that are verified.
+        summary_tokens: Most tokens of the summary.
+        facts_tokens: Most tokens of the facts that do not fit into it.
+        keep_important: Whether covered turns of high importance stay as well.
+    """
+
+    def __init__(
+        self,
+        trimmer: ImportanceWeightedConversationManager,
+        types: EntityTypes,
+        *,
+        summary_tokens: int,
+        facts_tokens: int,
+        keep_important: bool,
+    ) -> None:
+        self.summary_tokens = summary_tokens
+        self.facts_tokens = facts_tokens
+        self.keep_important = keep_important
+        self._trimmer = trimmer
+        self._types = types
+        self._text_tokens = lru_cache(_REMEMBERED)(self._counted)
+        self._prepared: tuple[Summary, Shown] | None = None
+
+    def prepare(self, summary: Summary) -> None:
+        """Lay the summary out and count it, away from the event loop: there it is only put in its place."""
+        laid_out = self.shown(summary, self.facts_tokens)
+        self._trimmer.tokens(laid_out.messages)
+        self._prepared = summary, laid_out
+
+    def of(
+        self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
+    ) -> tuple[list[Message], list[Message]]:
+        """Return what stands before the recent turns from now on, and the messages that leave.
+
+        Args:
+            summary: The summary.
+            history: The history as it is.
+            split: Where the recent turns begin in it.
+            room: Tokens the history should have then.
+            is_tight: Whether only pinned messages stay beside the summary.
+        """
+        tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
+        covered = [message for message in history[:split] if not is_synthesized(message)]
+        own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
+        room -= tokens(history[split:])
+        facts = max(0, min(self.facts_tokens, max(room, own) - self.summary_tokens))
+        laid_out = self._as_prepared(summary, facts) or self.shown(summary, facts)
+        taken = tokens(laid_out.messages)
+        kept = staying(
+            covered,
+            min(room, most // 2) - taken,  # there must be room to grow before the next one
+            bands=() if is_tight else self._bands(summary),
+            band_of=lambda message: self._trimmer.bands.of(self._trimmer.score(message)),
+            tokens_of=tokens,
+            outdated={id_ for slot in summary.slots for id_ in slot.corrects},
+        )
+        ids = frozenset(message.get("tracking_id") for message in kept)
+        if kept:
+            laid_out = self.shown(replace(summary, kept=tuple(message.get("tracking_id") or "" for message in kept)), facts)
+        return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
+
+    def _as_prepared(self, summary: Summary, facts_tokens: int) -> Shown | None:
+        """Return what was laid out before, if it is this summary and its facts have no more than so many tokens."""
+        if self._prepared is None or self._prepared[0] is not summary:
+            return None
+        laid_out = self._prepared[1]
+        return laid_out if not laid_out.beside or self._trimmer.tokens(laid_out.messages[:2]) <= facts_tokens else None
+
+    def shown(self, summary: Summary, facts_tokens: int) -> Shown:
+        """Lay the summary out as messages."""
+        return shown(
+            summary,
+            summary_tokens=self.summary_tokens,
+            facts_tokens=facts_tokens,
+            count=self._text_tokens,
+            types=self._types,
+        )
+
+    def _bands(self, summary: Summary) -> Sequence[Band]:
+        if summary.model == RULES:
+            return (Band.HIGH, Band.MIDDLE, Band.LOW)
+        return (Band.HIGH,) if self.keep_important else ()
+
+    def _counted(self, text: str) -> int:
+        message: Message = {"role": "user", "content": [{"text": text}]}
+        return int(self._trimmer.counter.count(message))

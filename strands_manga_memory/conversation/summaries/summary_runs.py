@@ -1,0 +1,190 @@
+"""SummaryRuns: makes the summaries of one manager, one at a time, beside the conversation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.background import Run
+from strands_manga_memory.conversation.history.summary import RULES, Summary
+from strands_manga_memory.conversation.summaries.folding import Fold, marks
+from strands_manga_memory.conversation.summaries.rest import Rest
+from strands_manga_memory.conversation.summaries.summarizers import ModelSummarizer
+from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
+from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
+from strands_manga_memory.conversation.summaries.writing import Log, SummaryWriter
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.slots import SlotExtractor
+from strands_manga_memory.language.summarizer import Summarizer
+from strands_manga_memory.telemetry import SUMMARY, measured
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+_SOURCE_TOKENS = 12_000
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A summary, and what tells the part of the history it takes the place of: ids and fingerprints."""
+
+    summary: Summary
+    marks: Sequence[tuple[str | None, int]]
+
+    def fits(self, history: Sequence[Message]) -> bool:
+        """Whether a history still begins with the messages that the summary is for."""
+        if len(history) < len(self.marks) or not self.marks or history[0].get("tracking_id") != self.marks[0][0]:
+            return False
+        return marks(history[: len(self.marks)]) == self.marks
+
+
+@dataclass(frozen=True)
+class _Pending:
+    run: Run[Summary]
+    marks: Sequence[tuple[str | None, int]]
+    asked: bool
+
+
+class SummaryRuns:
+    """Begins summaries and hands out those that are finished; leaves a failing summarizer alone for a while.
+
+    Args:
+        head: Lays a summary out; what it needs is counted in the run.
+        counter: Counts tokens.
+        summarizer: Who writes; None: the agent's ``aux_model``.
+        slots: Finds what must not be lost; None: rules.
+        types: Entity types that are verified.
+        source_tokens: Most tokens of raw turns read at a time; None: 12,000, or 60 % of the model's window.
+        log: The raw messages of the conversation, if a session keeps them.
+        cache: Drafts that were verified before.
+        rest: Counts failures.
+        stats: What was done, kept up to date.
+    """
+
+    def __init__(
+        self,
+        head: SummaryHead,
+        *,
+        counter: TokenCounter,
+        summarizer: Summarizer | None,
+        slots: SlotExtractor | None,
+        types: EntityTypes,
+        source_tokens: int | None,
+        log: Log | None,
+        cache: SummaryCache | None,
+        rest: Rest,
+        stats: SummaryStats,
+    ) -> None:
+        self._head = head
+        self._counter = counter
+        self._summarizer = summarizer
+        self._slots, self._types = slots, types
+        self._source_tokens, self._log, self._cache = source_tokens, log, cache
+        self._rest = rest
+        self._stats = stats
+        self._pending: _Pending | None = None
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a summary is on its way, or waits to be taken."""
+        return self._pending is not None and not self._pending.run.is_lost
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a run has ended, well or badly, and waits to be taken."""
+        return self._pending is not None and self._pending.run.is_done
+
+    def begin(self, fold: Fold, agent: Agent) -> None:
+        """Begin the summary of what is before the recent turns."""
+        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
+        asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
+        writer = self._writer(summarizer)
+        self._stats.runs += 1
+
+        async def written() -> Summary:
+            with measured(SUMMARY):
+                summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
+                self._head.prepare(summary)
+                return summary
+
+        self._pending = _Pending(Run(written), fold.marks(), asked)
+
+    def at_once(self, fold: Fold) -> Summary:
+        """Return the summary of what is before the recent turns, now and without a model; a run on its way is forgotten."""
+        self.forget()
+        return self._writer(None).from_rules(fold.summary, fold.fresh)
+
+    def take(self) -> Replacement | None:
+        """Return what a run that has ended wrote; None if none has, or it failed."""
+        pending = self._pending
+        if pending is None or not pending.run.is_done:
+            return None
+        self._pending = None
+        try:
+            summary = pending.run.result(0)
+        except Exception:
+            logger.warning("no summary was written | leaving the history as it is", exc_info=True)
+            self._stats.failed += 1
+            self._rest.failed()
+            return None
+        self._note(summary, asked=pending.asked)
+        return Replacement(summary, pending.marks)
+
+    def forget(self) -> None:
+        """Forget the run on its way: it is for another history, or its thread is in another process."""
+        self._pending = None
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for the run on its way, at most so many seconds, without blocking the event loop."""
+        if self._pending is not None and not self._pending.run.is_done:
+            self._stats.waits += 1
+            if not await self._pending.run.wait(seconds):
+                logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
+
+    def finish(self, seconds: float) -> bool:
+        """Wait for the run on its way, at most so many seconds; return whether none is on its way any more."""
+        if self._pending is None or self._pending.run.is_lost:
+            return True
+        try:
+            self._pending.run.result(seconds)
+        except TimeoutError:
+            return self._pending.run.is_done
+        except Exception as error:  # noqa: BLE001 - taking it tells what went wrong
+            logger.debug("error=<%s> | the summary was not written", type(error).__name__)
+        return True
+
+    def stats(self) -> SummaryStats:
+        """Return what was done so far."""
+        rate = self._cache.hit_rate if self._cache is not None else 0.0
+        return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
+
+    def _writer(self, summarizer: Summarizer | None) -> SummaryWriter:
+        window = summarizer.model.context_window_limit if isinstance(summarizer, ModelSummarizer) else None
+        return SummaryWriter(
+            counter=self._counter,
+            extractor=self._slots,
+            types=self._types,
+            summary_tokens=self._head.summary_tokens,
+            source_tokens=self._source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS),
+            log=self._log,
+            cache=self._cache,
+        )
+
+    def _note(self, summary: Summary, *, asked: bool) -> None:
+        self._stats.attempts += summary.attempts
+        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
+        if not asked:
+            self._rest.rested()
+        elif summary.model == RULES:
+            self._stats.failed += 1
+            self._rest.failed()
+        else:
+            self._rest.succeeded()

@@ -1,0 +1,366 @@
+"""VerifiedSummarizingConversationManager: old turns become a summary that was checked, beside the conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from strands.agent.conversation_manager import ProactiveCompressionConfig
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
+from strands.models import Model
+from strands.types.content import Message
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.conversation.history.summary import Summary
+from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
+from strands_manga_memory.conversation.summaries.folding import fold_of
+from strands_manga_memory.conversation.summaries.rest import Rest
+from strands_manga_memory.conversation.summaries.summarizers import summarizer_of
+from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
+from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
+from strands_manga_memory.conversation.summaries.summary_runs import Replacement, SummaryRuns
+from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
+from strands_manga_memory.conversation.summaries.trigger import Trigger
+from strands_manga_memory.conversation.summaries.writing import Log
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.slots import SlotExtractor
+from strands_manga_memory.language.summarizer import Summarizer
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+    from strands.experimental.context_manager import ContextState
+
+logger = logging.getLogger(__name__)
+
+
+class VerifiedSummarizingConversationManager(StackedConversationManager):
+    """Replaces old turns by a summary that has been checked, and keeps the last turns whole.
+
+    A run begins after the response when the trigger says so.
+    It reads the raw turns on a thread of its own; what it wrote takes their place before the next model call, if the turns it
+    covers are still the same. Only a history over the hard limit waits for it. Every slot of the covered turns (preferences,
+    corrections, decisions, open questions, promises, outcomes, what the user said) is either in the checked prose or written
+    below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
+    without a usable draft the summarizer is left alone for a while; facts and importance take over.
+
+    A summary that was dropped because another process saved the conversation first takes its place again.
+
+    One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
+
+    Args:
+        trigger: When older turns are summarized. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
+        model: Who summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
+            own model if it has no other.
+        sizes: How large a summary is. Default: 500 tokens.
+        schedule: Who waits for it. Default: nobody, it is written in the background.
+        slots: Finds what must not be lost. Default: rules in English and Japanese.
+        types: Entity types that are verified. Default: those of a book shop.
+        trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
+            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less.
+        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
+            written anew from there. Without it the turns are read from the history, and when the prose has no room any more
+            the oldest sentences go; the facts they said are then written below it.
+        cache: Drafts by content, kept for 24 hours.
+        clock: Monotonic seconds.
+        proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
+
+    Raises:
+        ValueError: An argument is out of range or not of its kind. From the agent's constructor: the manager already serves
+            another agent.
+    """
+
+    def __init__(
+        self,
+        trigger: SummaryTrigger | None = None,
+        *,
+        model: Model | Summarizer | None = None,
+        sizes: SummarySizes | None = None,
+        schedule: SummarySchedule | None = None,
+        slots: SlotExtractor | None = None,
+        types: EntityTypes = SHOP,
+        trimmer: ImportanceWeightedConversationManager | None = None,
+        log: Log | None = None,
+        cache: SummaryCache | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        proactive_compression: bool | ProactiveCompressionConfig | None = None,
+    ) -> None:
+        trigger, sizes, schedule = trigger or SummaryTrigger(), sizes or SummarySizes(), schedule or SummarySchedule()
+        for name, policy, kind in (
+            ("trigger", trigger, SummaryTrigger),
+            ("sizes", sizes, SummarySizes),
+            ("schedule", schedule, SummarySchedule),
+        ):
+            if not isinstance(policy, kind):
+                raise ValueError(f"{name} must be a {kind.__name__}, got {policy!r}")
+        if slots is not None and not callable(getattr(slots, "extract", None)):
+            raise ValueError(f"slots must have a method extract(messages), got {slots!r}")
+        if trimmer is not None and not isinstance(trimmer, ImportanceWeightedConversationManager):
+            raise ValueError(f"trimmer must be an ImportanceWeightedConversationManager, got {trimmer!r}")
+        if log is not None and not callable(log):
+            raise ValueError(f"log must be a function, got {log!r}")
+        trimmer = trimmer or ImportanceWeightedConversationManager(min(4_096, trigger.tokens))
+        super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
+        self.keep_recent_turns = trigger.keep_recent_turns
+        self.schedule = schedule
+        self.hard_tokens = trigger.hard_tokens or trigger.tokens * 3 // 2
+        self.trimmer.grow_to = self.hard_tokens
+        self.cache = cache
+        self._trigger = Trigger(trigger.tokens, trigger.turns, trigger.on_warning)
+        self._head = SummaryHead(
+            trimmer,
+            types,
+            summary_tokens=sizes.summary_tokens,
+            facts_tokens=trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens,
+            keep_important=sizes.keep_important,
+        )
+        self._stats = SummaryStats()
+        self._runs = SummaryRuns(
+            self._head,
+            counter=trimmer.counter,
+            summarizer=None if model is None else summarizer_of(model),
+            slots=slots,
+            types=types,
+            source_tokens=sizes.source_tokens,
+            log=log,
+            cache=cache,
+            rest=Rest(schedule.rest_seconds, clock),
+            stats=self._stats,
+        )
+        self._latest: Replacement | None = None
+
+    @property
+    def trigger_tokens(self) -> int:
+        """Tokens of history from which on older turns are summarized."""
+        return self._trigger.tokens
+
+    @property
+    def trigger_turns(self) -> int:
+        """Turns since the last summary from which on they are."""
+        return self._trigger.turns
+
+    # --- Hooks --------------------------------------------------------------------------------------------------------------
+
+    def _register(self, registry: HookRegistry) -> None:
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
+        super()._register(registry)
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register what swaps summaries in before a model call, the trimmer's hooks, and a look at what was restored."""
+        super().register_hooks(registry, **kwargs)
+        registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
+
+    def _start(self, event: AgentInitializedEvent[Agent]) -> None:
+        fold_of(event.agent.messages, self.keep_recent_turns)  # a record that cannot be read is told now, not in a turn
+
+    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        await self._make_room(event.agent, event.messages or [])
+
+    async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
+        await self._make_room(event.agent, [])
+
+    async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
+        """Use a summary that is ready; if the history, with what is coming, is over the hard limit, wait for one."""
+        await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
+        try:
+            if self.schedule.strategy == "async" or self._is_full(agent, coming):
+                await self._runs.wait(self.schedule.wait_seconds)
+        except Exception:
+            logger.warning("the summary could not be waited for | going on without it", exc_info=True)
+        await self.trimmer.off_loop(agent.messages, lambda: self._swap_in(agent))
+        if self._is_full(agent, coming):
+            # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
+            await asyncio.to_thread(self._fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
+
+    def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
+        self._swap_in(agent)
+        if self._is_full(agent, coming):
+            self._begin(agent)
+
+    def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
+        messages = [*agent.messages, *coming]
+        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.room_beyond(messages, self.hard_tokens)
+
+    # --- The contract of a conversation manager -----------------------------------------------------------------------------
+
+    def _manage(self, agent: Agent) -> None:
+        """Begin a summary if one is due; then the trimmer keeps its budget."""
+        self._swap_in(agent)
+        self._begin(agent)
+        if self.schedule.strategy == "inline":
+            self.finish(agent, self.schedule.wait_seconds)
+        super()._manage(agent)
+
+    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
+        """Make the history smaller because the model's context window is full, or filling up.
+
+        What is older than the recent turns becomes facts, without a model; then the trimmer reduces what is left.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            e: The overflow, if there was one. Then at least half of the history goes.
+            **kwargs: For extensions of the contract.
+
+        Raises:
+            ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
+        """
+        before = self.trimmer.tokens(agent.messages)
+        self._swap_in(agent)
+        if self.trimmer.tokens(agent.messages) == before:
+            self._fold_at_once(agent, before // 2)
+        freed = before - self.trimmer.tokens(agent.messages)
+        if freed * 2 >= before or (e is None and freed > 0):
+            return
+        try:
+            self.trimmer.reduce_context(agent, e, **kwargs)
+        except ContextWindowOverflowException:
+            if freed <= 0:
+                raise
+            logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
+
+    # --- What users ask -----------------------------------------------------------------------------------------------------
+
+    def summary(self, agent: Agent) -> Summary | None:
+        """Return the record of the summary the history begins with; None if there is none.
+
+        Raises:
+            CorruptRecordError: The record is malformed, or a newer version wrote it.
+        """
+        return fold_of(agent.messages, self.keep_recent_turns).summary
+
+    def usage(self, agent: Agent) -> dict[str, int]:
+        """Return the tokens of the history as the model counts them, the trigger as budget, and what is left of it."""
+        tokens = self.trimmer.tokens(agent.messages[:])
+        return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
+
+    def stats(self) -> SummaryStats:
+        """Return what was done so far."""
+        return replace(self._runs.stats(), warnings=self._trigger.warnings)
+
+    def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
+        """Wait for the summary that is on its way, if there is one, and use it; for the end of a process.
+
+        Args:
+            agent: The agent.
+            seconds: How long to wait at most.
+
+        Returns:
+            Whether nothing is on its way any more.
+        """
+        is_finished = self._runs.finish(seconds)
+        self._swap_in(agent)
+        return is_finished
+
+    # --- For whoever decides himself when a summary is due ------------------------------------------------------------------
+
+    def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
+        """Set the bounds anew, when the model's window is known."""
+        self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
+        self._head.facts_tokens = min(self._head.facts_tokens, target_tokens * 3 // 4)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a summary is on its way, or waits to be swapped in."""
+        return self._runs.is_writing
+
+    def begin(self, agent: Agent) -> None:
+        """Begin a summary of the older turns now, unless one is on its way; use one that is finished."""
+        self._swap_in(agent)
+        self._begin(agent, is_wanted=True)
+
+    def fold_at_once(self, agent: Agent, budget: int) -> int:
+        """Turn everything before the recent turns into facts, now and without a model; return the tokens freed.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            budget: Tokens the history should have then.
+        """
+        before = self.trimmer.tokens(agent.messages)
+        self._fold_at_once(agent, budget)
+        return before - self.trimmer.tokens(agent.messages)
+
+    # --- Beginning ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, agent: Agent, *, is_wanted: bool = False) -> None:
+        """Begin a run if one is due and none is on its way."""
+        if self._runs.is_writing:
+            return
+        self._runs.forget()
+        try:
+            fold = fold_of(agent.messages[:], self.keep_recent_turns)
+            tokens = self.trimmer.tokens(agent.messages[:])
+            self._trigger.watch(tokens)
+            counted = self.trigger_tokens if is_wanted else tokens
+            if self._trigger.is_due(fold, counted, fresh_tokens=lambda: self.trimmer.tokens(fold.fresh)):
+                self._runs.begin(fold, agent)
+        except Exception:
+            logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
+
+    # --- Swapping in --------------------------------------------------------------------------------------------------------
+
+    def _swap_in(self, agent: Agent) -> None:
+        """Put a finished summary in the place of the turns it covers, in one step, if they are still the same."""
+        if not self._runs.is_done:
+            self._swap_in_again(agent)
+        elif (replacement := self._runs.take()) is not None:
+            try:
+                if self._fits(replacement, agent):
+                    before = self.trimmer.tokens(agent.messages)
+                    self._put_in(agent, replacement)
+                    after = self.trimmer.tokens(agent.messages)
+                    self._stats.swapped += 1
+                    self._stats.tokens_freed += before - after
+                    self._stats.enough += after < self.trigger_tokens
+                else:
+                    self._stats.discarded += 1
+                    logger.debug("the history has changed meanwhile | the summary is not used")
+            except Exception:
+                logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
+
+    def _swap_in_again(self, agent: Agent) -> None:
+        """Use the latest summary again if the turns it covers are back: another process saved its window before ours."""
+        latest = self._latest
+        try:
+            if latest is not None and self._fits(latest, agent):
+                self._put_in(agent, latest)
+        except Exception:
+            logger.warning("the summary could not be used again | leaving the history as it is", exc_info=True)
+
+    def _fits(self, replacement: Replacement, agent: Agent) -> bool:
+        """Whether the history begins with the turns a summary is for, and the recent ones stand behind them."""
+        history = agent.messages[:]
+        return replacement.fits(history) and len(replacement.marks) <= fold_of(history, self.keep_recent_turns).before_recent
+
+    def _put_in(self, agent: Agent, replacement: Replacement) -> None:
+        history, summary = agent.messages[:], replacement.summary
+        room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
+        head, gone = self._head.of(summary, history, len(replacement.marks), room=room)
+        agent.messages[: len(replacement.marks)] = head
+        self._latest = replacement
+        self._trigger.reset()
+        self.trimmer.evicted(gone)
+        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
+
+    def _fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+        """Turn what is before the recent turns into facts, now and without a model; if wanted, only what no summary covers."""
+        try:
+            history = agent.messages[:]
+            fold = fold_of(history, self.keep_recent_turns)
+            if not fold.fresh and (only_fresh or not fold.shown):
+                return
+            summary = self._runs.at_once(fold)
+            head, gone = self._head.of(summary, history, fold.before_recent, room=budget, is_tight=True)
+            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
+                agent.messages[: fold.before_recent] = head
+                self.trimmer.evicted(gone)
+        except CorruptRecordError:
+            logger.warning("the record of the summary cannot be read | it is left as it is")
+        except Exception:
+            logger.warning("the facts could not be written | leaving the history as it is", exc_info=True)

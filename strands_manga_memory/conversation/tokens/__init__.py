@@ -1,0 +1,1 @@
+"""How many tokens something has, and how many it may have."""

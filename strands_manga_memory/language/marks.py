@@ -1,0 +1,24 @@
+"""Marks: what this package writes into a history in the place of words. They are nobody's words. Pure."""
+
+from __future__ import annotations
+
+import re
+
+CUT_TEXT = "[This turn was interrupted before it was finished.]"
+"""Ends a turn that a crash cut in half, in the window, never in the log."""
+
+STUB = "[\u2026]"
+"""Stands where a message was left out; one token in common vocabularies."""
+
+_MARKS = re.compile(
+    rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|\[\.\.\. \d{{1,12}} characters cut \.\.\.\]"
+    r"|\[(?:image|document|video|audio) left out: [^\]]{0,300}\]|\[shortened; full text: [^\]]{0,300}\]|\[blank text\]"
+)
+
+
+def without_marks(text: str) -> str:
+    """Return what was said in a text: the text without marks; one that has none as it is."""
+    if "[" not in text:
+        return text
+    said, marks = _MARKS.subn("", text)
+    return said.strip() if marks else text

@@ -1,0 +1,223 @@
+"""What a message is: its tool calls, where a turn starts, what a provider takes, and what tells it from others. Pure.
+
+Strands accepts messages with blocks of any shape, so nothing here asks more of one than it must.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from strands.types.content import ContentBlock, Message
+
+CONVERSATION_START = "[conversation start]"
+"""What the user is made to say before a history that starts with the assistant."""
+
+
+def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the tool calls the message makes, in order."""
+    return _ids(message, "toolUse")
+
+
+def tool_result_ids(message: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the tool calls the message answers, in order."""
+    return _ids(message, "toolResult")
+
+
+def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
+    found = []
+    for block in message.get("content") or ():
+        part = block.get(kind) if isinstance(block, dict) else None
+        if part is not None and isinstance(part, dict) and isinstance(id_ := part.get("toolUseId"), str | int):
+            found.append(id_)
+    return found  # type: ignore[return-value]  # Strands takes numbers for ids
+
+
+def blocks_of(content: Any) -> list[dict[str, Any]]:
+    """Return the blocks of what a tool says, whatever it is: a text is a block of text, anything else but None one of JSON."""
+    return [
+        item if isinstance(item, dict) else {"text": item} if isinstance(item, str) else {"json": item}
+        for item in (content if isinstance(content, list | tuple) else [content])
+        if item is not None
+    ]
+
+
+def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
+    """Return the texts of a tool result, and its JSON as ``written`` writes it."""
+    found = []
+    for block in blocks_of(result.get("content")):
+        if "text" in block or "json" in block:
+            value = block["text"] if "text" in block else block["json"]
+            found.append(value if isinstance(value, str) and "text" in block else written(value))
+    return found
+
+
+def calls_tools(message: Message) -> bool:
+    """Whether the message calls a tool."""
+    for block in message["content"]:  # noqa: SIM110 - as below
+        if "toolUse" in block:
+            return True
+    return False
+
+
+def is_turn_start(message: Message) -> bool:
+    """Whether a turn begins here: a message of the user's own. One that brings tool results, role user too, is none."""
+    if message["role"] != "user":
+        return False
+    for block in message["content"]:  # noqa: SIM110 - a loop is twice as quick as any(), and this is asked for every message
+        if "toolResult" in block:
+            return False
+    return True
+
+
+def starts_turn(message: Message, previous: Message | None) -> bool:
+    """Whether a turn begins here: messages of the user's own that follow one another belong to one turn."""
+    return is_turn_start(message) and (previous is None or not is_turn_start(previous))
+
+
+def turns(messages: Sequence[Message]) -> list[range]:
+    """Return the turns as ranges of positions. What precedes the first user message is a range of its own."""
+    bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
+    return [range(start, stop) for start, stop in itertools.pairwise([*bounds, len(messages)])]
+
+
+def is_tool_pair(use: Message, result: Message) -> bool:
+    """Whether ``result`` answers exactly the tool calls of ``use``."""
+    ids = tool_use_ids(use)
+    return (
+        bool(ids) and use["role"] == "assistant" and result["role"] == "user" and sorted(ids) == sorted(tool_result_ids(result))
+    )
+
+
+def fingerprint(value: Any) -> int:
+    """Return a hash of a nested value, good within this process; CPython remembers the hash of a text, so it is cheap.
+
+    Values that differ in type, content or order differ in it.
+    """
+    if isinstance(value, str):
+        return hash(value)
+    if isinstance(value, dict):
+        return hash((dict, *[item if isinstance(item, str) else fingerprint(item) for pair in value.items() for item in pair]))
+    if isinstance(value, list | tuple):
+        return hash((list, *[fingerprint(item) for item in value]))
+    if isinstance(value, bytes):  # CPython hashes bytes and the text of the same characters alike
+        return hash((bytes, value))
+    return hash((type(value), str(value)))  # as texts: -1 and -2 have one hash, and 1 and True are equal
+
+
+def content_fingerprint(message: Message) -> int:
+    """Return the fingerprint of what the model is sent of ``message``: its role and content, not its id and metadata."""
+    if len(message["content"]) == 1 and len(block := message["content"][0]) == 1 and "text" in block:
+        return hash((message["role"], block["text"]))  # as below, in half the time
+    blocks = [block["text"] if len(block) == 1 and "text" in block else fingerprint(block) for block in message["content"]]
+    return hash((message["role"], *blocks))
+
+
+def problems(messages: Sequence[Message]) -> list[str]:
+    """Return why Bedrock, Anthropic or OpenAI would refuse this history, one line each; empty if none of them would.
+
+    The rules: the first message is a user's own; roles alternate; tool calls are made by the assistant and answered, all of
+    them and nothing else, by the next message; only the last message may hold calls without an answer.
+    """
+    found = []
+    if messages and not is_turn_start(messages[0]):
+        found.append(f"message 0 is not a plain user message but {_described(messages[0])}")
+    role, open_calls = "", list[str]()
+    for at, message in enumerate(messages):
+        if message["role"] == role:
+            found.append(f"messages {at - 1} and {at} are both of role {role}")
+        role = message["role"]
+        if not open_calls and len(content := message["content"]) == 1 and "text" in content[0]:
+            continue  # as most messages are: nothing below concerns it
+        uses, results = tool_use_ids(message), tool_result_ids(message)
+        if uses and role != "assistant":
+            found.append(f"message {at} calls tools but is of role {role}")
+        if results and role != "user":
+            found.append(f"message {at} holds tool results but is of role {role}")
+        if len(set(uses)) < len(uses) or len(set(results)) < len(results):
+            found.append(f"message {at} holds a toolUseId twice")
+        if open_calls and sorted(open_calls) != sorted(results):
+            found.append(f"message {at - 1} calls tools that message {at} does not answer one for one")
+        if results and not open_calls:
+            found.append(f"message {at} holds results of tools that message {at - 1} did not call")
+        open_calls = uses
+    return found
+
+
+def _described(message: Message) -> str:
+    return f"of role {message['role']}" + (" with tool results" if tool_result_ids(message) else "")
+
+
+def mended(messages: list[Message]) -> list[Message]:
+    """Return the history with everything :func:`problems` finds put right; the list itself if there is nothing.
+
+    Tool calls and results without their other half go, with their message if it holds nothing else; neighbours of one role
+    become one message with the content of both and the id of the first; a history that starts with the assistant gets a short
+    user message before it. No message is changed in place.
+    """
+    if not problems(messages):
+        return messages
+    whole = _without_orphans(messages)
+    joined: list[Message] = []
+    if whole and whole[0]["role"] == "assistant":
+        joined.append({"role": "user", "content": [{"text": CONVERSATION_START}]})
+    for message in whole:
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1] = {**joined[-1], "content": [*joined[-1]["content"], *message["content"]]}
+        else:
+            joined.append(message)
+    return joined
+
+
+def _without_orphans(messages: list[Message]) -> list[Message]:
+    """Return the messages with only those tool calls and results that meet their other half in the neighbouring message."""
+    kept = []
+    for at, message in enumerate(messages):
+        uses, results = tool_use_ids(message), tool_result_ids(message)
+        if not uses and not results:
+            kept.append(message)
+            continue
+        asked = tool_use_ids(messages[at - 1]) if at and messages[at - 1]["role"] == "assistant" else []
+        is_last = at + 1 == len(messages)
+        answered = tool_result_ids(messages[at + 1]) if not is_last and messages[at + 1]["role"] == "user" else []
+        content = list(_paired(message, uses if is_last else answered, asked))
+        if len(content) == len(message["content"]):
+            kept.append(message)
+        elif any("reasoningContent" not in block for block in content):
+            kept.append({**message, "content": content})
+    return kept
+
+
+def _paired(message: Message, answered: list[str], asked: list[str]) -> Iterator[ContentBlock]:
+    """The blocks of a message without the tool calls and results that have no other half, or that come twice."""
+    seen = set()
+    for block in message["content"]:
+        if "toolUse" in block:
+            id_, others = block["toolUse"]["toolUseId"], answered if message["role"] == "assistant" else []
+        elif "toolResult" in block:
+            id_, others = block["toolResult"]["toolUseId"], asked if message["role"] == "user" else []
+        else:
+            yield block
+            continue
+        if id_ in others and id_ not in seen:
+            seen.add(id_)
+            yield block
+
+
+def is_message(value: Any) -> bool:
+    """Tell whether a value is a message with blocks in it, whatever those hold: what is accepted is what is read."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
+        return False
+    return all(map(_is_block, value["content"]))
+
+
+def _is_block(block: Any) -> bool:
+    """Tell whether a value is a block, and a tool call or result that is in it says of which call it is."""
+    if not isinstance(block, dict) or ("toolUse" in block and not _is_call(block["toolUse"], "name", "input")):
+        return False
+    return "toolResult" not in block or _is_call(block["toolResult"])
+
+
+def _is_call(part: Any, *names: str) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("toolUseId"), str | int) and all(name in part for name in names)

@@ -1,0 +1,102 @@
+"""A history is kept within its budget whatever its tools and users said: blocks may be of any shape that Strands takes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.types.tools import AgentTool
+
+from strands_manga_memory.conversation import (
+    HistoryRecall,
+    ImportanceWeightedConversationManager,
+    SummaryTrigger,
+    TieredCompactionConversationManager,
+    VerifiedSummarizingConversationManager,
+)
+from strands_manga_memory.state import StateCoordinator
+from strands_manga_memory.testing import ScriptedModel
+
+LONG = "long " * 3_000
+
+
+def nested(levels: int) -> Any:
+    value: Any = LONG
+    for level in range(levels):
+        value = [value] if level % 2 else {"in": value}
+    return value
+
+
+CONTENTS: dict[str, Any] = {
+    "a text": LONG,
+    "nothing": None,
+    "a number": 7,
+    "a block": {"text": LONG},
+    "texts": ["a", LONG, None],
+    "no text": [{"text": None}, {"text": 42}, {"text": [LONG]}],
+    "deep": [{"json": nested(300)}],
+    "values": [{"json": {"set": {1}, 5: LONG, "nan": math.nan, "bytes": b"\x00" * 9_000}}],
+    "half a character": [{"text": "\ud800" * 9_000}],
+    "media": [{"image": None}, {"document": {}}, {"image": {"source": None}}, {"video": 5}, {"text": LONG}],
+    "unknown": [{"x": LONG}, {}, {"text": LONG, "json": 2}],
+}
+
+
+class AnyTool(AgentTool):
+    """Says anything."""
+
+    tool_name = property(lambda self: "any")  # type: ignore[assignment]
+    tool_type = property(lambda self: "any")  # type: ignore[assignment]
+    tool_spec = property(lambda self: {"name": "any", "description": "Any.", "inputSchema": {"json": {}}})  # type: ignore[assignment]
+
+    def __init__(self, content: Any) -> None:
+        super().__init__()
+        self.content = content
+
+    async def stream(self, tool_use: Any, invocation_state: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        yield {"toolUseId": tool_use["toolUseId"], "status": "success", "content": self.content}
+
+
+def reply(messages: Any) -> Any:
+    last = messages[-1]["content"][0]
+    if last.get("text") == "use it":
+        return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "any", "input": {}}}]
+    return "I see. " * 30
+
+
+MANAGERS = {
+    "importance": lambda: ImportanceWeightedConversationManager(600),
+    "summarize": lambda: VerifiedSummarizingConversationManager(SummaryTrigger(tokens=500, turns=3)),
+    "compaction": TieredCompactionConversationManager,
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("manager", MANAGERS)
+def test_contents_of_any_shape_are_trimmed(manager: str, content: str, caplog: pytest.LogCaptureFixture) -> None:
+    model = ScriptedModel(reply, usage=lambda _: 0)
+    model.config["context_window_limit"] = 8_000
+    plugins = [HistoryRecall(), StateCoordinator()]
+    agent = Agent(
+        model=model,
+        tools=[AnyTool(CONTENTS[content])],
+        conversation_manager=MANAGERS[manager](),
+        plugins=plugins,
+        callback_handler=None,
+    )
+    with caplog.at_level(logging.WARNING):
+        for number in range(6):
+            agent("use it")
+            agent(f"and number {number}? " * 20)
+        agent.conversation_manager.reduce_context(agent)
+    failed = [record.message for record in caplog.records if record.exc_info or "failed" in record.message]
+    assert failed == []
+    assert all(result["status"] == "success" for result in results_of(agent))
+
+
+def results_of(agent: Agent) -> list[Any]:
+    return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]

@@ -1,0 +1,66 @@
+"""Quotes of the archive: within the budget, and counted once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strands_manga_memory.conversation import HistoryRecall, default_counter
+from strands_manga_memory.conversation.recall.archive import Archived, Hit
+from strands_manga_memory.conversation.recall.quotes import Quoting
+from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
+from strands_manga_memory.language.terms import query_terms
+
+LONG = "The shelves were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
+
+
+class Recording:
+    """Counts, and remembers how often it was asked for a text."""
+
+    exact = True
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def count(self, message: Any) -> int:
+        text = message["content"][0]["text"]
+        self.asked[text] += 1
+        return default_counter().count(message)
+
+
+HITS = st.lists(
+    st.tuples(st.text(alphabet="ab <&>。か\n", max_size=400), st.floats(0, 1), st.sampled_from([None, 1.7e9, 1.7e9 + 90_000])),
+    max_size=30,
+)
+
+
+@settings(max_examples=60)
+@given(HITS, st.integers(1, 400), st.sampled_from([default_counter(), EstimateCounter()]))
+def test_quotes_are_never_over_their_budget(drawn: list[Any], budget: int, counter: Any) -> None:
+    hits = [Hit(at, Archived(f"id{at}", "user", text, when), score) for at, (text, score, when) in enumerate(drawn, 1)]
+    text = Quoting(budget, counter).quoted(hits, query_terms("ab"))
+    assert counter.count({"role": "user", "content": [{"text": f"\n\n{text}"}]}) <= budget or not text
+
+
+def test_a_second_question_counts_no_message_again() -> None:
+    counter = Recording()
+    recall = HistoryRecall(counter=counter)
+    messages = [Archived(f"id{at}", "user", f"My cat number {at} is called Momo{at}.", 1.7e9) for at in range(200)]
+    recall.retriever.add(messages)
+    for number in range(20):
+        recall._quotes(f"Which cat is called Momo{number}?", [])
+    assert max(times for text, times in counter.asked.items() if text.startswith("\n[user")) == 1
+    assert sum(counter.asked.values()) < len(messages) + 20 * 3, "a question costs the tokens of its answer, once or twice"
+
+
+@pytest.mark.parametrize("budget", [256, 512, 1_024])
+def test_a_long_answer_is_quoted_by_the_passages_that_fit_the_question(budget: int) -> None:
+    fact = "Parcels to Norway are handed over on Thursdays."
+    recall = HistoryRecall(budget)
+    others = [Archived(f"id{at}", "assistant", LONG * 10, 1.7e9) for at in range(20)]
+    recall.retriever.add([*others, Archived("wanted", "assistant", f"{LONG * 20}{fact} {LONG * 20}", 1.7e9)])
+    assert fact in recall._quotes("On which days are parcels to Norway handed over?", [])

@@ -1,0 +1,102 @@
+"""What is found for a question, and how much of a request it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.conversation import Archived, Bm25Retriever, DenseRetriever, HistoryRecall
+from strands_manga_memory.conversation.recall.archive import Hit
+from strands_manga_memory.conversation.recall.fusing import FusedRetriever
+from strands_manga_memory.conversation.recall.quotes import Quoting
+from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
+from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
+from strands_manga_memory.language.terms import query_terms
+from tests.unit.conversation.messages import assistant, user
+
+DAY = 86_400.0
+NOW = 1_764_000_000.0
+
+
+def archive(*texts: str, days_apart: float = 1.0) -> list[Archived]:
+    return [Archived(f"id{at}", "user", text, NOW - (len(texts) - at) * DAY * days_apart) for at, text in enumerate(texts)]
+
+
+def seeking(messages: Iterable[Archived]) -> Seeking:
+    retriever = Bm25Retriever()
+    retriever.add(messages)
+    return Seeking(retriever, lambda: NOW)
+
+
+def test_a_second_search_goes_on_from_what_the_first_found() -> None:
+    filler = [f"The weather in town {at} is fine." for at in range(30)]
+    said = archive("My sister Aiko moved to Sendai.", *filler, "Aiko found work at the aquarium.", *filler)
+    found = [hit.message.text for hit in seeking(said).hits("Where does my sister live?")]
+    assert "Aiko found work at the aquarium." in found
+
+
+def test_the_days_that_a_question_names_come_first() -> None:
+    filler = ["It was a fine day, and nothing else came of it."] * 3
+    said = archive(
+        *(text for name in ("Akira", "Monster", "Pluto", "Dororo") for text in (f"I ordered {name}.", *filler)), days_apart=2.0
+    )
+    [wanted] = [message for message in said if "Pluto" in message.text]
+    days = round((NOW - (wanted.at or 0)) / DAY)
+    assert seeking(said).hits(f"What did I order {days} days ago?")[0].message == wanted
+    assert seeking(said).hits("What did I order?")[0].message != wanted
+
+
+@pytest.mark.parametrize(
+    ("question", "carried"),
+    [
+        ("And the second one?", True),
+        ("それは?", True),
+        ("What about paperback?", True),
+        ("How many volumes of Monster are there in the new hardcover edition?", False),
+        ("新装版の寄生獣は何巻まで出ていますか?", False),
+    ],
+)
+def test_a_question_that_follows_another_carries_its_words(question: str, carried: bool) -> None:
+    history = [user("Where did I buy the first Akira volume?"), assistant("In Kyoto."), user(question)]
+    assert ("Akira" in in_full(question, history)) is carried
+
+
+def test_hits_that_are_weak_take_little_and_no_hits_take_nothing() -> None:
+    quoting = Quoting(3_000, EstimateCounter())
+    asked = query_terms("Which hotel in Sendai has a pool?")
+    said = [Archived(f"id{at}", "user", f"The hotel in Sendai with the pool is number {at}. " * 4, 1.0) for at in range(200)]
+    strong = [Hit(at, message, 1.0) for at, message in enumerate(said, 1)]
+    one = [Hit(at, message, 1.0 if at == 1 else 0.1) for at, message in enumerate(said, 1)]
+    few_words = [
+        Hit(at, Archived(f"id{at}", "user", "The pool was cold that day, I think. " * 4, 1.0), 1.0) for at in range(200)
+    ]
+    assert quoting.wanted([], asked) == 0
+    assert quoting.wanted(strong, asked) == 3_000
+    assert quoting.wanted(one, asked) < 200
+    assert quoting.wanted(few_words, asked) < 2_000
+
+
+def letters(texts: list[str]) -> list[list[float]]:
+    return [[float("pet" in text or "cat" in text), float("car" in text), 0.1] for text in texts]
+
+
+def test_another_retriever_stands_beside_words_and_never_alone_unless_told() -> None:
+    dense = DenseRetriever(letters)
+    beside: Any = HistoryRecall(retriever=dense).retriever
+    assert isinstance(beside, FusedRetriever)
+    assert HistoryRecall(retriever=DenseRetriever(letters), alone=True).retriever is not beside
+    assert isinstance(HistoryRecall(retriever=DenseRetriever(letters), alone=True).retriever, DenseRetriever)
+    beside.add(
+        [
+            Archived("a", "user", "My cat is Momo.", 1.0),
+            Archived("b", "user", "The car is red.", 1.0),
+            Archived("c", "user", "Rent was due.", 1.0),
+        ]
+    )
+    assert beside.search("What is the name of my pet?", 5)[0].message.id == "a"  # no word in common
+    assert beside.search("red rent", 5)[0].message.id in ("b", "c")  # nothing alike
+    beside.forget("a")
+    assert all(hit.message.id != "a" for hit in beside.search("pet cat Momo", 5))
+    assert set(beside.around(2)) == {3}

@@ -1,0 +1,155 @@
+"""Between two steps of trimming a history only grows at its end, and each request begins with the whole one before."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.session import FileSessionManager
+from strands.types.content import Message
+
+from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, PromptCacheMonitor
+from strands_manga_memory.conversation import default_counter
+from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks.sentences import prose
+
+
+def sentences(seed: int) -> Any:
+    drawn = random.Random(seed)
+    while True:
+        start = drawn.randrange(len(prose()) - 1_000)
+        yield prose()[start : start + drawn.randint(40, 500)]
+
+
+def talk(manager: ImportanceWeightedConversationManager, turns: int, seed: int = 1, **more: Any) -> tuple[Agent, Any]:
+    said = sentences(seed)
+    model = ScriptedModel(lambda _: next(said))
+    agent = Agent(model=model, conversation_manager=manager, callback_handler=None, **more)
+    for _ in range(turns):
+        agent(next(said))
+    return agent, model
+
+
+def whole_prefixes(requests: list[Any]) -> float:
+    """Return in how many requests all messages of the one before stand at the beginning, to the letter."""
+    told = [[json.dumps({"role": each["role"], "content": each["content"]}) for each in r.messages] for r in requests]
+    return sum(now[: len(before)] == before for before, now in itertools.pairwise(told)) / (len(told) - 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_most_requests_begin_with_the_whole_one_before(seed: int) -> None:
+    _, stepwise = talk(ImportanceWeightedConversationManager(4_096, trim_to=2_867), 120, seed)
+    _, every_turn = talk(ImportanceWeightedConversationManager(4_096), 120, seed)
+    full = 60
+    assert whole_prefixes(stepwise.requests[full:]) >= 0.85
+    assert whole_prefixes(every_turn.requests[full:]) <= 0.1
+
+
+def test_the_high_mark_is_never_passed_and_a_step_ends_at_the_low_one() -> None:
+    manager = ImportanceWeightedConversationManager(2_000, trim_to=1_200)
+    count = default_counter().count
+    sizes = []
+    said = sentences(5)
+    model = ScriptedModel(lambda _: next(said))
+    agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
+    for _ in range(80):
+        agent(next(said))
+        sizes.append(sum(map(count, agent.messages)))
+    assert all(sum(map(count, request.messages)) <= 2_000 for request in model.requests)
+    steps = [after for before, after in itertools.pairwise(sizes) if after < before]
+    assert steps
+    # The model reports more tokens than are counted, by up to a fifth: both stay within the marks.
+    assert all(1_200 / 1.3 <= after <= 1_200 for after in steps), "down to the low mark, and no further than one message"
+
+
+def test_what_must_stay_is_not_shortened_to_the_low_mark() -> None:
+    agent, _ = talk(ImportanceWeightedConversationManager(2_000, trim_to=800), 20)
+    long = prose()[:6_000]
+    size = default_counter().count({"role": "user", "content": [{"text": long}]})
+    assert 1_000 < size < 1_900
+    agent(long)
+    assert any(message["content"][0].get("text") == long for message in agent.messages)
+
+
+def test_a_cap_in_turns_goes_down_by_the_same_share() -> None:
+    agent, model = talk(ImportanceWeightedConversationManager(100_000, trim_to=50_000, max_turns=20), 60)
+    assert whole_prefixes(model.requests[25:]) >= 0.8
+    assert sum(message["role"] == "user" for message in agent.messages) <= 20
+
+
+def test_a_restored_agent_goes_on_with_the_same_prefix(tmp_path: Path) -> None:
+    def manager() -> ImportanceWeightedConversationManager:
+        return ImportanceWeightedConversationManager(2_000, trim_to=1_200)
+
+    _, before = talk(manager(), 40, session_manager=FileSessionManager("s", storage_dir=str(tmp_path)))
+    _, after = talk(manager(), 1, seed=2, session_manager=FileSessionManager("s", storage_dir=str(tmp_path)))
+    told: list[list[Message]] = [before.requests[-1].messages, after.requests[0].messages]
+    assert [each["content"] for each in told[1][: len(told[0])]] == [each["content"] for each in told[0]]
+
+
+def sizes_of(manager: ImportanceWeightedConversationManager, characters: int, turns: int = 150) -> list[int]:
+    """Return the tokens of the history after each turn of so many characters each way."""
+    said = itertools.count()
+    agent = Agent(
+        model=ScriptedModel(
+            lambda _: prose()[(start := next(said) * 997 % 400_000) : start + characters], usage=lambda _: 0
+        ),  # it reports no usage that the counts would be fitted to
+        conversation_manager=manager,
+        callback_handler=None,
+    )
+    count = default_counter().count
+    sizes = []
+    for turn in range(turns):
+        agent(prose()[(start := turn * 1_009 % 400_000) : start + characters])
+        sizes.append(sum(map(count, agent.messages)))
+    return sizes
+
+
+def test_a_step_makes_room_for_as_many_turns_as_asked() -> None:
+    sizes = sizes_of(ImportanceWeightedConversationManager(4_096, trim_every=8), 120)
+    steps = [at for at, (before, after) in enumerate(itertools.pairwise(sizes)) if after < before]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
+    assert len(gaps) >= 5
+    assert all(6 <= gap <= 10 for gap in gaps), gaps
+    assert max(sizes) <= 4_096
+
+
+def test_a_step_gives_up_a_fifth_at_most() -> None:
+    sizes = sizes_of(ImportanceWeightedConversationManager(2_000, trim_every=50), 120)
+    steps = [after for before, after in itertools.pairwise(sizes) if after < before]
+    assert steps
+    assert all(1_500 <= after <= 1_660 for after in steps), steps
+
+
+def test_a_number_of_turns_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="trim_every must be"):
+        ImportanceWeightedConversationManager(4_096, trim_every=0)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, 4_097, True])
+def test_a_low_mark_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="trim_to must be"):
+        ImportanceWeightedConversationManager(4_096, trim_to=value)
+
+
+def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_path: Path) -> None:
+    seen = {}
+    for name, trim_to in (("steps", None), ("every turn", 4_096)):
+        monitor = PromptCacheMonitor()
+        with_memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{monitor.name[-5:]}{len(seen)}.sqlite3")
+        made = with_memory.agent_kwargs(user_id="u", session_id=name, trim_to=trim_to)
+        said = sentences(7)
+        agent = Agent(model=ScriptedModel(lambda _, said=said: next(said)), plugins=[monitor], callback_handler=None, **made)
+        for _ in range(90):
+            agent(next(said))
+        with_memory.close()
+        seen[name] = monitor.stats()
+    assert seen["steps"]["whole_prefixes"] >= 0.85
+    assert seen["every turn"]["whole_prefixes"] < 0.6
+    assert seen["steps"]["uncached_history_tokens"] <= 0.45 * seen["every turn"]["uncached_history_tokens"]
+    assert "requests that begin with the whole one before" in monitor.report()

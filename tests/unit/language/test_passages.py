@@ -1,0 +1,72 @@
+"""Passages of a text, and those that fit a question."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.language.passages import GAP, excerpt, passages
+from strands_manga_memory.language.terms import query_terms
+
+FILLER = "The shelves of the shop were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
+
+
+def characters(text: str) -> int:
+    return len(text)
+
+
+@given(st.text(alphabet=st.sampled_from("ab .!?。！」`\n|-*1\t"), max_size=300))
+def test_passages_joined_are_the_text(text: str) -> None:
+    assert "".join(passages(text)) == text
+
+
+@given(st.text(max_size=2_000))
+def test_passages_of_any_text_joined_are_the_text(text: str) -> None:
+    found = passages(text)
+    assert "".join(found) == text
+    assert all(0 < len(passage) <= 600 for passage in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two? Three!", ["One.", " Two?", " Three!"]),
+        ("送料は無料です。「返品できます。」期限は八日です。", ["送料は無料です。", "「返品できます。」", "期限は八日です。"]),
+        ("Intro:\n- first\n- second\n", ["Intro:\n", "- first\n", "- second\n"]),
+        ("| a | b |\n| 1 | 2 |\n", ["| a | b |\n", "| 1 | 2 |\n"]),
+        ("See:\n```py\na = 1. \n\nb = 2\n```\nDone.", ["See:\n", "```py\na = 1. \n\nb = 2\n```\n", "Done."]),
+        ("It costs 3.50 euros. Fine.", ["It costs 3.50 euros.", " Fine."]),
+    ],
+)
+def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(text: str, expected: list[str]) -> None:
+    assert passages(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("fact", "question"),
+    [
+        ("Parcels to Norway are handed over on Thursdays.", "When do parcels to Norway leave?"),
+        ("ノルウェー宛の荷物は木曜日に発送します。", "ノルウェーへの発送はいつですか？"),
+    ],
+)
+def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(fact: str, question: str) -> None:
+    text = f"{FILLER * 12}{fact} {FILLER * 12}"
+    found = excerpt(text, query_terms(question), 300, characters)
+    assert fact in found
+    assert len(found) <= 300
+    assert GAP.strip() in found
+
+
+def test_what_shares_nothing_with_the_question_is_left_out() -> None:
+    text = f"{FILLER * 3}Volume nine is out of print. {FILLER * 3}"
+    assert "cat" not in excerpt(text, query_terms("Is volume nine in print?"), 400, characters).split("print.")[0]
+
+
+def test_a_text_that_shares_nothing_with_the_question_gives_its_beginning() -> None:
+    assert excerpt(FILLER * 9, query_terms("zebra"), 120, characters).startswith("The shelves")
+
+
+@given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 400))
+def test_an_excerpt_stays_within_its_budget(text: str, question: str, most: int) -> None:
+    assert len(excerpt(text, query_terms(question), most, characters)) <= max(most, 0)

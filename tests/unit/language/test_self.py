@@ -1,0 +1,67 @@
+"""What users say of themselves is kept; what they ask about themselves is not taken for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from strands_manga_memory.conversation import RuleScorer
+from strands_manga_memory.language import DialogueAct, dialogue_act
+from strands_manga_memory.language.asking import statements
+from strands_manga_memory.language.preferences import stated_preferences
+from tests.unit.language.self_lines import KEPT, NOT_KEPT
+
+TOLD = (DialogueAct.PREFERENCE, DialogueAct.FACT)
+
+
+@pytest.mark.parametrize("script", ["English", "Japanese"])
+def test_statements_about_oneself_are_told_from_questions(script: str) -> None:
+    def of(lines: list[str]) -> list[str]:
+        return [line for line in lines if line.isascii() == (script == "English")]
+
+    missed = [line for line in of(KEPT) if dialogue_act(line, "user") not in TOLD]
+    wrong = [line for line in of(NOT_KEPT) if dialogue_act(line, "user") in TOLD]
+    found = len(of(KEPT)) - len(missed)
+    assert found / len(of(KEPT)) >= 0.9, missed
+    assert found / (found + len(wrong)) >= 0.95, wrong
+
+
+def test_a_question_about_oneself_states_no_preference() -> None:
+    assert {line: stated_preferences([line]) for line in NOT_KEPT if stated_preferences([line])} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Please remember that my sister's birthday is May 3.", {"sister's birthday": "May 3"}),
+        ("Call me Ken.", {"name": "Ken"}),
+        ("I live in Osaka.", {"home": "Osaka"}),
+        ("my name is ken and i hate horror", {"name": "ken", "dislikes": "horror"}),
+        ("My favorite genre is horror, is that in stock?", {"genre": "horror"}),
+        ("ケンと呼んでください。", {"name": "ケン"}),
+        ("大阪に住んでいます。", {"home": "大阪"}),
+        ("妹の誕生日は5月3日だと覚えておいてください。", {"妹の誕生日": "5月3日"}),
+        ("What is my favorite genre?", {}),
+        ("私の好きなジャンルは何ですか？", {}),
+    ],
+)
+def test_what_is_said_of_oneself_is_kept_under_what_it_is_about(text: str, kept: dict[str, str]) -> None:
+    assert stated_preferences([text]) == kept
+
+
+@pytest.mark.parametrize(
+    "text", ["はい、あります。", "はい、好きです。", "ええ、います。", "Yes, I do.", "No, it isn't.", "yes we have"]
+)
+def test_the_answer_to_a_question_is_no_mere_acknowledgement(text: str) -> None:
+    message = {"role": "user", "content": [{"text": text}]}
+    assert RuleScorer().score(message) >= 0.5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["はい", "はい、お願いします。", "ありがとうございます", "Yes, thanks!", "ok, great"])
+def test_a_courtesy_stays_one(text: str) -> None:
+    message = {"role": "user", "content": [{"text": text}]}
+    assert RuleScorer().score(message) == 0.2  # type: ignore[arg-type]
+
+
+def test_only_what_asks_is_left_out() -> None:
+    assert statements("I love horror. What do I hate?").strip() == "I love horror."
+    assert statements("Nothing is asked here; I love horror.") == "Nothing is asked here; I love horror."

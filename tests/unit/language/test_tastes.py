@@ -1,0 +1,114 @@
+"""What users prefer is heard slot by slot, with its polarity; a change of mind leaves one answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from strands_manga_memory.language.preferences import MOST_HEARD, heard_in, stated_preferences
+from strands_manga_memory.language.slot_values import Preference, slot_of, touched
+from tests.unit.language.preference_lines import HEARD, NOT_HEARD
+from tests.unit.language.taste_talk import NOT_TOLD, TOLD
+
+
+@pytest.mark.parametrize("script", ["English", "Japanese"])
+def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
+    lines = [line for line in HEARD if line[0].isascii() == (script == "English")]
+    missed = [line for line in lines if line[1:] not in [(each.slot, each.value, each.liked) for each in heard_in([line[0]])]]
+    others = [line for line in NOT_HEARD if line.isascii() == (script == "English")]
+    wrong = {line: heard for line in others if (heard := heard_in([line]))}
+    found = len(lines) - len(missed)
+    assert found / len(lines) >= 0.9, missed
+    assert found / (found + len(wrong)) >= 0.97, wrong
+
+
+def _is_heard(line: str, named: str, liked: bool | None) -> bool:
+    """Tell whether what a line names is heard, with its side: "not wanted" is in a slot of its own, or in the statement."""
+    for each in heard_in([line]):
+        found = f"{each.slot} {each.value}".lower()
+        kin = (named.replace("traged", "tragedy"), named.rstrip("s"))
+        if any(name in found for name in (named, *kin)) and (
+            liked is None or not each.slot or (each.liked is not False) == liked
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("script", ["English", "Japanese"])
+def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: str) -> None:
+    lines = [line for line in TOLD if line[0].isascii() == (script == "English")]
+    missed = [line[0] for line in lines if not _is_heard(*line)]
+    others = [line for line in NOT_TOLD if line.isascii() == (script == "English")]
+    wrong = {line: heard for line in others if (heard := heard_in([line]))}
+    assert len(lines) >= 90
+    assert len(missed) <= 0.1 * len(lines), missed
+    assert len(wrong) <= len(others) / 25, wrong
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        ("I avoid games with graphic violence.", ("genre", "violence", False)),
+        ("I prefer books with large letters.", ("likes", "books with large letters", True)),
+        ("医療ものは血が出るので苦手です。", ("genre", "医療", False)),
+        ("Romance? No thank you.", ("genre", "romance", False)),
+        ("I need English editions.", ("language", "english", True)),
+        ("歴史ものに興味があります。", ("genre", "歴史", True)),
+    ],
+)
+def test_a_taste_is_told_with_all_that_narrows_it(said: str, heard: tuple[str, str, bool]) -> None:
+    assert [(each.slot, each.value, each.liked) for each in heard_in([said])] == [heard]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I'm able to be comfortable at a table.",
+        "please transfer me",
+        "The horror section is great.",
+        "My paperback arrived torn.",
+        "I want a horror manga for my brother.",
+        "I don't need travel insurance.",
+        "No thanks so much.",
+        "電子版が見つかりません。",
+        "ファンタジーは売れていますか。",
+    ],
+)
+def test_words_that_only_hold_the_name_of_a_genre_or_serve_the_moment_are_no_taste(said: str) -> None:
+    assert heard_in([said]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "comes_to"),
+    [
+        (
+            ["I love horror manga.", "I don't like horror any more, I prefer romance."],
+            {"dislikes": "horror", "genre": "romance"},
+        ),
+        (["I love horror.", "I also like romance."], {"genre": "romance, horror"}),
+        (["I hate horror.", "I love horror."], {"genre": "horror"}),
+        (["My favorite genre is horror.", "My favorite genre is romance."], {"genre": "romance"}),
+        (["I love One Piece.", "I don't like One Piece any more."], {"dislikes": "One Piece"}),
+        (["I love horror.", "I used to love horror."], {}),
+        (["I prefer digital editions.", "I'd rather have paperbacks now."], {"format": "paperbacks"}),
+        (["ホラーが好きです。", "もうホラーは好きじゃないです。恋愛の方がいいです。"], {"dislikes": "ホラー", "genre": "恋愛"}),
+        (["I love horror.", "ホラーは苦手になりました。"], {"dislikes": "ホラー"}),
+        (["Please answer in Japanese.", "Please answer in English."], {"language": "English"}),
+    ],
+)
+def test_a_change_of_mind_leaves_what_was_said_last(said: list[str], comes_to: dict[str, str]) -> None:
+    assert stated_preferences(said) == comes_to
+
+
+@pytest.mark.parametrize("key", ["genre", "Genres", "favorite genres", "favourite_genre", "favorite genre", "ジャンル"])
+def test_profile_and_talk_name_a_slot_alike(key: str) -> None:
+    assert slot_of(key) == "genre"
+
+
+def test_a_message_that_says_very_much_is_heard_in_part() -> None:
+    flood = " ".join(f"I love thing{number}." for number in range(400))
+    assert len(heard_in([flood])) == MOST_HEARD
+
+
+def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
+    slots = {"genre": "horror, romance", "likes": "Uzumaki", "budget": "3,000 yen"}
+    assert touched(slots, Preference("likes", "horror", liked=False)) == {"genre": "romance", "dislikes": "horror"}

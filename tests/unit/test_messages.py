@@ -1,0 +1,216 @@
+"""What messages are: ids of tool calls, turns, what a provider refuses, mending it, and fingerprints."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.messages import (
+    CONVERSATION_START,
+    content_fingerprint,
+    fingerprint,
+    is_message,
+    is_turn_start,
+    mended,
+    problems,
+    starts_turn,
+    tool_result_ids,
+    tool_use_ids,
+    turns,
+)
+from tests.unit.conversation.messages import assistant, calls, results, user
+
+
+def test_a_turn_starts_with_a_message_of_the_users_own() -> None:
+    assert is_turn_start(user())
+    assert not is_turn_start(results("a"))
+    assert not is_turn_start({"role": "user", "content": [*results("a")["content"], {"text": "and go on"}]})
+    assert not is_turn_start(assistant())
+
+
+def test_turns_are_a_request_with_all_that_follows_it() -> None:
+    history = [assistant(), user(), calls("a"), results("a"), assistant(), user(), user(), assistant()]
+    assert turns(history) == [range(1), range(1, 5), range(5, 6), range(6, 8)]
+    assert turns([]) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        ([assistant()], "message 0 is not a plain user message but of role assistant"),
+        ([results("a")], "message 0 is not a plain user message but of role user with tool results"),
+        ([user(), user()], "messages 0 and 1 are both of role user"),
+        ([user(), calls("a"), user()], "message 1 calls tools that message 2 does not answer one for one"),
+        ([user(), calls("a", "b"), results("a")], "message 1 calls tools that message 2 does not answer one for one"),
+        ([user(), calls("a"), results("a", "b")], "message 1 calls tools that message 2 does not answer one for one"),
+        ([user(), assistant(), results("a")], "message 2 holds results of tools that message 1 did not call"),
+        ([user(), calls("a", "a"), results("a", "a")], "message 1 holds a toolUseId twice"),
+        ([{**calls("a"), "role": "user"}], "message 0 calls tools but is of role user"),
+        ([user(), {**results("a"), "role": "assistant"}], "message 1 holds tool results but is of role assistant"),
+    ],
+)
+def test_problems_name_what_a_provider_would_refuse(history: list[Any], says: str) -> None:
+    assert says in problems(history)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [user()],
+        [user(), assistant(), user()],
+        [user(), calls("a", "b"), results("b", "a"), assistant()],
+        [user(), calls("a")],
+    ],
+)
+def test_a_valid_history_has_no_problems_and_is_not_touched(history: list[Any]) -> None:
+    assert problems(history) == []
+    assert mended(history) is history
+
+
+def test_neighbours_of_one_role_become_one_message_with_the_id_of_the_first() -> None:
+    first, second = user("one"), user("two")
+    (message,) = mended([first, second])
+    assert message["content"] == [{"text": "one"}, {"text": "two"}]
+    assert message["tracking_id"] == first["tracking_id"]
+    assert first["content"] == [{"text": "one"}]
+
+
+def test_calls_and_results_without_their_other_half_go() -> None:
+    history = [results("z"), user(), calls("a", "b", text="looking"), results("b", "c"), calls("d"), assistant(), calls("e")]
+    after = mended(history)
+    assert problems(after) == []
+    assert [block for message in after for block in message["content"] if "toolUse" in block or "toolResult" in block] == [
+        calls("b")["content"][0],
+        results("b")["content"][0],
+        calls("e")["content"][0],
+    ]
+
+
+def test_reasoning_goes_with_the_calls_it_led_to() -> None:
+    thinking = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
+    call = calls("a")
+    call["content"].insert(0, thinking)
+    assert mended([user("x"), call, user("y")])[0]["content"] == [{"text": "x"}, {"text": "y"}]
+
+
+def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:
+    after = mended([assistant("Welcome!"), user(), assistant()])
+    assert problems(after) == []
+    assert after[0]["content"] == [{"text": CONVERSATION_START}]
+    assert after[1]["content"] == [{"text": "Welcome!"}]
+
+
+_blocks = st.one_of(
+    st.just({"text": "t"}),
+    st.sampled_from("abc").map(lambda id_: calls(id_)["content"][0]),
+    st.sampled_from("abc").map(lambda id_: results(id_)["content"][0]),
+    st.just({"reasoningContent": {"reasoningText": {"text": "hm"}}}),
+)
+
+
+histories = st.lists(
+    st.builds(
+        lambda role, content: {"role": role, "content": content},
+        st.sampled_from(["user", "assistant"]),
+        st.lists(_blocks, min_size=1, max_size=4),
+    ),
+    max_size=8,
+)
+
+
+@given(histories)
+def test_any_history_can_be_mended_without_changing_its_messages(history: list[Any]) -> None:
+    before = copy.deepcopy(history)
+    after = mended(history)
+    assert problems(after) == []
+    assert mended(after) is after
+    assert history == before
+
+
+_json = st.recursive(
+    st.none() | st.text(max_size=4) | st.binary(max_size=4) | st.integers(2, 9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_json, _json)
+def test_values_have_one_fingerprint_exactly_if_they_are_equal(one: Any, other: Any) -> None:
+    assert fingerprint(one) == fingerprint(copy.deepcopy(one))
+    if one != other:
+        assert fingerprint(one) != fingerprint(other)
+
+
+def test_role_and_every_block_count() -> None:
+    message = user("a")
+    variants = [message, {**message, "role": "assistant"}, user("b"), calls("a"), results("a"), results("a", status="error")]
+    assert len({content_fingerprint(variant) for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (1, 1.0), (-1, -2), (0, 2**61 - 1), (0.0, -0.0), (b"a", "a"), (None, "None")]
+)
+def test_values_of_another_type_or_sign_have_another_fingerprint(one: Any, other: Any) -> None:
+    assert fingerprint({"json": one}) != fingerprint({"json": other})
+
+
+def test_a_fingerprint_does_not_depend_on_how_objects_are_shared() -> None:
+    block = {"text": "the same"}
+    assert fingerprint([block, block]) == fingerprint([dict(block), {"text": "".join(["the ", "same"])}])
+
+
+def test_what_cannot_be_hashed_is_told_by_what_it_says() -> None:
+    assert fingerprint({"data": bytearray(b"a")}) == fingerprint({"data": bytearray(b"a")})
+    assert fingerprint({"data": bytearray(b"a")}) != fingerprint({"data": bytearray(b"b")})
+
+
+@pytest.mark.parametrize("content", [None, [], ["text"], [{"toolUse": None}], [{"toolUse": {}}], [{"toolResult": "a"}], [7]])
+def test_blocks_of_any_shape_have_no_ids(content: Any) -> None:
+    message = {"role": "user", "content": content}
+    assert tool_use_ids(message) == tool_result_ids(message) == []
+
+
+def test_ids_come_in_order_and_may_be_numbers() -> None:
+    assert tool_use_ids(calls("b", "a")) == ["b", "a"]
+    assert tool_result_ids({"role": "user", "content": [{"toolResult": {"toolUseId": 7}}]}) == [7]
+
+
+def test_messages_of_the_user_that_follow_one_another_start_one_turn() -> None:
+    assert starts_turn(user(), None)
+    assert starts_turn(user(), assistant())
+    assert starts_turn(user(), results("a"))
+    assert not starts_turn(user(), user())
+    assert not starts_turn(results("a"), calls("a"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        {"role": "user"},
+        {"role": 1, "content": []},
+        {"role": "user", "content": "x"},
+        {"role": "user", "content": ["x"]},
+    ]
+    + [
+        {"role": "user", "content": [{kind: wrong}]}
+        for kind in ("toolUse", "toolResult")
+        for wrong in (None, {}, {"toolUseId": []})
+    ]
+    + [{"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]}],
+)
+def test_what_is_no_message_is_told_from_one(value: Any) -> None:
+    assert not is_message(value)
+
+
+@pytest.mark.parametrize(
+    "value", [user(), calls("a"), results("a"), {"role": "user", "content": []}, {"role": "x", "content": [{}]}]
+)
+def test_messages_of_any_blocks_are_messages(value: Any) -> None:
+    assert is_message(value)

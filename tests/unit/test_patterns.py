@@ -1,0 +1,65 @@
+"""Every regular expression of the package reads any text in time linear in its length."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.patterns import UNITS, adversaries, is_linear, modules, patterns
+
+PARTS = 8
+FOUND = patterns()
+READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad", "state")
+
+
+def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
+    found = {pattern.pattern for pattern in FOUND.values()}
+    from strands_manga_memory.language.acts import ENGLISH  # in a dataclass, in a tuple
+    from strands_manga_memory.language.entities import SHOP  # in an object
+    from strands_manga_memory.language.slot_rules import _WAITS  # in an object
+    from strands_manga_memory.mcp.redact import _RULES  # in a tuple of tuples
+
+    assert {ENGLISH[3].pattern.pattern, SHOP["email"].pattern.pattern, _WAITS._pattern.pattern, _RULES[0][0].pattern} <= found
+    assert len(found) > 200
+
+
+@pytest.mark.parametrize("slow", [r"[\w-]*secret", r"(?:a|b|ab)+c", r"\s+\Z", r".*x", r"[一二]+巻", r"^\s*:"])
+def test_a_pattern_that_is_not_linear_is_told(slow: str) -> None:
+    pattern = re.compile(slow, re.MULTILINE)
+    tried = {*adversaries(pattern), *(("", unit) for unit in UNITS.values())}
+    assert not all(is_linear(pattern, begins, unit, (20, 40) if "ab" in slow else (2_048, 16_384)) for begins, unit in tried)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_pattern_reads_every_text_in_linear_time(part: int) -> None:
+    slow = []
+    for name, pattern in list(FOUND.items())[part::PARTS]:
+        tried = {*adversaries(pattern), *(("", unit) for unit in UNITS.values())}
+        slow += [(name, begins[:40], unit[:40]) for begins, unit in sorted(tried) if not is_linear(pattern, begins, unit)]
+    assert slow == []
+
+
+def test_no_pattern_is_written_where_it_cannot_be_found() -> None:
+    """A pattern within a function is in no module; one that is built of what is given is."""
+    hidden = []
+    for module in modules():
+        if module.__name__.split(".")[1] not in READ_TEXTS:
+            continue
+        tree = ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8"))
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            hidden += [
+                f"{module.__name__}:{node.lineno}"
+                for node in ast.walk(function)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "re"
+                and node.func.attr != "escape"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ]
+    assert hidden == []
