@@ -3,9 +3,12 @@
 from strands_manga_memory.memory.cache import CachedContext, ProfileCache
 from strands_manga_memory.memory.context import AgentContext
 from strands_manga_memory.memory.finalizing import MemoryKeeper
-from strands_manga_memory.memory.pii import PiiPolicy, PiiRule
+from strands_manga_memory.memory.learning import Learn
+from strands_manga_memory.memory.memory_records import MemoryRecord
+from strands_manga_memory.memory.pii import PiiPolicy
+from strands_manga_memory.memory.pii_rules import PiiRule
 from strands_manga_memory.memory.plugin import UserContext
-from strands_manga_memory.memory.preferences import (
+from strands_manga_memory.memory.preference_sinks import (
     CallablePreferenceSink,
     KinesisPreferenceSink,
     PreferenceSignal,
@@ -14,7 +17,6 @@ from strands_manga_memory.memory.preferences import (
 )
 from strands_manga_memory.memory.profile import Profile, ProfileSource, TableProfileSource
 from strands_manga_memory.memory.ranking import RankingWeights
-from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.rollup import MemoryRollup
 from strands_manga_memory.memory.spool import PreferenceSpool
@@ -26,6 +28,7 @@ __all__ = [
     "CachedContext",
     "CallablePreferenceSink",
     "KinesisPreferenceSink",
+    "Learn",
     "MemoryKeeper",
     "MemoryRecord",
     "MemoryRollup",

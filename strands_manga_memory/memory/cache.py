@@ -1,4 +1,4 @@
-"""ProfileCache: what an agent is told about its user, in the hot tier, and preferences heard just now (mission A10, B3)."""
+"""ProfileCache: what an agent is told about its user, in the hot tier, and preferences heard just now."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.exceptions import ConflictError, StoreError
+from strands_manga_memory.exceptions import ConflictError, PersonalDataError, StoreError
+from strands_manga_memory.language.slot_values import Preference, slot_of
 from strands_manga_memory.memory.context import AgentContext
+from strands_manga_memory.memory.heard import Heard, after, slots_of, text_of
+from strands_manga_memory.memory.hot_copy import MEMORIES, cache_name
+from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.memory.spool import PreferenceSpool
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
@@ -23,19 +26,9 @@ from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-_CONTEXT, _OVERRIDES = "context", "overrides"
+_CONTEXT, _HEARD = "context", "heard"
 _TRIES = 50
 _random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
-
-
-def cache_name(owner: Owner) -> str:
-    """Return the name of a user's cache in the hot tier. It has two slashes, a conversation's name has one."""
-    return f"profile/{owner.partition}/cache"
-
-
-def is_cache(name: str) -> bool:
-    """Tell whether a name in the hot tier is a cache's."""
-    return name.startswith("profile/") and name.endswith("/cache") and name.count("/") == 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class CachedContext:
 
     Attributes:
         context: As it was at session start.
-        overrides: Preferences heard since, by key: they win over ``context``.
+        overrides: Preferences heard since, by slot, the last one said last: they win over ``context``.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
@@ -99,13 +92,14 @@ class ProfileCache:
         self._writer, self._number = uuid.uuid4().hex[:12], 0
         self._seen: tuple[int, int] | None = None
         self._cached = CachedContext()
-        self._unsaved: dict[str, str] = {}
+        self._heard: tuple[Heard, ...] = ()
+        self._unsaved: list[Heard | str] = []
 
     @property
     def cached(self) -> CachedContext:
         """What was last read or written, without I/O; overrides that the hot tier has not taken yet are in it."""
         with self._lock:
-            return CachedContext(self._cached.context, {**self._cached.overrides, **self._unsaved})
+            return CachedContext(self._cached.context, slots_of(after(self._heard, self._unsaved)))
 
     def load(self, read: Callable[[], AgentContext]) -> CachedContext:
         """Return the user's context from the hot tier; if it is not there, by ``read``, and keep it there.
@@ -124,7 +118,7 @@ class ProfileCache:
         return self.cached
 
     def prefer(self, key: str, value: str, *, session_id: str | None = None) -> None:
-        """Keep a preference heard just now: here and in the hot tier at once, then on its way to the sink.
+        """Keep a preference, as ``hear`` does.
 
         Raises:
             ValueError: Key or value are empty.
@@ -133,12 +127,38 @@ class ProfileCache:
         for name, text in (("key", key), ("value", value)):
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(f"{name} must be a text that is not empty, got {text!r:.80}")
-        key, value = (self._pii.applied(text, place=self._owner.partition) for text in (key, value))
+        self._clean(value)
+        self.hear([Preference(slot_of(key), value)], session_id=session_id)
+
+    def hear(self, said: Sequence[Preference], *, message_id: str | None = None, session_id: str | None = None) -> None:
+        """Keep what a message said: here and in the hot tier at once, then on its way to the sink, in one batch.
+
+        What the policy for personal data refuses is left out.
+        """
+        kept = []
+        for each in said:
+            try:
+                kept.append(replace(each, slot=self._clean(each.slot), value=self._clean(each.value)))
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference was not kept", type(error).__name__)
+        if not kept:
+            return
         with self._lock:
-            self._unsaved[key] = value
+            self._unsaved += [Heard(each, message_id) for each in kept]
         self._write()
         if self._spool is not None:
-            self._spool.emit(self._owner, key, value, session_id=session_id)
+            self._spool.emit(self._owner, kept, message_id=message_id, session_id=session_id)
+
+    def take_back(self, message_id: str) -> None:
+        """Forget what a message said, because it was redacted: here, in the hot tier, in the spool, and in the sink."""
+        with self._lock:
+            self._unsaved.append(message_id)
+        self._write(drop_context=True)
+        if self._spool is not None:
+            self._spool.take_back(self._owner, message_id)
+
+    def _clean(self, text: str) -> str:
+        return self._pii.applied(text, place=self._owner.partition)
 
     def refresh(self) -> bool:
         """Look whether another device changed something, in one round trip; tell whether it did."""
@@ -149,16 +169,16 @@ class ProfileCache:
             return False
         with self._lock:
             before = self._cached.overrides
-            self._cached = CachedContext(self._cached.context, self._overrides_of(record))
+            self._heard = self._heard_of(record)
+            self._cached = CachedContext(self._cached.context, slots_of(self._heard))
             self._seen = record.epoch, record.version
             return self._cached.overrides != before
 
     def peek(self) -> CachedContext:
         """Return what the hot tier has, by inspection: no time to live is touched."""
         record = self._read(touch=False)
-        overrides = self._overrides_of(record)
         if record is None or _CONTEXT not in record.fields:
-            return CachedContext(AgentContext(), overrides)
+            return CachedContext(AgentContext(), slots_of(self._heard_of(record)))
         with self._lock:
             return self._take(record)
 
@@ -169,7 +189,7 @@ class ProfileCache:
     def bury(self, *, ttl: float) -> int:
         """Delete the cache and leave a tombstone for ``ttl`` seconds; return its epoch."""
         with self._lock:
-            self._cached, self._unsaved, self._seen = CachedContext(), {}, None
+            self._cached, self._heard, self._unsaved, self._seen = CachedContext(), (), [], None
         return self._hot.bury(self._name, epoch=1, ttl=ttl)
 
     # Inside
@@ -178,7 +198,7 @@ class ProfileCache:
         if not self._health.may_try():
             return None
         try:
-            record = self._hot.load(self._name, [_CONTEXT, _OVERRIDES], touch=touch)
+            record = self._hot.load(self._name, [_CONTEXT, _HEARD], touch=touch)
         except StoreError as error:
             self._health.failed()
             logger.debug("error=<%s> | the profile cache could not be read", type(error).__name__)
@@ -190,18 +210,19 @@ class ProfileCache:
         place = f"{self._name}#{_CONTEXT}"
         data = self._codec.decode(record.fields[_CONTEXT], place)
         with trusted(place):
-            context = AgentContext(*(_text(data[name]) for name in ("preferences", "history")))
-        self._cached = CachedContext(context, self._overrides_of(record))
+            context = AgentContext(*(text_of(data[name]) for name in ("preferences", "history")))
+        self._heard = self._heard_of(record)
+        self._cached = CachedContext(context, slots_of(self._heard))
         self._seen = record.epoch, record.version
-        return CachedContext(self._cached.context, {**self._cached.overrides, **self._unsaved})
+        return CachedContext(self._cached.context, slots_of(after(self._heard, self._unsaved)))
 
-    def _overrides_of(self, record: HotRecord | None) -> dict[str, str]:
-        if record is None or _OVERRIDES not in record.fields:
-            return {}
-        place = f"{self._name}#{_OVERRIDES}"
-        data = self._codec.decode(record.fields[_OVERRIDES], place)
+    def _heard_of(self, record: HotRecord | None) -> tuple[Heard, ...]:
+        if record is None or _HEARD not in record.fields:
+            return ()
+        place = f"{self._name}#{_HEARD}"
+        data = self._codec.decode(record.fields[_HEARD], place)
         with trusted(place):
-            return {_text(key): _text(value) for key, value in data.items()}
+            return tuple(Heard.of(row) for row in data)
 
     def _write(self, *, context: AgentContext | None = None, drop_context: bool = False) -> None:
         if not self._health.may_try():
@@ -216,26 +237,26 @@ class ProfileCache:
 
     def _written(self, context: AgentContext | None, *, drop_context: bool) -> None:
         for attempt in range(_TRIES):
-            kept = self._hot.load(self._name, [_CONTEXT, _OVERRIDES], touch=False)
+            kept = self._hot.load(self._name, [_CONTEXT, _HEARD], touch=False)
             if kept is None and drop_context:
+                with self._lock:
+                    self._heard, self._unsaved = after((), self._unsaved), []
                 return
             fresh = kept is None or kept.state != ACTIVE or kept.expires_in <= 0
             with self._lock:
-                mine = dict(self._unsaved)
-                overrides = {} if fresh else self._overrides_of(kept)
-                for key, value in mine.items():  # said last, told last
-                    overrides.pop(key, None)
-                    overrides[key] = value
-                values: dict[str, Any] = {_OVERRIDES: overrides}
+                mine = list(self._unsaved)
+                heard = after(() if fresh else self._heard_of(kept), mine)
+                values: dict[str, Any] = {_HEARD: [each.row for each in heard]}
                 if context is not None:
                     values[_CONTEXT] = {"preferences": context.preferences, "history": context.history}
                 self._number += 1
-                write = self._compared(kept, values, removed=[_CONTEXT] if drop_context else [], replace=fresh)
+                write = self._compared(kept, values, removed=[_CONTEXT, MEMORIES] if drop_context else [], replace=fresh)
             result = self._hot.write(self._name, write)
             if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
                 with self._lock:
-                    self._unsaved = {key: value for key, value in self._unsaved.items() if mine.get(key) != value}
-                    self._cached = CachedContext(self._cached.context, overrides)
+                    del self._unsaved[: len(mine)]
+                    self._heard = heard
+                    self._cached = CachedContext(self._cached.context, slots_of(heard))
                     self._seen = write.epoch, write.version
                 return
             time.sleep(_random.uniform(0.0, min(0.05, 0.0005 * 2**attempt)))
@@ -256,9 +277,3 @@ class ProfileCache:
             ttl=self._ttl,
             replace=replace,
         )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is no text")
-    return value

@@ -1,4 +1,4 @@
-"""AgentContext: what an agent is told about its user, short, escaped and within a budget of tokens. Pure (mission A9, A10)."""
+"""AgentContext: what an agent is told about its user, short, escaped and within a budget of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from strands_manga_memory.language.injection import as_data
+from strands_manga_memory.language.slot_values import DISLIKES, slot_of, without
 from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
-from strands_manga_memory.memory.records import MemoryRecord
+from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.retention import DAY, MemoryType
 
 EMPTY = "No prior interaction history."
@@ -74,8 +75,11 @@ def _preferences(
     records: Sequence[MemoryRecord], profile: Mapping[str, str], *, max_tokens: int, count: Callable[[str], int]
 ) -> str:
     pairs = [_pair(record) for record in records]
-    said = {key.casefold() for key, _ in pairs}
-    pairs += [(key, value) for key, value in sorted(profile.items()) if key.casefold() not in said and value]
+    said = {slot_of(key): value for key, value in pairs}
+    theirs = (
+        (slot, without(value, said.get(DISLIKES, ""))) for key, value in profile.items() if (slot := slot_of(key)) not in said
+    )
+    pairs += sorted((slot, value) for slot, value in theirs if value)
     if not pairs:
         return ""
     full = [f"- {_safe(key)}: {_safe(value)}" if key else f"- {_safe(value)}" for key, value in pairs[:_MOST_PREFERENCES]]
@@ -159,3 +163,13 @@ def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> st
 def _safe(text: str, most: int = _CHARACTERS) -> str:
     """Return a text in one line, short, and without markup: what was said once must not act as an instruction now."""
     return as_data(text, most)
+
+
+def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimated_tokens) -> str:
+    """Return the latest of some lines under their title, as many as fit; empty if none does."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        if count("\n".join([title, line, *kept])) > most:
+            break
+        kept.insert(0, line)
+    return "\n".join([title, *kept]) if kept else ""

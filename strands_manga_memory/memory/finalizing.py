@@ -1,4 +1,4 @@
-"""Finalizing: what is kept of a conversation that ended: a summary, preferences, patterns, and what was said (mission A8)."""
+"""Finalizing: what is kept of a conversation that ended: a summary, preferences, patterns, and what was said."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.language.preferences import preferences_of
 from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.language.slot_values import canonical
 from strands_manga_memory.language.summarizing import summarized
 from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.language.transcript import Transcript, Utterance
+from strands_manga_memory.memory.memory_records import MemoryRecord, Owner, content_id
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.records import MemoryRecord, Owner, content_id, preference_id
+from strands_manga_memory.memory.preference_slots import PreferenceSlots
 from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.rollup import MemoryRollup
-from strands_manga_memory.memory.store import episode_id, preference_record
+from strands_manga_memory.memory.store import episode_id
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
@@ -167,21 +170,20 @@ class MemoryKeeper:
     def _keep_preferences(
         self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
     ) -> None:
-        importance = self.retention[MemoryType.PREFERENCE].importance
-        for key, value in dict(stored.metadata.get("preferences") or {}).items():
-            if not str(key).strip() or not str(value).strip():
-                continue
-
-            def heard(known: MemoryRecord | None, key: str = str(key)[:200], value: str = str(value)) -> MemoryRecord | None:
-                # What was said or set later than this session counts more; the same value is no news.
-                if known is not None and (known.updated_at >= transcript.ended_at or known.metadata.get("value") == value):
-                    return known
-                extra = {"session_id": transcript.session_id}
-                return preference_record(
-                    key, value, now=transcript.ended_at, known=known, importance=importance, metadata=extra
-                )
-
-            partition.update(preference_id(str(key)[:200]), heard, guard=erased)
+        slots = PreferenceSlots(partition, importance=self.retention[MemoryType.PREFERENCE].importance, guard=erased)
+        preferences = {str(key): str(value) for key, value in dict(stored.metadata.get("preferences") or {}).items()}
+        said = [each for key, value in preferences.items() for each in preferences_of(key, value)]
+        slots.take_back(stored.memory_id, but=frozenset(canonical(each.value) for each in said))
+        extra = {"session_id": transcript.session_id}
+        for each in said:
+            # What was said or set later than this session counts more.
+            slots.learn(
+                each,
+                at=transcript.ended_at,
+                source=stored.memory_id,
+                metadata=extra,
+                is_old=lambda known: known.updated_at >= transcript.ended_at,
+            )
 
     def _keep_patterns(self, partition: UserPartition, loaded: Loaded, erased: Item | None) -> None:
         now, rule = self.clock(), self.retention[MemoryType.PATTERN]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
-from strands_manga_memory.memory.records import (
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError
+from strands_manga_memory.memory.memory_records import (
     ERASED,
     INTERNAL,
     LEDGER,
@@ -23,6 +25,7 @@ from strands_manga_memory.memory.records import (
     type_range,
 )
 from strands_manga_memory.memory.retention import DAY, MemoryType
+from strands_manga_memory.memory.salt import UserSalt
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 
@@ -44,6 +47,7 @@ class Loaded:
         ledger: Ids of the ledger's entries.
         erased: The marker that an erasure left, or None.
         unsent: Whether preference signals wait in the spool.
+        unreadable: Ids of records that are damaged, or of a later version; they are left as they are.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -51,6 +55,7 @@ class Loaded:
     ledger: list[str] = field(default_factory=list)
     erased: Item | None = None
     unsent: bool = False
+    unreadable: list[str] = field(default_factory=list)
 
     @property
     def wants_folding(self) -> bool:
@@ -66,8 +71,10 @@ class _Uses:
 
     def add(self, entry: Item) -> None:
         """Add an entry of the ledger."""
-        at = float(entry.get("at") or 0.0)
-        for id_ in entry.get("used") or ():
+        at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
+        if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
+            raise ValueError("it does not say what was used")
+        for id_ in used:
             count, latest = self.counts.get(id_, (0, 0.0))
             self.counts[id_] = count + 1, max(latest, at)
 
@@ -80,21 +87,43 @@ class UserPartition:
         owner: Whose it is.
         codec: Seals content and metadata; None stores them readable. Episodes are always sealed, to be compressed.
         clock: Seconds since 1970.
+        changed: Called after each change of a memory, so that copies of it can be dropped.
     """
 
-    def __init__(self, table: Table, owner: Owner, *, codec: Codec | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        owner: Owner,
+        *,
+        codec: Codec | None,
+        clock: Callable[[], float],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._table = table
         self.owner = owner
         self._codec = codec
         self._clock = clock
+        self._changed = changed
+        self.salt = UserSalt(table, owner, codec)
 
-    def load(self, type_: str | None = None) -> Loaded:
-        """Read all memories, or those of a type, by one query."""
-        first, last = (None, None) if type_ is None else type_range(type_)
+    def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
+        """Read all memories, or those of a type, by one query; with ``uses``, of a type's too, by another.
+
+        Raises:
+            CorruptRecordError: Records are encrypted, and not one of them can be opened: the key is another one of that name.
+        """
+        ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
         loaded, used = Loaded(), _Uses()
-        for item in self._table.query(self.owner.partition, first=first, last=last):
-            with trusted(place_of(self.owner, str(item["memory_id"]))):
+        sealed: set[str] = set()
+        items = (item for first, last in ranges for item in self._table.query(self.owner.partition, first=first, last=last))
+        for item in items:
+            sealed |= {str(item["memory_id"])} if "sealed" in item else set()
+            with self._one_by_one(item, loaded.unreadable):
                 self._take(item, loaded, used)
+        if self._codec is not None and self._codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
+            place = place_of(self.owner, min(sealed))
+            what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
+            raise CorruptRecordError(f"{what}; is this their key?", record=place)
         loaded.uses = used.counts
         return loaded
 
@@ -112,6 +141,19 @@ class UserPartition:
             if not record.expired(self._clock()):
                 loaded.records[id_] = record
 
+    @contextmanager
+    def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
+        """Note a record that cannot be read, and go on with the others, unless it only lacks its key."""
+        name = place_of(self.owner, str(item["memory_id"]))
+        try:
+            with trusted(name):
+                yield
+        except KeyMissingError:
+            raise
+        except CorruptRecordError as error:
+            unreadable.append(str(item["memory_id"]))
+            logger.warning("error=<%s> | a record of a user's memory cannot be read, it is left as it is", type(error).__name__)
+
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory, or None; an expired one counts as none."""
         item = self._table.get(self.owner.partition, memory_id)
@@ -121,6 +163,7 @@ class UserPartition:
     def put(self, record: MemoryRecord) -> None:
         """Write a memory whatever is there: the last write wins."""
         self._table.put(self.item_of(record))
+        self._changed()
 
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
@@ -148,6 +191,7 @@ class UserPartition:
             when = ABSENT if stored is None or item is None else Condition(equals={"version": item.get("version")})
             wanted = MemoryRecord(**{**_fields(wanted), "version": version})
             if self._written(self.item_of(wanted), when, guard):
+                self._changed()
                 return wanted
             if not isinstance(guard, str) and self.erased() != guard:
                 logger.debug("the memories were erased meanwhile, nothing of before is written")
@@ -174,11 +218,13 @@ class UserPartition:
         """Delete a memory; tell whether it was there."""
         there = self._table.get(self.owner.partition, memory_id) is not None
         self._table.delete(self.owner.partition, memory_id)
+        self._changed()
         return there
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete memories."""
         self._table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
+        self._changed()
 
     def ids(self, type_: str) -> list[str]:
         """Return the ids of a type's memories, expired ones too."""
@@ -196,10 +242,12 @@ class UserPartition:
     def reseal(self) -> int:
         """Seal every memory anew, as the codec does it now; return how many. One that changes meanwhile is new already."""
         sealed = 0
+        self.salt.reseal()
         for item in list(self._table.query(self.owner.partition, last=INTERNAL)):
             if not str(item["memory_id"]).startswith(INTERNAL):
-                anew = self.item_of(record_of(item, self.owner, self._codec))
-                sealed += self._table.put(anew, when=Condition(equals={"version": item.get("version")}))
+                with self._one_by_one(item, []):
+                    anew = self.item_of(record_of(item, self.owner, self._codec))
+                    sealed += self._table.put(anew, when=Condition(equals={"version": item.get("version")}))
         return sealed
 
     # The ledger of recalls: an entry each, counted into the records now and then
@@ -226,9 +274,11 @@ class UserPartition:
         """
         used, entries = _Uses(), 0
         for item in list(self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
-            if self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
-                entries += 1
-                with trusted(place_of(self.owner, str(item["memory_id"]))):
+            with self._one_by_one(item, []):
+                entry = _Uses()
+                entry.add(item)
+                if self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
+                    entries += 1
                     used.add(item)
         for id_, (count, latest) in used.counts.items():
             self._count(id_, count, latest)

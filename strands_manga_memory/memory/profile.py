@@ -1,4 +1,4 @@
-"""ProfileSource: a user's profile that another service owns: read at session start, never written (mission B1)."""
+"""ProfileSource: a user's profile that another service owns: read at session start, never written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.stores.table import Table
 
 
@@ -31,9 +31,9 @@ class Profile:
 
     @property
     def preferences(self) -> dict[str, str]:
-        """What an agent is told of it, as key and value."""
+        """What an agent is told of it, as slot and value."""
         said = {
-            "favorite genres": ", ".join(self.favorite_genres),
+            "genre": ", ".join(self.favorite_genres),
             "language": self.language or "",
             "purchases": self.purchase_summary or "",
             "escalations": str(self.escalations) if self.escalations else "",

@@ -1,11 +1,11 @@
-"""Ranking: what a memory is worth now, by importance, recency, use and similarity. Pure; the weights are data (mission A7)."""
+"""Ranking: what a memory is worth now, by importance, recency, use and similarity. Pure; the weights are data."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
 
-from strands_manga_memory.memory.records import MemoryRecord
+from strands_manga_memory.memory.memory_records import MemoryRecord
 
 
 @dataclass(frozen=True, kw_only=True)

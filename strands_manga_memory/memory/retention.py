@@ -1,4 +1,4 @@
-"""Retention: the types of memories, how long each is kept, and how much it matters at first. Pure (mission A6)."""
+"""Retention: the types of memories, how long each is kept, and how much it matters at first. Pure."""
 
 from __future__ import annotations
 
@@ -77,4 +77,4 @@ RETENTION: Mapping[MemoryType, Retention] = MappingProxyType(
         MemoryType.MONTH: Retention(90 * DAY, 0.6),
     }
 )
-"""The first four are those of mission A6; the others are made from them or by Strands."""
+"""How long each type is kept, and how much it matters at first. Weeks and months are made from summaries."""

@@ -1,4 +1,4 @@
-"""MemoryRollup: weeks and months of sessions in few words, made from the sessions' own summaries (mission A9)."""
+"""MemoryRollup: weeks and months of sessions in few words, made from the sessions' own summaries."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from strands_manga_memory.language.session_summary import RuleSessionSummarizer,
 from strands_manga_memory.language.summarizing import summarized, summarizer_of
 from strands_manga_memory.language.tokens import cut_to_tokens, shortened
 from strands_manga_memory.memory.context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
+from strands_manga_memory.memory.memory_records import MemoryRecord, Owner
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.records import MemoryRecord, Owner
 from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import Item, Table

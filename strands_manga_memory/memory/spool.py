@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from strands_manga_memory.exceptions import (
-    ConflictError,
-    PersonalDataError,
-    StoreError,
-    StoreUnavailableError,
-)
+from strands_manga_memory.exceptions import ConflictError, PersonalDataError, StoreError, StoreUnavailableError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.memory.memory_records import INTERNAL, Owner, place_of
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.preferences import PreferenceSignal, PreferenceSink
-from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
+from strands_manga_memory.memory.preference_sinks import PreferenceSignal, PreferenceSink, signals_of
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer
@@ -50,6 +46,7 @@ class PreferenceSpool:
         pii: What becomes of personal data in them. Default ``PiiPolicy()``.
         codec: Seals what waits.
         clock: Seconds since 1970.
+        drained: Called with a user whose signals were sent, once for all that waited, also if the sink refused the last.
     """
 
     def __init__(
@@ -60,26 +57,41 @@ class PreferenceSpool:
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
+        drained: Callable[[Owner], None] = lambda owner: None,
     ) -> None:
         self._table = table
         self._sink = sink
         self._pii = pii or PiiPolicy()
         self._codec = codec or Codec()
         self._clock = clock
+        self._drained = drained
         self._writer = shared_writer(None, table)
         self._forget()
         _spools.add(self)
 
     def _forget(self) -> None:
         """Begin with nothing to do; in the child of a fork, because what was heard before is the parent's to store."""
-        self._unstored: dict[Owner, deque[Mapping[str, Any]]] = {}
+        self._unstored: dict[Owner, deque[Sequence[Mapping[str, Any]]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()
 
-    def emit(self, owner: Owner, key: str, value: str, *, session_id: str | None = None) -> None:
-        """Store a signal and send it, in the background, in the order of the calls."""
-        heard = {"key": key, "value": value, "at": self._clock(), "id_": uuid.uuid4().hex, "session_id": session_id}
+    def emit(
+        self,
+        owner: Owner,
+        said: Sequence[Preference],
+        *,
+        message_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """Store what a message said and send it, in the background, in the order of the calls."""
+        origin = {"at": self._clock(), "message_id": message_id, "session_id": session_id}
+        heard = [{**origin, "id_": uuid.uuid4().hex, "said": each} for each in said]
         self._writer.submit(("spool", owner), lambda: self._heard(owner, heard))
+
+    def take_back(self, owner: Owner, message_id: str) -> None:
+        """Drop what waits of a message, and tell the sink to delete what it has of it; in the background."""
+        gone = [{"at": self._clock(), "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
+        self._writer.submit(("spool", owner), lambda: self._heard(owner, gone))
 
     def request_drain(self, owner: Owner) -> None:
         """Drain a user's signals in the background, and try again later if the sink refuses."""
@@ -87,7 +99,7 @@ class PreferenceSpool:
 
     # On the writer, one user's work in order
 
-    def _heard(self, owner: Owner, heard: Mapping[str, Any]) -> None:
+    def _heard(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> None:
         self._unstored.setdefault(owner, deque()).append(heard)
         self._store_unstored(owner)
 
@@ -97,9 +109,7 @@ class PreferenceSpool:
         unstored = self._unstored[owner]
         while unstored:
             try:
-                self.store(owner, **unstored[0])
-            except PersonalDataError as error:
-                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+                self._store(owner, unstored[0])
             except StoreError as error:
                 logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
                 self._later(owner, "store", self._store_unstored)
@@ -136,7 +146,13 @@ class PreferenceSpool:
         self._writer.later(("spool", *task), wait, lambda: self._writer.submit(("spool", owner), again))
 
     def store(
-        self, owner: Owner, key: str, value: str, *, at: float, id_: str | None = None, session_id: str | None = None
+        self,
+        owner: Owner,
+        said: Preference,
+        *,
+        at: float,
+        message_id: str | None = None,
+        session_id: str | None = None,
     ) -> PreferenceSignal:
         """Store a signal under the user's next number; it is sent by ``drain``.
 
@@ -145,47 +161,70 @@ class PreferenceSpool:
             StoreUnavailableError: The table does not answer.
             ConflictError: Others keep storing signals of the same user.
         """
-        key, value = self._pii.applied(key, place=owner.partition), self._pii.applied(value, place=owner.partition)
-        for attempt in range(_TRIES):
+        self._clean(owner, said)
+        origin = {"at": at, "message_id": message_id, "session_id": session_id}
+        return self._store(owner, [{**origin, "id_": uuid.uuid4().hex, "said": said}])[0]
+
+    def _store(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
+        """Store what was heard at once as one entry: one write, however much it is."""
+        bodies = []
+        for each in heard:
+            origin = {name: each[name] for name in ("at", "message_id", "session_id")}
+            try:
+                if each["said"] is None:
+                    self._drop(owner, each["message_id"])
+                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+        for attempt in range(_TRIES if bodies else 0):
             head = self._table.get(owner.partition, HEAD)
             with trusted(place_of(owner, HEAD)):
                 number = 1 if head is None else int(head["next"])
-            signal = PreferenceSignal(
-                id=id_ or uuid.uuid4().hex,
-                number=number,
-                user_id=owner.user_id,
-                tenant=owner.tenant,
-                key=key,
-                value=value,
-                at=at,
-                session_id=session_id,
-            )
             when = ABSENT if head is None else Condition(equals={"next": number})
             writes = [
-                Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + 1}, when=when),
-                Write(item=self._item(signal)),
+                Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + len(bodies)}, when=when),
+                Write(item=self._item(owner, number, bodies)),
                 Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
             ]
             if self._table.transact(writes):
-                return signal
+                return signals_of(owner, number, bodies)
             time.sleep(min(0.05, 0.001 * 2**attempt))
-        raise ConflictError(f"record={place_of(owner, HEAD)!r} keeps changing; try again")
+        if bodies:
+            raise ConflictError(f"record={place_of(owner, HEAD)!r} keeps changing; try again")
+        return []
 
-    def _item(self, signal: PreferenceSignal) -> Item:
-        id_ = f"{ENTRY}{signal.number:012d}"
-        body = {name: getattr(signal, name) for name in ("id", "key", "value", "at", "session_id")}
-        data = self._codec.encode(body, place_of(signal.owner, id_))
-        return {"user_id": signal.owner.partition, "memory_id": id_, "data": data}
+    def _clean(self, owner: Owner, said: Preference | None) -> dict[str, Any]:
+        if said is None:
+            return {"key": "", "value": "", "taken_back": True}
+        key, value = (self._pii.applied(text, place=owner.partition) for text in (said.slot, said.value))
+        return {"key": key, "value": value, "liked": said.liked, "adds": said.adds}
 
-    def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
-        """Yield the user's signals that the sink has not taken yet, in order."""
+    def _item(self, owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> Item:
+        id_ = f"{ENTRY}{number:012d}"
+        data = self._codec.encode(list(bodies), place_of(owner, id_))
+        return {"user_id": owner.partition, "memory_id": id_, "data": data}
+
+    def _drop(self, owner: Owner, message_id: str) -> None:
+        """Remove what waits of a message. What another worker sends right now is taken back by the signal that follows."""
+        for number, bodies in list(self._entries(owner)):
+            kept = [body for body in bodies if body["message_id"] != message_id or body.get("taken_back")]
+            if not kept:
+                self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
+            elif len(kept) < len(bodies):
+                self._table.put(self._item(owner, number, kept), when=Condition(equals={"memory_id": f"{ENTRY}{number:012d}"}))
+
+    def _entries(self, owner: Owner) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
             place = place_of(owner, item["memory_id"])
             with trusted(place):
-                body = self._codec.decode(item["data"], place)
-                number = int(item["memory_id"].removeprefix(ENTRY))
-                signal = PreferenceSignal(number=number, user_id=owner.user_id, tenant=owner.tenant, **body)
-            yield signal
+                bodies = self._codec.decode(item["data"], place)
+                entry = int(item["memory_id"].removeprefix(ENTRY)), [dict(body) for body in bodies]
+            yield entry
+
+    def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
+        """Yield the user's signals that the sink has not taken yet, in order."""
+        for number, bodies in self._entries(owner):
+            yield from signals_of(owner, number, bodies)
 
     def drain(self, owner: Owner) -> int:
         """Send what waits, in order; return how many the sink took. Another worker that is at it is left to it.
@@ -197,10 +236,15 @@ class PreferenceSpool:
         with self._leased(owner) as is_ours:
             if not is_ours:
                 raise StoreUnavailableError("another worker sends this user's signals")
-            for signal in self.waiting(owner):
-                self._sink.send(signal)
-                self._table.delete(owner.partition, f"{ENTRY}{signal.number:012d}")
-                sent += 1
+            try:
+                for number, bodies in self._entries(owner):
+                    for signal in signals_of(owner, number, bodies):
+                        self._sink.send(signal)
+                        sent += 1
+                    self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
+            finally:
+                if sent:
+                    self._drained(owner)
             if self._table.get(owner.partition, HEAD) is not None:
                 self._unlist(owner)
         return sent
@@ -251,4 +295,4 @@ def _forget_after_fork() -> None:
         spool._forget()  # noqa: SLF001
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+at_fork(after_in_child=_forget_after_fork)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,16 +15,22 @@ from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.embedding import Embed
+from strands_manga_memory.language.slot_values import slot_of
 from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.memory.cleaning import Cleaning
 from strands_manga_memory.memory.context import MOST_TOKENS, AgentContext, agent_context
+from strands_manga_memory.memory.hot_copy import HotCopy, Looked
+from strands_manga_memory.memory.memory_records import INTERNAL, MemoryRecord, Owner, content_id
+from strands_manga_memory.memory.memory_snapshot import Hit, Snapshot
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.profile import ProfileSource
+from strands_manga_memory.memory.preference_slots import PreferenceSlots, preference_record
+from strands_manga_memory.memory.profile import Profile, ProfileSource
 from strands_manga_memory.memory.ranking import RankingWeights
-from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, Owner, content_id, preference_id
 from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
-from strands_manga_memory.memory.snapshot import Hit, Snapshot
-from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.memory.wanted import Wanted, checked_importance, checked_type
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import RECALL, measured
@@ -33,8 +38,8 @@ from strands_manga_memory.telemetry import RECALL, measured
 logger = logging.getLogger(__name__)
 
 _DESCRIPTION = "What is known about this user from earlier conversations: preferences, feedback, and what was talked about."
-_MOST_METADATA_BYTES = 16_384
-_SEARCHED = frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH}
+_SEARCHED = Wanted(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH})
+_PREFERENCES = Wanted(types=frozenset({MemoryType.PREFERENCE}))
 
 
 class UserMemoryStore(MemoryStore):
@@ -43,8 +48,9 @@ class UserMemoryStore(MemoryStore):
     Give it to Strands' ``MemoryManager(stores=[...])``, which searches it, adds to it, offers it as tools and injects what it
     finds. The user is bound here, because ``search`` has no argument for it; another user needs another store.
 
-    ``initialize`` (the manager calls it when the agent is built) reads the memories once; ``search`` looks only at what was
-    read then and what was added since, so that no model call waits for the table. ``recall`` reads the table.
+    ``initialize`` (the manager calls it when the agent is built) reads the memories once, from the hot tier if they are there;
+    ``search`` looks only at what was read then and what was added since, so that no model call waits for the table. ``recall``
+    reads the table.
 
     Args:
         table: The table; ``open_table(url, USER_MEMORY)``.
@@ -53,7 +59,7 @@ class UserMemoryStore(MemoryStore):
         clock: Seconds since 1970.
         name: Name of the store, for the manager's tools. Default ``user_memory``.
         description: What the tools say of it.
-        max_search_results: Most results of a search. Default 5 (mission D4).
+        max_search_results: Most results of a search. Default 5.
         writable: Whether the manager may add to it. Default True.
         extraction: Strands' automatic extraction. Default off.
         retention: How long each type is kept and how much it matters at first. Default ``RETENTION``.
@@ -61,6 +67,7 @@ class UserMemoryStore(MemoryStore):
         embed: Vectors of texts, for similarity by meaning; default: similarity by words.
         pii: What becomes of personal data. Default: ``PiiPolicy()``.
         codec: Seals content and metadata, such as ``Codec(cipher=...)``; default: they are readable in the table.
+        hot: A hot tier that holds a copy of them while the user is about, so that an agent's start reads no table.
         profile: Where another service keeps the user's profile; read at session start, never written.
         max_characters: Characters a memory is cut to. Default 4,000.
         count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default an estimate by script, rather too high.
@@ -86,6 +93,7 @@ class UserMemoryStore(MemoryStore):
         embed: Embed | None = None,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
+        hot: HotStore | None = None,
         profile: ProfileSource | None = None,
         max_characters: int = 4_000,
         count_tokens: Callable[[str], int] = estimated_tokens,
@@ -108,14 +116,16 @@ class UserMemoryStore(MemoryStore):
         self.writable = writable
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
-        self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
+        self._copy = None if hot is None else HotCopy(hot, self.owner, codec=codec)
+        changed = {} if self._copy is None else {"changed": self._copy.drop}
+        self.partition = UserPartition(table, self.owner, codec=codec, clock=clock, **changed)
         self._clock = clock
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
         self._weights = weights or RankingWeights()
         self._embed = embed
         self._pii = pii or PiiPolicy()
         self._source = profile
-        self._most_characters = max_characters
+        self._cleaning = Cleaning(self._pii, self.owner.partition, max_characters)
         self._count_tokens = count_tokens
         self._writer = shared_writer(None, table)
         self._lock = threading.Lock()
@@ -135,7 +145,7 @@ class UserMemoryStore(MemoryStore):
             self._is_fresh = False
             return
         try:
-            await asyncio.to_thread(self.refresh)
+            await asyncio.to_thread(self._read)
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -147,7 +157,7 @@ class UserMemoryStore(MemoryStore):
         """Return the memories and passages that have most to do with ``query``; the ledger is written off this path."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
         hits = await asyncio.to_thread(self.found, query, limit=limit)
-        return [MemoryEntry(content=hit.content, metadata=_entry_metadata(hit)) for hit in hits]
+        return [MemoryEntry(content=hit.content, metadata=hit.described) for hit in hits]
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Store what an extractor found or a model wants remembered; the same content again changes nothing.
@@ -184,12 +194,12 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
-        type_ = _checked_type(type)
+        type_ = checked_type(type)
         if not isinstance(content, str) or not content.strip():
             raise ValueError(f"content must be a text that is not empty, got {content!r:.80}")
         rule = self._retention[type_]
-        worth = rule.importance if importance is None else _checked_importance("importance", importance)
-        text, extra = self._clean(content), self._clean_metadata(metadata or {})
+        worth = rule.importance if importance is None else checked_importance("importance", importance)
+        text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata or {})
         now = self._clock()
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
@@ -207,7 +217,7 @@ class UserMemoryStore(MemoryStore):
         """Store what the user prefers: one record for each key, whatever its case; the last write wins.
 
         Args:
-            key: What it is about, such as ``genre``.
+            key: What it is about, such as ``genre``; ``favorite genres`` is the same.
             value: What is preferred.
             importance: From 0 to 1. Default 0.9.
             metadata: JSON values that go with it.
@@ -223,13 +233,15 @@ class UserMemoryStore(MemoryStore):
         if len(key) > 200:
             raise ValueError(f"key must have at most 200 characters, got {len(key)}")
         rule = self._retention[MemoryType.PREFERENCE]
+        shown = _shown(self._cleaning.text(key))
         record = preference_record(
-            self._clean(key),
-            self._clean(value),
+            shown,
+            self._cleaning.text(value),
+            memory_id=self.partition.salt.preference_id(slot_of(shown)),
             now=self._clock(),
             known=None,
-            importance=rule.importance if importance is None else _checked_importance("importance", importance),
-            metadata=self._clean_metadata(metadata or {}),
+            importance=rule.importance if importance is None else checked_importance("importance", importance),
+            metadata=self._cleaning.metadata(metadata or {}),
         )
         known = self.partition.get(record.memory_id)
         if known is not None:
@@ -256,40 +268,48 @@ class UserMemoryStore(MemoryStore):
         min_importance: float = 0.0,
         limit: int | None = 10,
         query: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        since: float | None = None,
+        until: float | None = None,
     ) -> list[MemoryRecord]:
         """Return memories, the ones worth most first, read from the table now: one query for each MB.
 
         What has expired is left out. A filter never makes the result shorter than what exists. That they were recalled is
-        noted by one write, in the background.
+        noted by one write, in the background; ``access_count`` and ``last_accessed`` say how it was before.
 
         Args:
             type: Only memories of this type; by default all but episodes and roll-ups.
             min_importance: Only those of at least this importance.
             limit: Most to return; None for all.
             query: What they are to be similar to; what has nothing in common with it comes last.
+            metadata: Only those with these values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
+            since: Only those of a session that ended, or else learned, at that time or later, in seconds since 1970.
+            until: Only those before that time.
 
         Raises:
             ValueError: An argument is out of range.
             CorruptRecordError: A record is damaged.
             StoreUnavailableError: The table does not answer.
         """
-        type_ = None if type is None else _checked_type(type)
-        _checked_importance("min_importance", min_importance)
+        type_ = None if type is None else checked_type(type)
+        types = None if type_ is None else frozenset({type_})
+        wanted = Wanted(
+            types=types, min_importance=min_importance, metadata={} if metadata is None else metadata, since=since, until=until
+        )
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r}")
-        types = None if type_ is None else frozenset({type_})
         with measured(RECALL, operation="recall") as noted:
-            snapshot = self._snapshot_of(self.partition.load(type_))
-            hits = snapshot.ranked(self._clock(), query=query, types=types, min_importance=min_importance)
+            snapshot = self._snapshot_of(self.partition.load(type_, uses=True))
+            hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
             records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
             noted.counts["records"] = len(records)
         self._note_uses(record.memory_id for record in records)
-        return [self._opened(record) for record in records]
+        return [self._cleaning.opened(snapshot.counted(record)) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory by its id, or None."""
         record = self.partition.get(memory_id)
-        return None if record is None else self._opened(record)
+        return None if record is None else self._cleaning.opened(record)
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
@@ -313,6 +333,17 @@ class UserMemoryStore(MemoryStore):
             for id_ in gone:
                 snapshot.remove(id_)
         return there
+
+    def take_back(self, message_id: str) -> int:
+        """Delete the preferences that a message said, as a redaction wants it; return how many memories changed."""
+        changed = PreferenceSlots(self.partition).take_back(message_id)
+        with self._lock:
+            snapshot = self._snapshot
+        for id_ in changed:
+            record = self.partition.get(id_)
+            if snapshot is not None:
+                snapshot.remove(id_) if record is None else snapshot.put(record)
+        return len(changed)
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:
@@ -345,8 +376,8 @@ class UserMemoryStore(MemoryStore):
         if not max_tokens > 0:
             raise ValueError(f"max_tokens must be above 0, got {max_tokens!r}")
         snapshot, now = self._current(), self._clock()
-        worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, types=frozenset({MemoryType.PREFERENCE}))}
-        records = [self._opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
+        worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
+        records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
         return agent_context(
             records,
             now=now,
@@ -360,7 +391,7 @@ class UserMemoryStore(MemoryStore):
         """Return the memories and passages that have most to do with ``query``, from what was read at session start."""
         with measured(RECALL, operation="search") as noted:
             hits = (
-                self._current().ranked(self._clock(), query=query, types=_SEARCHED, limit=limit, matching=True)
+                self._current().ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
                 if query.strip()
                 else []
             )
@@ -369,9 +400,23 @@ class UserMemoryStore(MemoryStore):
         return [Hit(hit.record, self._pii.opened(hit.content, place=self.owner.partition), hit.score) for hit in hits]
 
     def refresh(self) -> Loaded:
-        """Read the user's memories, and the profile if there is a source, anew."""
-        loaded = self.partition.load()
-        profile = self._source.read(self.owner.user_id, tenant=self.owner.tenant) if self._source is not None else None
+        """Read the user's memories, and the profile if there is a source, anew. One that fails costs only the profile."""
+        return self._taken(self.partition.load())
+
+    # Inside
+
+    def _read(self) -> None:
+        """Read the memories from the hot tier, or else from the table, and keep them in the hot tier then."""
+        looked = Looked() if self._copy is None else self._copy.look()
+        if looked.memories is not None:
+            self._taken(looked.memories)
+            return
+        loaded = self.refresh()
+        if self._copy is not None and looked.seen is not None:
+            self._copy.keep(loaded, looked.seen)
+
+    def _taken(self, loaded: Loaded) -> Loaded:
+        profile = self._read_profile()
         with self._lock:
             self._snapshot = self._snapshot_of(loaded)
             self._profile = {} if profile is None else profile.preferences
@@ -379,13 +424,20 @@ class UserMemoryStore(MemoryStore):
             self._writer.submit(self.owner, self.partition.fold)
         return loaded
 
-    # Inside
+    def _read_profile(self) -> Profile | None:
+        if self._source is None:
+            return None
+        try:
+            return self._source.read(self.owner.user_id, tenant=self.owner.tenant)
+        except Exception as error:  # noqa: BLE001 - a source is others' code, and the user's memories are ours
+            logger.warning("error=<%s> | the profile could not be read, the memories are told without it", type(error).__name__)
+            return None
 
     def _current(self) -> Snapshot:
         with self._lock:
             snapshot = self._snapshot
         if snapshot is None:
-            self.refresh()
+            self._read()
             self._is_fresh = True
             return self._current()
         return snapshot
@@ -403,7 +455,7 @@ class UserMemoryStore(MemoryStore):
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.put(record)
-        return self._opened(record)
+        return self._cleaning.opened(record)
 
     def _note_uses(self, ids: Any) -> None:
         used = list(dict.fromkeys(ids))
@@ -420,47 +472,6 @@ class UserMemoryStore(MemoryStore):
         except StoreError as error:
             logger.debug("error=<%s> | a recall was not noted", type(error).__name__)
 
-    def _clean(self, text: str) -> str:
-        # Cut before as well as after: what is not stored anyway need not be looked at.
-        text = self._pii.applied(text[: 2 * self._most_characters], place=self.owner.partition).strip()
-        if len(text) > self._most_characters:
-            text = f"{text[: self._most_characters]}…"
-        return text.encode("utf-8", "replace").decode()
-
-    def _clean_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        cleaned = load(dump(_finite(self._pii.applied_to(dict(metadata), place=self.owner.partition))))
-        if len(dump(cleaned)) > _MOST_METADATA_BYTES:
-            logger.warning("bytes=<%d> | the metadata of a memory is too large, it is left out", len(dump(cleaned)))
-            return {}
-        return dict(cleaned)
-
-    def _opened(self, record: MemoryRecord) -> MemoryRecord:
-        clear = self._pii.opened(record.content, place=self.owner.partition)
-        if clear is record.content and "[pii:" not in str(record.metadata.get("value", "")):
-            return record
-        metadata = {**record.metadata}
-        if isinstance(metadata.get("value"), str):
-            metadata["value"] = self._pii.opened(metadata["value"], place=self.owner.partition)
-        return MemoryRecord(
-            **{**{name: getattr(record, name) for name in record.__dataclass_fields__}, "content": clear, "metadata": metadata}
-        )
-
-
-def preference_record(
-    key: str, value: str, *, now: float, known: MemoryRecord | None, importance: float, metadata: Mapping[str, Any]
-) -> MemoryRecord:
-    """Return the record of a preference, on top of what is ``known`` of its key."""
-    shown = " ".join(key.split())
-    fields: dict[str, Any] = {
-        "content": f"{shown}: {value}",
-        "importance": importance,
-        "updated_at": now,
-        "metadata": {**({} if known is None else known.metadata), **metadata, "key": shown, "value": value},
-    }
-    if known is not None:
-        return known.changed(**fields)
-    return MemoryRecord(memory_id=preference_id(key), type=MemoryType.PREFERENCE, created_at=now, **fields)
-
 
 def episode_id(summary_id: str, part: int) -> str:
     """Return the id of a part of what was said in the session that a summary is about."""
@@ -471,28 +482,7 @@ def _type_of(content: str) -> MemoryType:
     return MemoryType.PREFERENCE if dialogue_act(content, "user") is DialogueAct.PREFERENCE else MemoryType.FACT
 
 
-def _checked_type(value: MemoryType | str) -> MemoryType:
-    try:
-        return MemoryType(value)
-    except ValueError:
-        raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r}") from None
-
-
-def _checked_importance(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
-    return float(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
-
-
-def _entry_metadata(hit: Hit) -> dict[str, Any]:
-    named = ("key", "topics", "sentiment", "session_id", "ended_at")
-    extra = {name: hit.record.metadata[name] for name in named if name in hit.record.metadata}
-    return {"memory_id": hit.record.memory_id, "memory_type": str(hit.record.type), "score": round(hit.score, 4), **extra}
+def _shown(key: str) -> str:
+    """Return the name of a key's slot, or the key as it is written if that is its slot's name."""
+    slot = slot_of(key)
+    return key if slot == " ".join(key.casefold().split()) else slot

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.ranking import RankingWeights, score
-from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
 
 WEIGHTS = RankingWeights()

@@ -1,21 +1,21 @@
-"""PreferenceSink: where preference signals go: to a stream, to a table, or to a function (mission B3)."""
+"""PreferenceSink: where preference signals go: to a stream, to a table, or to a function."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.memory.memory_records import MemoryRecord, Owner
 from strands_manga_memory.memory.partition import UserPartition
-from strands_manga_memory.memory.records import MemoryRecord, Owner, preference_id
-from strands_manga_memory.memory.retention import RETENTION, MemoryType
-from strands_manga_memory.memory.store import preference_record
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.memory.preference_slots import PreferenceSlots
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import Table
 
 logger = logging.getLogger(__name__)
@@ -23,17 +23,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceSignal:
-    """What a user was heard to prefer.
+    """What a user was heard to prefer, or that it is taken back.
 
     Attributes:
         id: The same each time it is sent; for receivers who want it once.
         number: Counts the user's signals: a receiver that has a higher one of the same key leaves this one out.
         user_id: The user.
         tenant: The tenant, or None.
-        key: What it is about.
+        key: The slot it belongs to, such as ``genre``; empty: a statement that belongs to none.
         value: What is preferred.
         at: When it was said, in seconds since 1970.
         session_id: The session in which it was said, if any.
+        liked: False: it is not wanted; None: it was wanted once, and is no more.
+        adds: It stands beside earlier values of the slot; else it takes their place.
+        message_id: The message that said it, if it is known.
+        taken_back: The message was redacted: what it said is to be deleted. Key and value are empty.
     """
 
     id: str
@@ -44,11 +48,24 @@ class PreferenceSignal:
     value: str
     at: float
     session_id: str | None = None
+    liked: bool | None = True
+    adds: bool = False
+    message_id: str | None = None
+    taken_back: bool = False
 
     @property
     def owner(self) -> Owner:
         """Whose it is."""
         return Owner(self.user_id, self.tenant)
+
+
+def signals_of(owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
+    """Return the signals that a spool's entry holds: the first has its number."""
+    with trusted(f"{owner.partition}/{number}"):
+        return [
+            PreferenceSignal(number=number + at, user_id=owner.user_id, tenant=owner.tenant, **body)
+            for at, body in enumerate(bodies)
+        ]
 
 
 class PreferenceSink(Protocol):
@@ -71,7 +88,7 @@ class CallablePreferenceSink:
 
 
 class TablePreferenceSink:
-    """Stores signals as the user's preferences: one record for each key, never an older one over a newer one.
+    """Stores signals as the user's preferences: one record for each slot, never an older one over a newer one.
 
     Args:
         table: A table of the schema ``USER_MEMORY``; that of ``UserMemoryStore`` makes them its preferences.
@@ -85,23 +102,24 @@ class TablePreferenceSink:
         self._clock = clock
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference, unless a later signal of the same key is there."""
+        """Store the preference, unless a later signal of the same slot is there; or delete what its message said."""
         now = signal.at if self._clock is None else self._clock()
-        partition = UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: now)
+        slots = PreferenceSlots(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: now))
+        source = signal.message_id or signal.id
+        if signal.taken_back:
+            slots.take_back(source)
+            return
 
-        def newer(known: MemoryRecord | None) -> MemoryRecord | None:
-            if known is not None and known.metadata.get("signal", 0) >= signal.number:
-                return known
-            return preference_record(
-                signal.key,
-                signal.value,
-                now=now,
-                known=known,
-                importance=RETENTION[MemoryType.PREFERENCE].importance,
-                metadata={"signal": signal.number, "session_id": signal.session_id},
-            )
+        def is_old(known: MemoryRecord) -> bool:
+            return bool(known.metadata.get("signal", 0) >= signal.number)
 
-        partition.update(preference_id(signal.key), newer)
+        slots.learn(
+            Preference(signal.key, signal.value, signal.liked, signal.adds),
+            at=now,
+            source=source,
+            metadata={"signal": signal.number, "session_id": signal.session_id},
+            is_old=is_old,
+        )
 
 
 class KinesisPreferenceSink:

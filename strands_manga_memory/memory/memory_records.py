@@ -1,4 +1,4 @@
-"""MemoryRecord: one memory as it is stored, and the ids of what a user's partition holds. Pure (mission A5)."""
+"""MemoryRecord: one memory as it is stored, and the ids of what a user's partition holds. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.retention import MemoryType
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, dump, trusted
 from strands_manga_memory.stores.table import Item
+from strands_manga_memory.stores.values import is_json
 
 SCHEMA = 1
 """Version of a record. A newer one is refused."""
@@ -142,7 +143,7 @@ _KNOWN = {
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
-    """Return a record as the table stores it; with a codec, content and metadata are sealed."""
+    """Return a record as the table stores it: with a codec, and where the table has no such values, sealed."""
     item: Item = {
         **record.unknown,
         "user_id": owner.partition,
@@ -160,7 +161,21 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     if record.expires_at is not None:
         item["expires_at"] = record.expires_at
     body = {"content": record.content, "metadata": dict(record.metadata)}
-    return item | (body if codec is None else {"sealed": codec.encode(body, place_of(owner, record.memory_id))})
+    if codec is None and _fits_a_table(body):
+        return item | body
+    return item | {"sealed": (codec or Codec()).encode(body, place_of(owner, record.memory_id))}
+
+
+def _fits_a_table(body: Mapping[str, Any]) -> bool:
+    """Tell whether any table stores these values as they are: DynamoDB has neither deep ones, nor NaN, nor half characters."""
+    if not is_json(body, levels=_MOST_LEVELS, bits=_MOST_BITS):
+        return False
+    text = dump(body)
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not any(name in text for name in (b"NaN", b"Infinity", b"e+", b"e-"))
 
 
 def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
@@ -198,6 +213,9 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
             unknown={name: value for name, value in item.items() if name not in _KNOWN},
         )
 
+
+_MOST_LEVELS, _MOST_BITS = 20, 63
+"""Of a value that is stored in the clear. DynamoDB takes 32 levels, those of the item itself included."""
 
 _MOST = 10**12
 """A count or a time (in seconds) beyond this was not stored by this package."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from strands_manga_memory.language.embedding import Embed, dot, embedded
 from strands_manga_memory.language.lexical import LexicalIndex
+from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.partition import Loaded
 from strands_manga_memory.memory.ranking import RankingWeights, score
-from strands_manga_memory.memory.records import MemoryRecord
-from strands_manga_memory.memory.retention import DERIVED, MemoryType, Retention
+from strands_manga_memory.memory.retention import MemoryType, Retention
+from strands_manga_memory.memory.wanted import Wanted
 
 _PASSAGE = "\x1f"
 
@@ -23,6 +25,14 @@ class Hit:
     record: MemoryRecord
     content: str
     score: float
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What goes with it as an entry of Strands' memory."""
+        named = ("key", "topics", "sentiment", "session_id", "ended_at")
+        extra = {name: self.record.metadata[name] for name in named if name in self.record.metadata}
+        first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
+        return first | extra
 
 
 @dataclass(frozen=True)
@@ -81,13 +91,17 @@ class Snapshot:
             for id_ in ids:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
 
+    def counted(self, record: MemoryRecord) -> MemoryRecord:
+        """Return a memory with the recalls that the ledger has and its record has not."""
+        count, at = self._uses.get(record.memory_id, (0, 0.0))
+        return replace(record, access_count=record.access_count + count, last_accessed=max(record.last_accessed, at))
+
     def ranked(
         self,
         now: float,
         *,
         query: str | None = None,
-        types: frozenset[MemoryType] | None = None,
-        min_importance: float = 0.0,
+        wanted: Wanted | None = None,
         limit: int | None = None,
         matching: bool = False,
     ) -> list[Hit]:
@@ -96,26 +110,20 @@ class Snapshot:
         Args:
             now: Seconds since 1970; what has expired is left out.
             query: What they are to be similar to.
-            types: Only these; None for all that are not made from others.
-            min_importance: Only those of at least this importance.
+            wanted: Which; None for all that are not made from others.
             limit: Most to return.
             matching: Only those that have something in common with the query.
         """
         with self._lock:
-            wanted = {
-                id_: record
-                for id_, record in self.records.items()
-                if not record.expired(now)
-                and record.importance >= min_importance
-                and (record.type in types if types is not None else record.type not in DERIVED)
-            }
+            asked = wanted or Wanted()
+            candidates = {id_: record for id_, record in self.records.items() if asked.has(record, now)}
             if query is None or not query.strip():
-                hits = [Hit(record, record.content, self._score(record, now, None)) for record in wanted.values()]
+                hits = [Hit(record, record.content, self._score(record, now, None)) for record in candidates.values()]
             else:
                 similar = self._similar(query)
                 hits = [
                     Hit(record, self._texts[name].own, self._score(record, now, similar.get(name, 0.0)))
-                    for id_, record in wanted.items()
+                    for id_, record in candidates.items()
                     for name in self._of_record.get(id_, ())
                     if not matching or name in similar
                 ]
