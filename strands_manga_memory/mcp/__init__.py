@@ -2,13 +2,13 @@
 
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit, State
 from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool, user_of_call
 from strands_manga_memory.mcp.middleware import BreakerMiddleware
 from strands_manga_memory.mcp.provider import GuardedMCPTools
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
-from strands_manga_memory.mcp.tools import GuardedTool, guard_tool, user_of_call
+from strands_manga_memory.mcp.tool_health import ToolStatus
 
 __all__ = [
     "BreakerEvent",

@@ -1,4 +1,4 @@
-"""What the model is told when a tool gives no fresh answer: a text it can act on, and the same as a JSON block. Pure."""
+"""Answers for the model when a tool gives no fresh one: a text it can act on, and the same as a JSON block. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strands_manga_memory.mcp.classify import (
+    BAD_ANSWER,
+    BAD_ARGUMENTS,
+    NO_SERVER,
+    SERVER_BLOCKED,
+    SERVER_ERROR,
+    TIMEOUT,
+    UNKNOWN_TOOL,
+)
 from strands_manga_memory.mcp.stale import GoodResult
+
+_PARTIAL_CHARACTERS = 500
+
+REASONS = {
+    TIMEOUT.code: "{tool} did not answer within {timeout:g} s.",
+    NO_SERVER.code: "The connection to the server {server} of {tool} was lost.",
+    BAD_ARGUMENTS.code: "{tool} did not accept the arguments.",
+    UNKNOWN_TOOL.code: "The server {server} does not know {tool}.",
+    SERVER_ERROR.code: "The server {server} answered the call of {tool} with an error of its own.",
+    BAD_ANSWER.code: "The server {server} gave no answer to the call of {tool} that can be understood.",
+    SERVER_BLOCKED.code: "{tool} did not answer within {timeout:g} s: another tool keeps the server {server} busy.",
+}
+"""What happened, by code, with places for the names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +122,7 @@ def error_result(problem: Problem, *, said: Mapping[str, Any] | None = None, tex
         said: The error result the tool gave, whose other fields (``isError``, ``metadata``) are kept.
         text: What the tool said, redacted.
     """
-    rest = {name: value for name, value in (said or {}).items() if name in ("isError", "metadata")}
+    rest = {name: said[name] for name in ("isError", "metadata") if said is not None and name in said}
     words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
     return {
         **rest,
@@ -124,7 +146,35 @@ def fallback_result(result: Mapping[str, Any], problem: Problem, *, used: str) -
     """Return what another tool answered instead, marked as that."""
     note = f"Note: {problem.reason} {used} answered instead."
     details = {**problem.as_json(), "fallback": used}
-    return {**result, "content": [{"text": note}, *(result.get("content") or ()), {"json": details}]}
+    return {**result, "content": [{"text": note}, *content_of(result), {"json": details}]}
+
+
+def cancelled_result(request_id: str) -> dict[str, Any]:
+    """Return what a call gives that was cancelled."""
+    text = "Tool execution cancelled; what it had begun may have gone on"
+    return {"toolUseId": request_id, "status": "error", "content": [{"text": text}], "cancelled": True}
+
+
+def content_of(result: Mapping[str, Any]) -> list[Any]:
+    """Return the content of a tool result; none of it if it is no list."""
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
+def partial_of(event: Any) -> Any:
+    """Return an event of a tool as JSON, cut to a few hundred characters; the name of its type if it cannot be."""
+    try:
+        value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
+        value = value.get("data", value) if isinstance(value, Mapping) else value
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):  # it holds itself, or keys that are no text
+            text = json.dumps(repr(value), ensure_ascii=False)
+        if len(text) <= _PARTIAL_CHARACTERS:
+            return json.loads(text)
+        return value[:_PARTIAL_CHARACTERS] if isinstance(value, str) else text[:_PARTIAL_CHARACTERS]
+    except Exception:  # noqa: BLE001 - a tool may stream anything
+        return type(event).__name__
 
 
 def _ago(seconds: float) -> str:

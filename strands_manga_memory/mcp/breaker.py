@@ -33,7 +33,7 @@ _CLOSED, _OPEN, _HALF_OPEN = State  # reading a member of an enum takes a tenth 
 
 
 class Health(StrEnum):
-    """What the state of a breaker says about what it guards (mission A14)."""
+    """What the state of a breaker says about what it guards."""
 
     HEALTHY = "healthy"
     """Closed, with fewer than half the failures that open it."""
@@ -60,11 +60,10 @@ class BreakerPolicy:
         backoff: Each time it opens again soon after, the open time is multiplied by this. Default 1: always the same.
         max_reset_after: Longest open time, in seconds, before jitter. Default 600.
         jitter: The open time is lengthened by up to this share of it, at random. Default 0.
-        tool_errors: What a result with ``isError`` counts as: ``"failure"``, or ``"ignore"`` for tools that report findings
-            ("no such order") as errors.
+        tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
+        users: Users who must have got such results in a row to open it. Default 1; ``MangaMemory.guard`` takes 2.
         classify: A function from a ``CallOutcome`` to a ``Verdict``, or None for the rules; asked first.
-        read_only: Whether a call changes nothing, so that an earlier answer may stand in for it. None: as the tool's
-            ``readOnlyHint`` says.
+        read_only: Whether an earlier answer may stand in for a call. None: as the tool's ``readOnlyHint`` says.
 
     Raises:
         ValueError: A number is out of its range. The message names it.
@@ -84,11 +83,12 @@ class BreakerPolicy:
     max_reset_after: float = 600.0
     jitter: float = 0.0
     tool_errors: Literal["failure", "ignore"] = "failure"
+    users: int = 1
     classify: Classify | None = None
     read_only: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("failures", "window", "minimum_calls"):
+        for name in ("failures", "window", "minimum_calls", "users"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")

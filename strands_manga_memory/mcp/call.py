@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-from strands.interrupt import InterruptException
 from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.deadline import END, DeadlineError
-from strands_manga_memory.mcp.answers import Problem, error_result
+from strands_manga_memory.mcp.answers import REASONS, Problem, cancelled_result, error_result, partial_of
 from strands_manga_memory.mcp.breaker import CircuitBreaker, Permit
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
@@ -24,7 +23,7 @@ from strands_manga_memory.mcp.classify import (
     ELICITATION,
     NO_SERVER,
     OK,
-    SERVER_ERROR,
+    SERVER_BLOCKED,
     STREAM_DROPPED,
     TIMEOUT,
     TOOL_ERROR,
@@ -33,18 +32,34 @@ from strands_manga_memory.mcp.classify import (
     Outcome,
     Verdict,
     error_text,
+    is_control_flow,
     rpc_code,
+    text_of,
 )
+from strands_manga_memory.mcp.client import FailedResult
 from strands_manga_memory.mcp.guard import Guard
 from strands_manga_memory.telemetry import BREAKER_CHECK, note
 
 _PARTIAL_EVENTS = 20
 _LET_THROUGH, _REJECTED = {"outcome": "let_through"}, {"outcome": "rejected"}
-_PARTIAL_CHARACTERS = 500
-_BLOCKED = Verdict(Outcome.IGNORED, "server_blocked")
+_MESSAGE_CHARACTERS = 4_000
+"""So much of a message of progress is kept until it is told, or is not."""
+
 _CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
 _NO_SIDE_EFFECTS = {TOOL_ERROR.code, *_CALLER_IS_WRONG}
 _PASSED_ON = (OK, CANCELLED, ELICITATION)
+
+
+class _Progress(NamedTuple):
+    """What a server said of how far it is."""
+
+    progress: float
+    total: float | None
+    message: str | None
+
+    def told(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        text = redact(self.message) if self.message else None
+        return {"progress": self.progress, "total": self.total, "message": text}
 
 
 class Events(Protocol):
@@ -65,6 +80,7 @@ class Call:
         request_id: The ``toolUseId``.
         arguments: The input.
         cancel_signal: Set once the agent is cancelled; None: it cannot be.
+        user: Who asks; None: everybody.
 
     Attributes:
         result: The last event, once the call is over; None if the tool asked for an interrupt instead.
@@ -72,10 +88,12 @@ class Call:
         unavailable: Why something else may stand in for the result; None if nothing may.
     """
 
-    __slots__ = ("_guard", "_partial", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
+    __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
 
-    def __init__(self, guard: Guard, request_id: str, arguments: Any, cancel_signal: threading.Event | None = None) -> None:
-        self._guard = guard
+    def __init__(
+        self, guard: Guard, request_id: str, arguments: Any, cancel_signal: threading.Event | None = None, user: Any = None
+    ) -> None:
+        self._guard, self._user = guard, user
         self.cancel_signal = cancel_signal
         self._partial: deque[Any] = deque(maxlen=_PARTIAL_EVENTS)
         self.request_id = request_id
@@ -88,8 +106,8 @@ class Call:
         """Note progress: a partial result, in case there is no other."""
         if self._guard.server is not None:
             self._guard.server.answered()
-        text = self._guard.redact(message) if message else None
-        self._partial.append({"progress": progress, "total": total, "message": text})
+        # Redacted when it is told to the model: a server may send thousands of messages, and the last few are told, if any.
+        self._partial.append(_Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     def _check(self) -> bool:
         """Tell whether the arguments fit the tool's schema; if not, ``result`` says what is wrong."""
@@ -122,12 +140,16 @@ class Call:
             self._reject("circuit_open", f"{guard.tool_name} is unavailable: {_why_open(breaker)}.")
         return permit
 
-    async def events(self, start: Callable[[], Events], *, check: bool = True) -> AsyncGenerator[Any, None]:
-        """Call the tool, or not; yield its events but the last, which becomes ``result``.
+    async def events(
+        self, start: Callable[[], Events], *, check: bool = True, to_the_end: bool = False
+    ) -> AsyncGenerator[Any, None]:
+        """Call the tool, or not; yield its events but the result, which becomes ``result``.
 
         Args:
             start: Calls the tool.
             check: Whether to check the arguments first.
+            to_the_end: Whether what comes after a result matters too, as it does in middleware: the last result counts. A
+                result stays one if the deadline passes then.
         """
         if check and not self._check():
             return
@@ -140,31 +162,30 @@ class Call:
         key = guard.log.begin(self.request_id)
         stream: Events | None = None
         outcome: CallOutcome | None = None
-        event: Any = None
+        result: ToolResultEvent | None = None
         last: Any = None
         try:
             stream = start()
-            while True:
-                event = await stream.next()
-                if event is END:
-                    event = ToolResultEvent(last) if last is not None else None
-                    break
+            while (event := await stream.next()) is not END:
                 if isinstance(event, ToolResultEvent):
+                    result = event
+                    if to_the_end:
+                        continue
                     break
                 yield event
-                if isinstance(event, dict) and "tool_interrupt_event" in event:
+                if isinstance(event, dict) and dict.__contains__(event, "tool_interrupt_event"):
                     return
                 last = event
                 self._partial.append(event)
-            outcome = self._answer(event)
+            if result is None and last is not None:
+                result = ToolResultEvent(last)
+            outcome = self._answer(result)
         except DeadlineError:
-            event = None
-            outcome = CallOutcome(tool=guard.remote_name, timed_out=True, cancelled=self._is_cancelled)
-        except InterruptException:
-            raise
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
-            event = None
-            outcome = CallOutcome(tool=guard.remote_name, exception=error, cancelled=self._is_cancelled)
+            outcome = self._answer(result) if result is not None else self._ended(timed_out=True)
+        except BaseException as error:
+            if _must_be_raised(error):
+                raise
+            result, outcome = None, self._ended(exception=error)
         finally:
             if outcome is None:  # interrupted, cancelled or abandoned: it says nothing
                 permit.ignore()
@@ -173,7 +194,7 @@ class Call:
                     server.withdrawn(number)
             else:
                 # Before the stream is closed, which may take as long as the grace: others need not wait for that.
-                self._finish(outcome, event, permit, self._judge(outcome, number, generation), key)
+                self._finish(outcome, result, permit, self._judge(outcome, number, generation), key)
             if stream is not None:
                 await stream.close()
         if guard.shared is not None and self.verdict is not None:
@@ -185,8 +206,11 @@ class Call:
         guard = self._guard
         self.verdict = verdict
         if verdict.outcome is Outcome.SUCCESS:
+            guard.succeeded()
             permit.success()
-        elif verdict.outcome is Outcome.TOOL_FAILURE:
+        elif verdict.outcome is Outcome.TOOL_FAILURE and (
+            permit.is_probe or (outcome.result or {}).get("isError") is not True or guard.counts(self._user)
+        ):
             permit.failure()
         else:
             permit.ignore()
@@ -197,7 +221,7 @@ class Call:
         text = guard.redact(_said(outcome))
         duration = guard.log.end(key, verdict, text)
         if verdict == CANCELLED:
-            self.result = result_event(_cancelled(self.request_id), outcome.exception)
+            self.result = result_event(cancelled_result(self.request_id), outcome.exception)
             return
         problem = self._problem(outcome, verdict, duration)
         self.result = result_event(error_result(problem, said=outcome.result, text=text), outcome.exception)
@@ -207,20 +231,26 @@ class Call:
 
     def _answer(self, event: ToolResultEvent | None) -> CallOutcome:
         if event is None:
-            return CallOutcome(tool=self._guard.remote_name, exception=RuntimeError("the tool returned no result"))
-        result = event.tool_result
-        return CallOutcome(
-            tool=self._guard.remote_name,
-            result=result if isinstance(result, dict) else None,
-            exception=event.exception or getattr(result, "exception", None),
-            cancelled=self._is_cancelled,
-        )
+            return self._ended(exception=RuntimeError("the tool returned no result"))
+        result, exception = event.tool_result, event.exception
+        if not isinstance(result, dict) or "content" not in result:
+            wrong = TypeError(f"the tool returned something else than a tool result: {type(result).__name__}")
+            return self._ended(exception=exception if exception is not None else wrong)
+        if exception is None and isinstance(result, FailedResult):
+            exception = result.exception
+        plain: dict[str, Any] = dict(
+            dict.items(cast("dict[str, Any]", result))
+        )  # of a subclass that does as it likes, what is in it
+        return self._ended(result=plain, exception=exception)
+
+    def _ended(self, **how: Any) -> CallOutcome:
+        return CallOutcome(tool=self._guard.remote_name, cancelled=self._is_cancelled, **how)
 
     def _judge(self, outcome: CallOutcome, number: int, generation: int) -> Verdict:
         guard, server = self._guard, self._guard.server
         verdict = guard.judge(outcome)
         if server is None:
-            return verdict
+            return TOOL_ERROR if verdict == NO_SERVER else verdict  # a connection of the tool's own
         if verdict == NO_SERVER:
             server.lost(generation)
             server.withdrawn(number)
@@ -229,7 +259,7 @@ class Call:
                 return Verdict(Outcome.IGNORED, verdict.code)
         elif verdict == TIMEOUT:
             if server.blocked_by_another(number):
-                return _BLOCKED
+                return SERVER_BLOCKED
         elif verdict == CANCELLED or outcome.timed_out:
             server.withdrawn(number)
         else:
@@ -238,7 +268,7 @@ class Call:
 
     def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> Problem:
         guard, code = self._guard, verdict.code
-        reason = _REASONS.get(code, "{tool} failed.")
+        reason = REASONS.get(code, "{tool} failed.")
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
         return guard.problem(
             code,
@@ -247,7 +277,9 @@ class Call:
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
-            partial=[_plain(event) for event in self._partial],
+            partial=[
+                partial_of(event.told(guard.redact) if isinstance(event, _Progress) else event) for event in self._partial
+            ],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
@@ -259,17 +291,6 @@ class Call:
     @property
     def _is_cancelled(self) -> bool:
         return self.cancel_signal is not None and self.cancel_signal.is_set()
-
-
-_REASONS = {
-    TIMEOUT.code: "{tool} did not answer within {timeout:g} s.",
-    NO_SERVER.code: "The connection to the server {server} of {tool} was lost.",
-    BAD_ARGUMENTS.code: "{tool} did not accept the arguments.",
-    UNKNOWN_TOOL.code: "The server {server} does not know {tool}.",
-    SERVER_ERROR.code: "The server {server} answered the call of {tool} with an error of its own.",
-    BAD_ANSWER.code: "The server {server} gave no answer to the call of {tool} that can be understood.",
-    _BLOCKED.code: "{tool} did not answer within {timeout:g} s: another tool keeps the server {server} busy.",
-}
 
 
 def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
@@ -285,26 +306,19 @@ def _why_open(breaker: CircuitBreaker) -> str:
     return f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
 
 
-def _cancelled(request_id: str) -> dict[str, Any]:
-    text = "Tool execution cancelled; what it had begun may have gone on"
-    return {"toolUseId": request_id, "status": "error", "content": [{"text": text}], "cancelled": True}
-
-
 def _said(outcome: CallOutcome) -> str:
     if outcome.result is not None:
         return error_text(outcome.result)
     error = outcome.exception
-    return f"{type(error).__name__}: {error}" if error is not None else ""
+    return f"{type(error).__name__}: {text_of(error)}" if error is not None else ""
 
 
-def _plain(event: Any) -> Any:
-    """Return an event of a tool as JSON, cut to a few hundred characters."""
-    value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
-    value = value.get("data", value) if isinstance(value, Mapping) else value
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):  # it holds itself, or keys that are no text
-        text = json.dumps(repr(value), ensure_ascii=False)
-    if len(text) <= _PARTIAL_CHARACTERS:
-        return json.loads(text)
-    return value[:_PARTIAL_CHARACTERS] if isinstance(value, str) else text[:_PARTIAL_CHARACTERS]
+def _must_be_raised(error: BaseException) -> bool:
+    """Tell whether an exception is for those who called the agent.
+
+    A cancellation is, unless nobody asked for one: then a task of the tool's own was cancelled.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return is_control_flow(error)

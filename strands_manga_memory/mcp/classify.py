@@ -1,4 +1,4 @@
-"""What the end of a tool call says, and about whom: the tool, its server, or neither. Pure.
+"""Classifies the end of a tool call: whether it speaks for or against the tool, its server, or neither. Pure.
 
 The exception and its JSON-RPC code decide where there is one. Strands turns exceptions of MCP calls into results, so texts are
 what is left where a server reports everything as ``isError``, as servers on the 1.x SDK do.
@@ -6,14 +6,29 @@ what is left where a server reports everything as ``isError``, as servers on the
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import anyio
 from strands.interrupt import InterruptException
-from strands.types.exceptions import MCPClientInitializationError
+from strands.types.exceptions import (
+    CheckpointException,
+    ConcurrencyException,
+    ContextWindowOverflowException,
+    EventLoopException,
+    IdempotencyAbortedError,
+    MaxTokensReachedException,
+    MCPClientInitializationError,
+    ModelThrottledException,
+    ProviderTokenCountError,
+    SessionException,
+    SnapshotException,
+    StructuredOutputException,
+)
 
 
 class Outcome(StrEnum):
@@ -64,11 +79,13 @@ CANCELLED = Verdict(Outcome.IGNORED, "cancelled")
 TIMEOUT = Verdict(Outcome.TOOL_FAILURE, "timeout")
 TOOL_ERROR = Verdict(Outcome.TOOL_FAILURE, "tool_error")
 NO_SERVER = Verdict(Outcome.SERVER_FAILURE, "server_unavailable")
+OF_THE_AGENT = Verdict(Outcome.IGNORED, "agent_error")
 BAD_ARGUMENTS = Verdict(Outcome.IGNORED, "invalid_arguments")
 UNKNOWN_TOOL = Verdict(Outcome.IGNORED, "unknown_tool")
 ELICITATION = Verdict(Outcome.IGNORED, "elicitation_required")
 BAD_ANSWER = Verdict(Outcome.TOOL_FAILURE, "protocol_error")
 SERVER_ERROR = Verdict(Outcome.TOOL_FAILURE, "server_error")
+SERVER_BLOCKED = Verdict(Outcome.IGNORED, "server_blocked")
 
 STREAM_DROPPED = -32000
 """Code of several errors of the connection, among them a stream that ended without an answer."""
@@ -81,6 +98,33 @@ _BY_CODE = {
     -32603: SERVER_ERROR,  # also every HTTP status of 400 and more, except 404
     -32700: BAD_ANSWER,
 }
+
+_ABOUT_THE_AGENT = (
+    CheckpointException,
+    ConcurrencyException,
+    ContextWindowOverflowException,
+    IdempotencyAbortedError,
+    MaxTokensReachedException,
+    ModelThrottledException,
+    ProviderTokenCountError,
+    SessionException,
+    SnapshotException,
+    StructuredOutputException,
+)
+"""What Strands raises about an agent that a tool runs: its model, its session, a second call at the same time."""
+
+_CONNECTION_LOST = (
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    BrokenPipeError,
+    ConnectionAbortedError,
+    ConnectionResetError,
+    MCPClientInitializationError,
+)
+"""What a call of a server raises whose connection is gone; the 1.x client does where the 2.x client has a code and a text."""
+
+_CONTROL_FLOW = (InterruptException, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 # Codes -32000 and -32600 are used for many things; what is meant is only in the text.
 _NO_SERVER_TEXT = re.compile(
@@ -95,18 +139,25 @@ _FAILED_PREFIX = "Tool execution failed: "
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
-    """Return what a call says, by the rules.
+    """Return what a call says, by the rules; whatever a tool returned or raised.
 
     Args:
         call: How the call ended.
         tool_errors: What a result with ``isError`` counts as: ``failure`` or ``ignore``.
     """
+    try:
+        return _classified(call, tool_errors=tool_errors)
+    except Exception:  # noqa: BLE001 - a result or an exception that breaks whoever looks at it
+        return TOOL_ERROR
+
+
+def _classified(call: CallOutcome, *, tool_errors: str) -> Verdict:
     result, exception = call.result or {}, call.exception
-    if result.get("cancelled") is True or _is_cancellation(exception):
+    if result.get("cancelled") is True or (exception is not None and is_control_flow(exception)):
         return CANCELLED
     if call.timed_out:
         return CANCELLED if call.cancelled else TIMEOUT
-    if result.get("status") == "error" and result.get("isError"):
+    if result.get("status") == "error" and result.get("isError") is True:
         return _reported(call, result, tool_errors=tool_errors)
     if exception is not None:
         return CANCELLED if call.cancelled else _raised(exception)
@@ -116,18 +167,34 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return the texts of a result."""
-    return "\n".join(str(block["text"]) for block in result.get("content") or () if "text" in block)
+    """Return the texts of a result, whatever else its content is."""
+    content = result.get("content")
+    blocks = content if isinstance(content, list | tuple) else ()
+    return "\n".join(text_of(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
+
+
+def text_of(value: object) -> str:
+    """Return an object as text; the name of its type if it has none to give."""
+    try:
+        return str(value)
+    except BaseException:  # noqa: BLE001 - the code of whoever made the object, run for a text
+        return type(value).__name__
+
+
+def is_control_flow(exception: BaseException) -> bool:
+    """Tell whether an exception says what is to happen next, and not that something failed."""
+    if isinstance(exception, BaseExceptionGroup):
+        return exception.subgroup(_CONTROL_FLOW) is not None
+    return isinstance(exception, _CONTROL_FLOW)
 
 
 def rpc_code(exception: BaseException | None) -> int | None:
     """Return the JSON-RPC code of an MCP error, on either SDK line; None of anything else."""
-    code = getattr(getattr(exception, "error", None), "code", None)
-    return code if isinstance(code, int) else None
-
-
-def _is_cancellation(exception: BaseException | None) -> bool:
-    return exception is not None and (isinstance(exception, InterruptException) or not isinstance(exception, Exception))
+    try:
+        code = getattr(getattr(exception, "error", None), "code", None)
+        return code if isinstance(code, int) else None
+    except Exception:  # noqa: BLE001 - a property of a stranger's exception
+        return None
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
@@ -141,11 +208,17 @@ def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str)
 
 
 def _raised(exception: BaseException) -> Verdict:
-    if isinstance(exception, MCPClientInitializationError):
+    while isinstance(exception, EventLoopException) and exception.original_exception is not exception:
+        exception = exception.original_exception
+    if isinstance(exception, _ABOUT_THE_AGENT):
+        return OF_THE_AGENT
+    if isinstance(exception, _CONNECTION_LOST):
+        return NO_SERVER
+    if isinstance(exception, ExceptionGroup) and exception.split(_CONNECTION_LOST)[1] is None:
         return NO_SERVER
     if isinstance(exception, TimeoutError):
         return TIMEOUT
-    code, text = rpc_code(exception), str(exception)
+    code, text = rpc_code(exception), text_of(exception)
     if isinstance(exception, ValueError) and text.startswith(_DECORATED_ARGUMENTS_TEXT):
         return BAD_ARGUMENTS
     if (code is not None or isinstance(exception, RuntimeError)) and _NO_SERVER_TEXT.search(text):

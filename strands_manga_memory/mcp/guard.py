@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from strands.types.tools import ToolSpec
 
 from strands_manga_memory.mcp.answers import Problem
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health
-from strands_manga_memory.mcp.classify import CallOutcome, Verdict, classify
-from strands_manga_memory.mcp.health import CallLog, ToolStatus
+from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.redact import CUT, redact_secrets
 from strands_manga_memory.mcp.schema import ArgumentSchema
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor, name_of
+from strands_manga_memory.mcp.tool_health import CallLog, ToolStatus
 from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
 
 logger = logging.getLogger(__name__)
@@ -72,21 +72,37 @@ class Guard:
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
+        self._reporters: set[Hashable] = set()
         self._redact = redact
         hint = (spec.get("annotations") or {}).get("readOnlyHint") is True
         self.read_only = hint if policy.read_only is None else policy.read_only
 
     def judge(self, call: CallOutcome) -> Verdict:
         """Return what a call says: by the policy's classifier, else by the rules."""
-        verdict = None
         if self.policy.classify is not None:
             try:
                 verdict = self.policy.classify(call)
+                if verdict is not None:
+                    return Verdict(Outcome(verdict.outcome), str(verdict.code))
             except Exception:
                 logger.warning(
                     "tool=<%s> | the classifier of the policy raised, going by the rules", self.tool_name, exc_info=True
                 )
-        return verdict or classify(call, tool_errors=self.policy.tool_errors)
+        return classify(call, tool_errors=self.policy.tool_errors)
+
+    def succeeded(self) -> None:
+        """Note that the tool works: what users got before it is over."""
+        self._reporters.clear()
+
+    def counts(self, user: Hashable) -> bool:
+        """Tell whether an error that the tool itself reported to a user counts.
+
+        One that would open the breaker does not unless enough users got one: a user who asks for five orders that do not
+        exist shuts nobody out.
+        """
+        if len(self._reporters) < self.policy.users:
+            self._reporters.add(user)
+        return len(self._reporters) >= self.policy.users or self.breaker.failures + 1 < self.policy.failures
 
     def redact(self, text: str) -> str:
         """Return an error text without what may be secret; nothing of it if the rules fail."""

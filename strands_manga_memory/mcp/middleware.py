@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -14,15 +15,18 @@ from strands.tools.decorator import DecoratedFunctionTool
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
+from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, leave_threads
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
 from strands_manga_memory.mcp.call import Call
 from strands_manga_memory.mcp.client import keep_exceptions
 from strands_manga_memory.mcp.guard import Guard
-from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.guarded_tools import GuardedTool
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.supervisor import ServerSupervisor
-from strands_manga_memory.mcp.tools import GuardedTool
+from strands_manga_memory.mcp.tool_health import ToolStatus
+
+logger = logging.getLogger(__name__)
 
 
 class BreakerMiddleware:
@@ -65,6 +69,7 @@ class BreakerMiddleware:
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
         """Run one call of a tool, or reject it."""
+        context = with_own_state(context)
         tool = context.tool
         if tool is None or isinstance(tool, GuardedTool):
             async for event in next_fn(context):
@@ -74,7 +79,8 @@ class BreakerMiddleware:
         call = Call(guard, context.tool_use["toolUseId"], context.tool_use["input"], context.cancel_signal)
         timeout = guard.policy.timeout
         check = not isinstance(tool, DecoratedFunctionTool)
-        async with aclosing(call.events(lambda: Inline(next_fn(context), timeout=timeout), check=check)) as events:
+        started = call.events(lambda: Inline(next_fn(context), timeout=timeout), check=check, to_the_end=True)
+        async with aclosing(started) as events:
             async for event in events:
                 yield event
         if call.result is not None:
@@ -130,5 +136,8 @@ class Inline:
             self._given_at = self._loop.time()
 
     async def close(self) -> None:
-        """Stop the stream."""
-        await self._stream.aclose()
+        """Stop the stream, whatever it says to that."""
+        try:
+            await self._stream.aclose()
+        except Exception as error:  # noqa: BLE001 - the call has its result
+            logger.debug("error=<%s> | a tool call that was stopped raised", type(error).__name__)

@@ -19,12 +19,12 @@ from strands.types.tools import AgentTool
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
 from strands_manga_memory.mcp.client import stop
 from strands_manga_memory.mcp.guard import Guard
-from strands_manga_memory.mcp.health import ToolStatus
+from strands_manga_memory.mcp.guarded_tools import GuardedTool, UserOf, guarded_once
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.stale import LastGood
 from strands_manga_memory.mcp.supervisor import ServerSupervisor, name_of
-from strands_manga_memory.mcp.tools import GuardedTool, UserOf, guarded_once
+from strands_manga_memory.mcp.tool_health import ToolStatus
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from strands_manga_memory.mcp.breaker import CircuitBreaker, State
 from strands_manga_memory.mcp.classify import Outcome, Verdict
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores import HotStore
+from strands_manga_memory.stores.opened import hot_store_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class SharedBreakers:
     A server goes by the ``application_name`` of its client: give each client one of its own, the same in every process.
 
     Args:
-        hot: The store. It keeps one small tombstone and one lease a tool, which no sweeper touches.
+        hot: The store, or its URL. It keeps one small tombstone and one lease a tool, which no sweeper touches.
         namespace: Processes that share a namespace share their breakers.
         refresh: Seconds for which what was read is believed.
         clock: Monotonic seconds.
@@ -45,7 +46,7 @@ class SharedBreakers:
 
     def __init__(
         self,
-        hot: HotStore,
+        hot: HotStore | str,
         *,
         namespace: str = "default",
         refresh: float = 1.0,
@@ -53,7 +54,7 @@ class SharedBreakers:
     ) -> None:
         if not refresh > 0:
             raise ValueError(f"refresh must be a number of seconds over 0, got {refresh!r}")
-        self._hot = hot
+        self._hot = hot_store_of(hot)
         self._namespace = encoded_id(checked_id("namespace", namespace))
         self._refresh = refresh
         self._clock = clock

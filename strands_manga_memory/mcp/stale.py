@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Key = tuple[str, str, str, str, str]
-"""Tenant, user, server, tool, canonical JSON of the arguments (mission A15)."""
+"""Tenant, user, server, tool, canonical JSON of the arguments."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,22 @@ class LastGood:
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
         """Remember a result; one that is too large, or not of text and JSON alone, takes away what was there."""
-        content = list(result.get("content") or ())
-        plain = all(set(block) <= {"text", "json"} for block in content)
+        try:
+            content = self._kept_of(result)
+        except Exception:  # noqa: BLE001 - a tool may return anything
+            content = None
         with self._lock:
             self._kept.pop(key, None)
-            if plain and sum(len(str(block)) for block in content) <= self._max_bytes:
-                self._kept[key] = (self._clock(), copy.deepcopy(content))
+            if content is not None:
+                self._kept[key] = (self._clock(), content)
                 while len(self._kept) > self._size:
                     self._kept.popitem(last=False)
+
+    def _kept_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        content = list(result.get("content") or ())
+        plain = all(set(block) <= {"text", "json"} for block in content)
+        fits = plain and sum(len(str(block)) for block in content) <= self._max_bytes
+        return copy.deepcopy(content) if fits else None
 
     def find(self, key: Key) -> GoodResult | None:
         """Return the last good result, if it is young enough."""

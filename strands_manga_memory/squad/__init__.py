@@ -6,7 +6,7 @@ except ImportError as error:
     raise ImportError("strands_manga_memory.squad needs Agent Squad: pip install 'strands-manga-memory[squad]'") from error
 
 from strands_manga_memory.squad.agent import SessionStrandsAgent
+from strands_manga_memory.squad.chat_storage import SessionChatStorage
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
-from strands_manga_memory.squad.storage import SessionChatStorage
 
 __all__ = ["Handoff", "Handoffs", "SessionChatStorage", "SessionStrandsAgent"]

@@ -19,10 +19,10 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
-from strands_manga_memory.squad.turns import BusyError, ConversationTurns
+from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
 from strands_manga_memory.stores import HotStore
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class SessionStrandsAgent(SquadAgent):
         handoffs: Where other agents leave what this one is to know; costs one read a request. Default none.
         tenant: The tenant of all users; None is a tenant of its own.
         wait: Seconds a request waits for earlier ones of its conversation. Default 30.
+        lease: Seconds after which others no longer wait for a process that died in the middle of a turn; the lease is prolonged
+            while it lives. A process that is cut off for longer is not waited for either; what both save is merged. Default 2.
         grace: Seconds a cancelled turn has to end by itself. Default 5.
         failed_text: The answer to a request that failed.
         busy_text: The answer to a request whose turn did not come in time; nothing of it is kept.
@@ -76,6 +78,7 @@ class SessionStrandsAgent(SquadAgent):
         handoffs: Handoffs | None = None,
         tenant: str | None = None,
         wait: float = 30.0,
+        lease: float = 2.0,
         grace: float = 5.0,
         failed_text: str = "Sorry, something went wrong. Please try again.",
         busy_text: str = "Your earlier message is still being answered. Please try again in a moment.",
@@ -92,7 +95,7 @@ class SessionStrandsAgent(SquadAgent):
         self.save_chat = False
         self._build = build
         self._streaming = streaming
-        self._turns = ConversationTurns(hot)
+        self._turns = ConversationTurns(hot, lease=lease)
         self._handoffs = handoffs
         self._tenant = tenant
         self._wait = wait

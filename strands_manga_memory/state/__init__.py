@@ -1,9 +1,10 @@
-"""Where the task stands: typed state that survives, what the model is told of it, and the prompt cache it leaves alone."""
+"""Where the task stands: typed state that survives, and what the model is told of it."""
 
 from strands_manga_memory.state.changes import EnvironmentChanges
-from strands_manga_memory.state.conversation import Clarification, ConversationLayer, Phase
 from strands_manga_memory.state.coordinator import StateCoordinator, coordinator_of
-from strands_manga_memory.state.entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, Phase
+from strands_manga_memory.state.dialogue_slots import DialogueSlot, SlotStatus
+from strands_manga_memory.state.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.environment import (
     CallableEnvironmentSource,
     Environment,
@@ -12,24 +13,19 @@ from strands_manga_memory.state.environment import (
 )
 from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
 from strands_manga_memory.state.execution import ExecutionKind, ExecutionLayer, ExecutionStep
-from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus
-from strands_manga_memory.state.instructions import InstructionFiles, StableTexts
-from strands_manga_memory.state.prompt_cache import CacheStats, Cause, Drop, Prices, PromptCacheMonitor
-from strands_manga_memory.state.slots import DialogueSlot, SlotStatus
+from strands_manga_memory.state.goal import Goal, GoalArchive, GoalStatus
+from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.statistics import StateStats
 from strands_manga_memory.state.subtasks import Subtask, SubtaskStatus
 from strands_manga_memory.state.task import StepStatus, TaskLayer, TaskStep
 
 __all__ = [
     "ActiveEntity",
-    "CacheStats",
     "CallableEnvironmentSource",
-    "Cause",
     "Clarification",
     "Confidence",
     "ConversationLayer",
     "DialogueSlot",
-    "Drop",
     "EntityLayer",
     "Environment",
     "EnvironmentChanges",
@@ -42,14 +38,10 @@ __all__ = [
     "GoalArchive",
     "GoalStatus",
     "GoalsLayer",
-    "InstructionFiles",
     "Origin",
     "Phase",
-    "Prices",
-    "PromptCacheMonitor",
     "SlotStatus",
     "SpokenTurn",
-    "StableTexts",
     "StateCoordinator",
     "StateStats",
     "StepStatus",

@@ -1,4 +1,4 @@
-"""EnvironmentChanges: word of an outside change, through the hot store, to every live agent of a session (mission A3)."""
+"""EnvironmentChanges: word of an outside change, through the hot store, to every live agent of a session."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from strands import Agent
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
@@ -13,36 +14,43 @@ from strands.plugins import Plugin
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.injection import with_system_text, with_trailing_text
 from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.changes import EnvironmentChanges
-from strands_manga_memory.state.conversation_keeper import ConversationKeeper
-from strands_manga_memory.state.deadline import ToolDeadline
-from strands_manga_memory.state.entities import EXPIRES_AFTER_TURNS
+from strands_manga_memory.state.dialogue_keeper import DialogueKeeper
+from strands_manga_memory.state.dialogue_slots import DialogueSlot
 from strands_manga_memory.state.entity_keeper import EntityKeeper
+from strands_manga_memory.state.entity_layer import EXPIRES_AFTER_TURNS
 from strands_manga_memory.state.environment import Environment, EnvironmentSource
-from strands_manga_memory.state.instructions import StableTexts
-from strands_manga_memory.state.kept import KeptLayers
+from strands_manga_memory.state.execution_keeper import ExecutionKeeper
+from strands_manga_memory.state.goal_keeper import GoalKeeper
+from strands_manga_memory.state.keeper import Shared
+from strands_manga_memory.state.parts import Parts
 from strands_manga_memory.state.recorder import Recorder
 from strands_manga_memory.state.rendering import Rendering, View
-from strands_manga_memory.state.slots import DialogueSlot
-from strands_manga_memory.state.statistics import StateStats, Timings, stats_of
+from strands_manga_memory.state.state_tools import TOOL_NAMES, state_tools
+from strands_manga_memory.state.statistics import StateStats, stats_of
 from strands_manga_memory.state.surroundings import Surroundings
-from strands_manga_memory.state.task import TaskLayer
 from strands_manga_memory.state.task_keeper import TaskKeeper
-from strands_manga_memory.state.tools import TOOL_NAMES, state_tools
+from strands_manga_memory.state.tool_calls import ToolCalls
+from strands_manga_memory.state.tool_deadline import ToolDeadline
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.writer import shared_writer
 
 _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()
 
 
-class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
-    """Keeps where the task of one agent stands, in six typed layers, and tells the model before each call (mission A11 to A13).
+class StateCoordinator(Plugin):
+    """Keeps where the task of one agent stands, in six typed layers, and tells the model before each call.
 
     Conversation, entities and goals are in ``agent.state``, a key each, and so come back under any session manager; task and
     execution are of one invocation; the environment comes from its source. Tool calls, turns and entities are recorded by
     hooks. What the model is told is one trailing block of the last user message, for one call: the history, what is stored and
     the prefix of the prompt stay as they are. Each agent needs a coordinator of its own.
+
+    Each layer is read and changed in a part of its own, such as ``state.goals.set("Find a gift")`` or
+    ``state.dialogue.fill_slot("volume", 3)``. What a part holds is its ``layer``, a value.
 
     Args:
         intents: What each intent must know: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
@@ -63,8 +71,22 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         environment: What the source said just now, so that it is not asked again at the start.
         stable: Texts of the system side, read once: instruction files and preferences.
         deadline: Seconds a model call waits for news of the environment. Default 1.
+        recheck_after: Seconds after which the source is asked again, in the background, whether all is still so, although no
+            word came of a change; None: never. Default 300.
+        announce: Called in the background when a turn is over, with what changed of ``active_intent``, ``active_agent``,
+            ``locale`` and ``cart``; ``MangaMemory`` keeps them as the conversation's metadata.
         clock: Monotonic seconds.
         wall_clock: Seconds since 1970.
+
+    Attributes:
+        dialogue: Phase, intent, slots, questions.
+        entities: What is spoken of.
+        goals: The active goal, its subtasks, and the goals before.
+        task: What is done for this request, step by step.
+        execution: What was tried and found out for it.
+        calls: The agent's tool calls.
+        layers: The layers that are stored.
+        max_tokens: Estimated tokens of what the model is told.
 
     Raises:
         ValueError: An argument is not allowed. From the agent's constructor: the coordinator serves another agent already.
@@ -90,6 +112,8 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         environment: Environment | None = None,
         stable: StableTexts | None = None,
         deadline: float = 1.0,
+        recheck_after: float | None = 300.0,
+        announce: Callable[[Mapping[str, Any]], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -97,7 +121,12 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         for name, number in (("expires_after_turns", expires_after_turns), ("max_tokens", max_tokens)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ValueError(f"{name} must be a positive whole number, got {number!r}")
-        for name, amount in (("time_budget_ms", time_budget_ms), ("tool_timeout_ms", tool_timeout_ms), ("deadline", deadline)):
+        for name, amount in (
+            ("time_budget_ms", time_budget_ms),
+            ("tool_timeout_ms", tool_timeout_ms),
+            ("deadline", deadline),
+            ("recheck_after", recheck_after),
+        ):
             if amount is not None and not amount > 0:
                 raise ValueError(f"{name} must be above 0, got {amount!r}")
         if (source is not None or hot is not None) and scope is None:
@@ -106,27 +135,35 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         unknown = sorted(set(offered) - set(TOOL_NAMES))
         if unknown:
             raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
-        self.intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
-        self.types = types
-        self.types_of_tools = frozenset(_of_tools(types) if entities_of_tools is None else entities_of_tools)
-        self.expires_after_turns = expires_after_turns
+        shared = Shared(types, clock, wall_clock)
+        self.layers = shared.layers
+        self.dialogue = DialogueKeeper(shared, {intent: tuple(slots) for intent, slots in (intents or {}).items()})
+        self.entities = EntityKeeper(shared)
+        self.goals = GoalKeeper(shared)
+        self.execution = ExecutionKeeper(shared, self.goals)
+        self.task = TaskKeeper(shared, float(time_budget_ms), self.execution)
+        self.calls = ToolCalls(shared, self.task, self.execution, self.goals)
         self.max_tokens = max_tokens
-        self.time_budget_ms = float(time_budget_ms)
+        self._shared = shared
         self._tool_timeout_ms = tool_timeout_ms
-        self._clock = clock
-        self._wall = wall_clock
-        self.layers = KeptLayers()
-        self._task = TaskLayer(budget_ms=self.time_budget_ms)
-        self._undo = {}
-        self._running = {}
-        self._timed_out = set()
         changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
-        self._surroundings = Surroundings(source, scope, changes, deadline=deadline, environment=environment)
+        self._surroundings = Surroundings(
+            source, scope, changes, deadline=deadline, environment=environment, recheck_after=recheck_after, clock=clock
+        )
         self._stable = stable
-        self._timings = Timings()
         self._rendering = Rendering(max_tokens)
-        self._tools = state_tools(self, offered)
-        self._recorder = Recorder(self, TOOL_NAMES)
+        parts = Parts(shared, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
+        self._tools = state_tools(parts, offered, self.to_agent_context)
+        self._recorder = Recorder(
+            parts,
+            TOOL_NAMES,
+            types_of_tools=_of_tools(types) if entities_of_tools is None else entities_of_tools,
+            expires_after_turns=expires_after_turns,
+            ready=self._ready,
+            ended=self._announce,
+        )
+        self._announced: dict[str, Any] = {}
+        self._to_announce = announce
 
     # The agent
 
@@ -139,10 +176,25 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._told)
         if self._tool_timeout_ms is not None:
-            agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self._timed_out.add))
+            agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.calls.timed_out.add))
 
-    def attach(self, agent: Agent) -> None:
-        """Read what a session manager restored, the environment, and the stable texts; called when the agent is ready."""
+    def _announce(self) -> None:
+        if self._to_announce is None:
+            return
+        told, layer, around = self._to_announce, self.dialogue.layer, self.environment
+        now = {
+            "active_intent": layer.intent,
+            "active_agent": layer.agent,
+            "locale": around.locale,
+            "cart": list(around.cart),
+        }
+        known = self._announced
+        changed = {name: value for name, value in now.items() if value != known.get(name) and (value or name in known)}
+        if changed:
+            self._announced |= changed
+            shared_writer(None, None).submit(self, lambda: told(changed))
+
+    def _ready(self, agent: Agent) -> None:
         self._surroundings.load()
         if self._stable is not None:
             self._stable.load(agent)
@@ -157,20 +209,20 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         """Return what the model is told: a few readable lines, the most useful first, escaped; empty if there is nothing."""
         start = time.perf_counter()
         text = self._rendering(self._view())
-        self._timings.add("injection", start)
+        self._shared.timings.add("injection", start)
         return text
 
     def _view(self) -> View:
         with self.layers.lock:
             return View(
-                conversation=self.conversation,
-                task=self._task,
-                entities=self.entities,
-                goals=self.goals,
-                execution=self._execution,
+                conversation=self.dialogue.layer,
+                task=self.task.layer,
+                entities=self.entities.layer,
+                goals=self.goals.layer,
+                execution=self.execution.layer,
                 environment=self.environment,
-                now=self._clock(),
-                wall=self._wall(),
+                now=self._shared.clock(),
+                wall=self._shared.wall(),
             )
 
     @property
@@ -179,9 +231,17 @@ class StateCoordinator(ConversationKeeper, EntityKeeper, TaskKeeper, Plugin):
         return self._surroundings.environment
 
     def stats(self) -> StateStats:
-        """Return statistics of all layers (mission E4)."""
+        """Return statistics of all layers."""
         with self.layers.lock:
-            return stats_of(self._view(), self.layers, self._timings, self._surroundings.reloads, estimated_tokens)
+            return stats_of(
+                self._view(),
+                self.layers,
+                self._shared.timings,
+                estimated_tokens,
+                reloads=self._surroundings.reloads,
+                drifts=self._surroundings.drifts,
+                loops=self.calls.loops,
+            )
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:

@@ -1,4 +1,4 @@
-"""Environment: what surrounds the conversation and belongs to others; read-only to the agent (mission A11, A12)."""
+"""Environment: what surrounds the conversation and belongs to others; read-only to the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Escalation: a conversation as a human takes it over (mission B12)."""
+"""Escalation: a conversation as a human takes it over."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.language.session_summary import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.state.coordinator import coordinator_of
-from strands_manga_memory.state.entities import ActiveEntity
+from strands_manga_memory.state.dialogue_slots import DialogueSlot
+from strands_manga_memory.state.entity_layer import ActiveEntity
 from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.state.slots import DialogueSlot
 from strands_manga_memory.state.task import StepStatus, TaskStep
 
 _SUMMARY_TOKENS = 200
@@ -165,15 +165,17 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     coordinator = coordinator_of(agent)
     if coordinator is None:
         return {}
-    layer, goals = coordinator.conversation, coordinator.goals
-    failed = [step for step in coordinator.task.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
+    layer, goals = coordinator.dialogue.layer, coordinator.goals.layer
+    failed = [
+        step for step in coordinator.task.layer.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)
+    ]
     return {
         "to_ask": tuple(each.question for each in layer.clarifications)
         or tuple(slot.question for slot in layer.missing if slot.question),
         "intent": layer.intent,
         "phase": layer.phase.value,
         "slots": tuple(layer.slots.values()),
-        "entities": tuple(coordinator.active_entities()),
+        "entities": tuple(coordinator.entities.active()),
         "goal": None if goals.active is None else goals.active.text,
         "earlier_goals": tuple(each.line() for each in goals.archive),
         "failed_steps": tuple(failed[-5:]),

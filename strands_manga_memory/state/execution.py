@@ -1,4 +1,4 @@
-"""ExecutionLayer: what was tried in one task, and what was learned by it (mission E3). Pure; kept in memory only (A12)."""
+"""ExecutionLayer: what was tried in one task, and what was learned by it. Pure; kept in memory only."""
 
 from __future__ import annotations
 

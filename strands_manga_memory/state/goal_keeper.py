@@ -1,4 +1,4 @@
-"""GoalKeeper: what is done with goals and their subtasks."""
+"""GoalKeeper: sets and ends goals, and works on their subtasks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from collections.abc import Iterable
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.tokens import shortened
-from strands_manga_memory.state.goals import SESSION_TOKENS, WARN_TOKENS, Goal, GoalArchive, GoalsLayer, GoalStatus
+from strands_manga_memory.state.goal import Execution, Goal, GoalArchive, GoalStatus
+from strands_manga_memory.state.goals import SESSION_TOKENS, WARN_TOKENS, GoalsLayer
 from strands_manga_memory.state.keeper import Keeper
 from strands_manga_memory.state.subtasks import Subtask, SubtaskStatus
 
 logger = logging.getLogger(__name__)
 
 
-class GoalKeeper(Keeper):
-    """Keeps the goals' layer."""
+class GoalKeeper(Keeper[GoalsLayer]):
+    """Keeps the goals: one that is active, with its subtasks, and those before.
 
+    Raises:
+        CorruptRecordError: From every method that changes it: the stored layer cannot be read, and is not overwritten.
+    """
+
+    KIND = GoalsLayer
     _warned = False
 
-    def set_goal(self, text: str, *, context: str = "") -> Goal:
+    def set(self, text: str, *, context: str = "") -> Goal:
         """Set a goal; the one before is archived. Tool calls and subtasks from now on belong to it.
 
         Args:
@@ -30,33 +36,33 @@ class GoalKeeper(Keeper):
         Raises:
             ValueError: ``text`` is empty.
         """
-        with self.layers.changing(GoalsLayer):
-            self._keep_goals(self.goals.setting(shortened(text, 300), at=self._wall(), context=context))
-            return self.goals.goal()
+        with self._changing():
+            self._keep_goals(self.layer.setting(shortened(text, 300), at=self._shared.wall(), context=context))
+            return self.layer.goal()
 
-    def complete_goal(self, outcome: str = "") -> GoalArchive:
+    def complete(self, outcome: str = "") -> GoalArchive:
         """Archive the active goal as completed and return what is kept of it.
 
         Raises:
             StateError: There is no active goal. So with the other methods of goals.
         """
-        return self._end_goal(GoalStatus.COMPLETED, outcome)
+        return self._end(GoalStatus.COMPLETED, outcome)
 
-    def fail_goal(self, reason: str = "") -> GoalArchive:
+    def fail(self, reason: str = "") -> GoalArchive:
         """Archive the active goal as failed and return what is kept of it."""
-        return self._end_goal(GoalStatus.FAILED, reason)
+        return self._end(GoalStatus.FAILED, reason)
 
-    def _end_goal(self, status: GoalStatus, outcome: str) -> GoalArchive:
+    def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
         start = time.perf_counter()
-        with self.layers.changing(GoalsLayer):
-            self._keep_goals(self.goals.ending(status, outcome))
-            self._timings.add("archive", start)
-            return self.goals.archive[-1]
+        with self._changing():
+            self._keep_goals(self.layer.ending(status, outcome))
+            self._shared.timings.add("archive", start)
+            return self.layer.archive[-1]
 
-    def add_goal_context(self, text: str) -> None:
+    def add_context(self, text: str) -> None:
         """Add what is known for the active goal; of more than 2,000 characters the end stays."""
-        with self.layers.changing(GoalsLayer):
-            self._keep_goals(self.goals.with_goal(self.goals.goal().with_context(text)))
+        with self._changing():
+            self._keep_goals(self.layer.with_goal(self.layer.goal().with_context(text)))
 
     def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
         """Add a subtask to the active goal, or change one that is there.
@@ -73,8 +79,8 @@ class GoalKeeper(Keeper):
         Raises:
             StateError: What it depends on is not completed.
         """
-        with self.layers.changing(GoalsLayer):
-            goal = self.goals.goal()
+        with self._changing():
+            goal = self.layer.goal()
             subtask = goal.subtask(subtask_id)
             if subtask.status is not SubtaskStatus.OPEN or subtask not in goal.ready:
                 ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
@@ -83,18 +89,18 @@ class GoalKeeper(Keeper):
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
         """Say that a subtask failed."""
-        with self.layers.changing(GoalsLayer):
-            subtask = self.goals.goal().subtask(subtask_id)
+        with self._changing():
+            subtask = self.layer.goal().subtask(subtask_id)
             return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shortened(reason, 300)))
 
     def ready_subtasks(self) -> list[Subtask]:
         """Return the open subtasks of the active goal whose dependencies are completed."""
-        goal = self.goals.active
+        goal = self.layer.active
         return [] if goal is None else goal.ready
 
     def _with_subtask(self, subtask: Subtask) -> Subtask:
-        with self.layers.changing(GoalsLayer):
-            self._keep_goals(self.goals.with_goal(self.goals.goal().with_subtask(subtask)))
+        with self._changing():
+            self._keep_goals(self.layer.with_goal(self.layer.goal().with_subtask(subtask)))
             return subtask
 
     def _keep_goals(self, layer: GoalsLayer) -> None:
@@ -102,20 +108,39 @@ class GoalKeeper(Keeper):
         self._warn_of_size()
 
     def _warn_of_size(self) -> None:
-        tokens = self.goals.tokens
+        tokens = self.layer.tokens
         if tokens > WARN_TOKENS and not self._warned:
             logger.warning(
                 "tokens=<%d>, cap=<%d> | the goals of the session are nearly as large as they may be", tokens, SESSION_TOKENS
             )
         self._warned = tokens > WARN_TOKENS
 
+    def record(self, done: Execution, *, error: str, size: int) -> None:
+        """Record a tool call under the active goal, if there is one.
+
+        Args:
+            done: What was done.
+            error: What the tool said.
+            size: Characters that went into the tool and came out of it.
+        """
+        goals = self.layer
+        if goals.active is not None:
+            goal = goals.active.executed(done, at=round(self._shared.wall(), 3), error=error, raw_characters=size)
+            self._layers.put_if_readable(goals.with_goal(goal))
+
+    def add_finding(self, text: str) -> None:
+        """Add something found out, once, to the active goal if there is one."""
+        with self._changing():
+            if self.layer.active is not None:
+                self._keep_goals(self.layer.with_goal(self.layer.active.with_finding(text)))
+
     def keep_within_caps(self) -> None:
         """Bring the goals, as they are stored, back under their cap after a turn with tool calls."""
-        with self.layers.lock:
-            if self.layers.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
+        with self._layers.lock:
+            if self._layers.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
                 return
             try:
-                self.layers.put_if_readable(self.goals.within(SESSION_TOKENS))
+                self._layers.put_if_readable(self.layer.within(SESSION_TOKENS))
             except StateError:
                 logger.debug("the active goal alone is over its cap")
             self._warn_of_size()

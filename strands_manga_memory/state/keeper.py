@@ -1,44 +1,59 @@
-"""Keeper: what the keepers of the layers have in common; together they are the coordinator."""
+"""Keeper: what the keepers of the layers have in common, and what those of one coordinator share."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
 
 from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.state.conversation import ConversationLayer
-from strands_manga_memory.state.entities import EntityLayer
-from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.kept import KeptLayers
+from strands_manga_memory.state.layer import Layer
 from strands_manga_memory.state.statistics import Timings
 
+_Layer = TypeVar("_Layer", bound=Layer)
 
-class Keeper:
-    """Reads and puts the layers that are stored."""
 
-    layers: KeptLayers
+@dataclass(frozen=True)
+class Shared:
+    """What the keepers of one coordinator share.
+
+    Attributes:
+        types: Entity types.
+        clock: Monotonic seconds.
+        wall: Seconds since 1970.
+        layers: The layers that are stored.
+        timings: How long what is done takes.
+    """
+
     types: EntityTypes
-    _timings: Timings
-    _clock: Callable[[], float]
-    _wall: Callable[[], float]
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    layers: KeptLayers = field(default_factory=KeptLayers)
+    timings: Timings = field(default_factory=Timings)
+
+
+class Keeper(Generic[_Layer]):
+    """Reads and changes one layer that is stored."""
+
+    KIND: ClassVar[type[Layer]]
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._layers = shared.layers
 
     @property
-    def conversation(self) -> ConversationLayer:
-        """Phase, intent, slots, questions."""
-        return self.layers.get(ConversationLayer)
+    def layer(self) -> _Layer:
+        """The layer as it is now; it is a value, and what is done makes another one."""
+        return self._layers.get(self.KIND)  # type: ignore[return-value]
 
-    @property
-    def entities(self) -> EntityLayer:
-        """What is spoken of."""
-        return self.layers.get(EntityLayer)
+    def _changing(self) -> AbstractContextManager[None]:
+        return self._layers.changing(self.KIND)
 
-    @property
-    def goals(self) -> GoalsLayer:
-        """The active goal and those before."""
-        return self.layers.get(GoalsLayer)
-
-    def _keep(self, layer: ConversationLayer | EntityLayer | GoalsLayer) -> None:
+    def _keep(self, layer: _Layer) -> None:
         start = time.perf_counter()
-        self.layers.put(layer)
-        self.layers.write()
-        self._timings.add("update", start)
+        self._layers.put(layer)
+        self._layers.write()
+        self._shared.timings.add("update", start)

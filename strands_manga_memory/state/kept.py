@@ -1,4 +1,4 @@
-"""KeptLayers: the layers that are stored, in ``agent.state``, one key each, written only when they changed (mission A12)."""
+"""KeptLayers: the layers that are stored, in ``agent.state``, one key each, written only when they changed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from strands import Agent
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.state.conversation import ConversationLayer
-from strands_manga_memory.state.entities import EntityLayer
+from strands_manga_memory.state.dialogue import ConversationLayer
+from strands_manga_memory.state.entity_layer import EntityLayer
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.layer import Layer
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any
 
 from strands import Agent
 from strands.hooks import (
@@ -24,19 +24,17 @@ from strands.types.tools import ToolResult
 
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import courtesy
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.excerpts import excerpt
+from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.language.normalize import encodable
 from strands_manga_memory.language.subject import changes_subject
-from strands_manga_memory.state.conversation import ConversationLayer, Phase
-from strands_manga_memory.state.entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.messages import result_texts
+from strands_manga_memory.state.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.parts import Parts
 from strands_manga_memory.state.task import StepStatus
-
-if TYPE_CHECKING:
-    from strands_manga_memory.state.coordinator import StateCoordinator
-
-_LONGEST = 8_000
-"""Characters of a message that are searched for entities."""
+from strands_manga_memory.stores.values import as_json
 
 _LONGEST_SET_PHRASE = 120
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
@@ -44,17 +42,35 @@ _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """What happens to an agent, told to its coordinator.
+    """Records what happens to an agent in the parts of its state.
 
     Args:
-        coordinator: The coordinator.
+        parts: The parts.
         own_tools: Names of tools whose calls are no steps: those that change the state itself.
+        types_of_tools: Names of the entity types that are also taken from tools and from the assistant's words.
+        expires_after_turns: Turns after which an entity that nobody named again is dropped.
+        ready: Called when the agent is ready, with what a session manager restored.
     """
 
-    def __init__(self, coordinator: StateCoordinator, own_tools: Iterable[str]) -> None:
-        # The agent holds the recorder through its hooks, and the coordinator for as long.
-        self._to = coordinator
+    def __init__(
+        self,
+        parts: Parts,
+        own_tools: Iterable[str],
+        *,
+        types_of_tools: Collection[str],
+        expires_after_turns: int,
+        ready: Callable[[Agent], None],
+        ended: Callable[[], None],
+    ) -> None:
+        # The agent holds the recorder through its hooks, and the coordinator, whose method ``ready`` is, for as long.
+        self._parts = parts
+        self._layers = parts.shared.layers
+        self._types = parts.shared.types
         self._own = frozenset(own_tools)
+        self._types_of_tools = frozenset(types_of_tools)
+        self._expires_after_turns = expires_after_turns
+        self._ready = ready
+        self._ended = ended
         self._waits = False
         self._last_message: tuple[Message, Any] | None = None
         self._counted = ""
@@ -72,94 +88,99 @@ class Recorder:
         agent.add_hook(self._turn_ended, AfterInvocationEvent, order=first)
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
-        self._to.attach(event.agent)
+        self._ready(event.agent)
 
     # A turn
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
         """Notice a state that was put in place between turns; one that is from now on comes from a session manager."""
-        self._to.layers.get(ConversationLayer)
+        self._layers.get(ConversationLayer)
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._to.layers.take_over()
+        self._layers.take_over()
         if self._waits:
-            self._to.resume_task()
+            self._parts.task.resume()
         else:
-            self._to.begin_task()
+            self._parts.task.begin()
+            self._parts.calls.task_began()
         self._waits = False
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
         self._waits = event.result is not None and event.result.stop_reason == "interrupt"
         if self._waits:
-            self._to.pause_task()
+            self._parts.task.pause()
         else:
-            self._to.end_task()
-            with self._to.layers.lock:
-                layer = self._to.conversation
+            self._parts.task.end()
+            with self._layers.lock:
+                layer = self._parts.dialogue.layer
                 if layer.phase is not Phase.FAREWELL:
                     self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
         self._last_message = None
-        self._to.layers.write()
-        self._to.keep_within_caps()
-        self._to.layers.turn_ended()
+        self._layers.write()
+        self._parts.goals.keep_within_caps()
+        self._layers.turn_ended()
+        self._ended()
 
     def _move(self, phase: Phase) -> None:
-        layer = self._to.conversation
+        layer = self._parts.dialogue.layer
         followed = _followed(layer, phase)
         if followed is not layer.phase:
-            self._to.layers.put_if_readable(layer.replaced(phase=followed))
+            self._layers.put_if_readable(layer.replaced(phase=followed))
 
     # Messages
 
     def _said(self, event: MessageAddedEvent[Agent]) -> None:
         message = event.message
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        with self._to.layers.lock:  # tools change the state from threads of their own
+        with self._layers.lock:  # tools change the state from threads of their own
             if message["role"] == "assistant":
                 self._assistant_said(message)
                 return  # what follows, a tool's result or the end of the turn, is written with it
-            slots = self._to.conversation.slots
+            slots = self._parts.dialogue.layer.slots
             if results:
                 self._tools_said(results, message.get("tracking_id") or "")
             else:
                 self._user_said(message)
-            if self._to.conversation.slots is not slots:
-                self._to.layers.write(ConversationLayer)
-            self._to.layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
+            if self._parts.dialogue.layer.slots is not slots:
+                self._layers.write(ConversationLayer)
+            self._layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
 
     def _user_said(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
         text = _text(message)
         self._last_message = message, message["content"]
-        layer = self._to.conversation
+        layer = self._parts.dialogue.layer
         changed: dict[str, Any] = {"phase": _followed(layer, _phase_of(_act(text), layer))}
         if not identity or identity != self._counted:  # a continuation is announced again
             self._counted = identity
             changed["turn_count"] = layer.turn_count + 1
-        self._to.layers.put_if_readable(layer.replaced(**changed))
+        self._layers.put_if_readable(layer.replaced(**changed))
         if text:
             self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
 
     def _assistant_said(self, message: Message) -> None:
+        if self._parts.dialogue.layer.intent is not None:  # the log's record of the turn has it then
+            custom = message.setdefault("metadata", {}).setdefault("custom", {})
+            custom["intent"] = self._parts.dialogue.layer.intent
         identity = message.get("tracking_id") or ""
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
-        if uses or self._to.conversation.phase is not Phase.GREETING:  # a greeting is answered by one
+        if uses or self._parts.dialogue.layer.phase is not Phase.GREETING:  # a greeting is answered by one
             self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         if uses:
             given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
-            self._heard(encodable(given[:_LONGEST]), Origin.TOOL, identity)
+            self._heard(encodable(excerpt(given)), Origin.TOOL, identity)
         self._heard(_text(message), Origin.ASSISTANT, identity)
 
     def _tools_said(self, results: list[ToolResult], identity: str) -> None:
         self._move(Phase.RESPONSE_GENERATION)
         text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
-        self._heard(text[:_LONGEST], Origin.TOOL, identity)
+        self._heard(excerpt(text), Origin.TOOL, identity)
 
     def _heard(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
-        found = self._to.types.find(text) if text else []
+        found = self._types.find(text) if text else []
         if not found and not leaves and origin is not Origin.USER:
             return
-        turn = self._to.conversation.turn_count
+        turn = self._parts.dialogue.layer.turn_count
         confidence = Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED
         entities = [
             ActiveEntity(
@@ -172,19 +193,19 @@ class Recorder:
                 turn=turn,
             )
             for each in found
-            if origin is Origin.USER or each.type in self._to.types_of_tools
+            if origin is Origin.USER or each.type in self._types_of_tools
         ]
-        layer = self._to.entities
+        layer = self._parts.entities.layer
         if origin is Origin.USER:
-            layer = layer.expired(turn, self._to.expires_after_turns)
+            layer = layer.expired(turn, self._expires_after_turns)
         if leaves:
             layer = layer.dropped()
-        self._to.layers.put_if_readable(layer.heard(entities) if entities else layer)
+        self._layers.put_if_readable(layer.heard(entities) if entities else layer)
         if origin is Origin.USER and entities:
-            conversation = self._to.conversation
+            conversation = self._parts.dialogue.layer
             for entity in entities:
-                conversation = conversation.heard(entity.type, entity.value, identity, self._to.types)
-            self._to.layers.put_if_readable(conversation)
+                conversation = conversation.heard(entity.type, entity.value, identity, self._types)
+            self._layers.put_if_readable(conversation)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
         """Forget what a message said that a guardrail redacted: the agent edits it in place and tells no hook."""
@@ -195,9 +216,9 @@ class Recorder:
             return
         identity = message.get("tracking_id") or ""
         self._last_message = message, message["content"]
-        with self._to.layers.lock:
-            self._to.layers.put_if_readable(self._to.entities.without_source(identity))
-            self._to.layers.put_if_readable(self._to.conversation.without_source(identity))
+        with self._layers.lock:
+            self._layers.put_if_readable(self._parts.entities.layer.without_source(identity))
+            self._layers.put_if_readable(self._parts.dialogue.layer.without_source(identity))
             self._heard(_text(message), Origin.USER, identity)
 
     # Tools
@@ -206,18 +227,18 @@ class Recorder:
         use = event.tool_use
         if use["name"] in self._own or event.cancel_tool:
             return
-        self._to.tool_began(str(use["toolUseId"]), use["name"], use["input"])
+        self._parts.calls.began(str(use["toolUseId"]), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
         use, result = event.tool_use, event.result
         if use["name"] in self._own:
             return
         if event.cancel_message is not None:
-            self._to.tool_began(str(use["toolUseId"]), use["name"], use["input"])
+            self._parts.calls.began(str(use["toolUseId"]), use["name"], use["input"])
         ok = result.get("status") != "error"
         text = _result_text(result)
-        size = len(text) + len(json.dumps(use["input"], default=str, ensure_ascii=False))
-        self._to.tool_ended(
+        size = len(text) + len(as_json(use["input"], ensure_ascii=False))
+        self._parts.calls.ended(
             str(use["toolUseId"]),
             StepStatus.COMPLETED if ok else StepStatus.FAILED,
             text=text,
@@ -250,17 +271,11 @@ def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
 
 
 def _text(message: Message) -> str:
-    return encodable(message_text(message)[:_LONGEST])
+    return encodable(excerpt(message_text(message)))
 
 
 def _result_text(result: ToolResult) -> str:
-    parts = []
-    for block in result.get("content") or ():
-        if "text" in block:
-            parts.append(block["text"])
-        elif "json" in block:
-            parts.append(json.dumps(block["json"], ensure_ascii=False, default=str))
-    return encodable("\n".join(parts))
+    return encodable("\n".join(result_texts(result, partial(as_json, ensure_ascii=False))))
 
 
 def _leaves(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the model is told of the state: a few readable lines, the most useful first, within a number of tokens. Pure."""
+"""Renders the state for the model: a few readable lines, the most useful first, within a number of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from strands_manga_memory.language.injection import as_data
 from strands_manga_memory.language.tokens import estimated_tokens
-from strands_manga_memory.state.conversation import ConversationLayer, Phase
-from strands_manga_memory.state.entities import Confidence, EntityLayer
+from strands_manga_memory.state.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.dialogue_slots import SlotStatus
+from strands_manga_memory.state.entity_layer import Confidence, EntityLayer
 from strands_manga_memory.state.environment import Environment
 from strands_manga_memory.state.execution import ExecutionLayer
-from strands_manga_memory.state.goals import Goal, GoalsLayer
-from strands_manga_memory.state.slots import SlotStatus
+from strands_manga_memory.state.goal import Goal
+from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.subtasks import SubtaskStatus
 from strands_manga_memory.state.task import StepStatus, TaskLayer, TaskStep
 

@@ -1,4 +1,4 @@
-"""StateStats: what is known of all layers together (mission E4)."""
+"""StateStats: what is known of all layers together."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ class StateStats(TypedDict):
         steps: Steps of the task by status.
         remaining_ms: What is left of the task's budget.
         executions: Steps in the execution memory, and in all.
+        loops: How often the same tool call was made again and again, with the same result.
+        drifts: Fields of the environment that were found to be otherwise than was known, without word of it.
         goals: Goals there were, and those that are archived.
         tokens: Estimated tokens of each stored layer.
         caps: The most allowed, and from where a warning is due, of the session's and the archives' tokens.
@@ -55,6 +57,8 @@ class StateStats(TypedDict):
     steps: dict[str, int]
     remaining_ms: float
     executions: tuple[int, int]
+    loops: int
+    drifts: int
     goals: tuple[int, int]
     tokens: dict[str, int]
     caps: dict[str, int]
@@ -88,7 +92,9 @@ class Timings:
         }
 
 
-def stats_of(view: View, layers: KeptLayers, timings: Timings, reloads: int, count: Callable[[str], int]) -> StateStats:
+def stats_of(
+    view: View, layers: KeptLayers, timings: Timings, count: Callable[[str], int], *, reloads: int, drifts: int, loops: int
+) -> StateStats:
     """Return the statistics of the layers."""
     stored = {"conversation": view.conversation, "entities": view.entities, "goals": view.goals}
     tokens = {name: count(layer.stored()) for name, layer in stored.items()}
@@ -103,6 +109,8 @@ def stats_of(view: View, layers: KeptLayers, timings: Timings, reloads: int, cou
         steps=_counts(step.status for step in view.task.steps.values()),
         remaining_ms=round(view.task.remaining_ms(view.now), 1),
         executions=(len(view.execution.steps), view.execution.total),
+        loops=loops,
+        drifts=drifts,
         goals=(view.goals.total, len(archived)),
         tokens=tokens,
         caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 
+from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.changes import EnvironmentChanges
 from strands_manga_memory.state.environment import Environment, EnvironmentSource
 from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import STATE_DRIFT
 
 logger = logging.getLogger(__name__)
+
+_PASSING = ("time_of_day", "promotions")
+"""What changes by itself, so that nobody announces it."""
 
 
 class Surroundings:
@@ -27,6 +34,13 @@ class Surroundings:
         changes: Where word of changes comes from; may be None.
         deadline: Seconds a model call waits for news and for what follows from it.
         environment: What was loaded already, so that it is not read twice.
+        recheck_after: Seconds after which the source is asked again although no word came; None: never.
+        clock: Monotonic seconds.
+
+    Attributes:
+        environment: What is known.
+        reloads: How often it was read.
+        drifts: Fields that were found to be otherwise than was known, without word of it.
     """
 
     def __init__(
@@ -37,6 +51,8 @@ class Surroundings:
         *,
         deadline: float,
         environment: Environment | None = None,
+        recheck_after: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._scope = scope
@@ -46,7 +62,11 @@ class Surroundings:
         self.environment = environment or Environment()
         self._writer = shared_writer(None, None)
         self._late: Future[None] | None = None
-        self.reloads = 0
+        self.reloads = self.drifts = 0
+        self._recheck_after = recheck_after
+        self._clock = clock
+        self._read_at = clock()
+        self._rechecking: Future[None] | None = None
 
     def load(self) -> None:
         """Load the environment as the session starts."""
@@ -57,6 +77,7 @@ class Surroundings:
 
     async def refresh(self) -> None:
         """Follow what was published since, off the event loop, within the deadline."""
+        self._recheck_if_due()
         if self._changes is None:
             return
         if self._changes.is_local and self._source is None:
@@ -73,6 +94,27 @@ class Surroundings:
             return
         self._late = self._writer.submit(self, work)
         await self._done()
+
+    def _recheck_if_due(self) -> None:
+        """Ask the source again, in the background, when it was not asked for long; nobody waits for it."""
+        if self._source is None or self._recheck_after is None or self._clock() - self._read_at < self._recheck_after:
+            return
+        if self._rechecking is None or self._rechecking.done():
+            self._read_at = self._clock()
+            self._rechecking = self._writer.submit(self, self._recheck)
+
+    def _recheck(self) -> None:
+        if self._changes is not None and self._changes.news():
+            self._read()  # word of it came
+            return
+        before = self.environment
+        self._read()
+        changed = [name for name in Environment.model_fields if getattr(before, name) != getattr(self.environment, name)]
+        for name in changed:
+            if name not in _PASSING:
+                self.drifts += 1
+                telemetry.note(STATE_DRIFT, attributes={"field": name}, counts={"fields": 1})
+                logger.warning("field=<%s> | the environment changed without word of it; publish what changes", name)
 
     async def _done(self) -> bool:
         if self._late is None or self._late.done():
@@ -91,6 +133,7 @@ class Surroundings:
             elif self._changes is not None:
                 self.environment = self._changes.published()
             self.reloads += 1
+            self._read_at = self._clock()
         except Exception as error:  # noqa: BLE001 - a source is others' code: the agent goes on with what it knew
             if self._changes is not None:
                 self._changes.forget()

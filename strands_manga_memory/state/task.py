@@ -1,4 +1,4 @@
-"""TaskLayer: what is done for one user request, step by step, within a time budget. Pure; kept in memory only (mission A12)."""
+"""TaskLayer: what is done for one user request, step by step, within a time budget. Pure; kept in memory only."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TaskLayer(Part):
 
     Attributes:
         name: What it is for.
-        budget_ms: Milliseconds the whole task may take (mission A11: 3,000).
+        budget_ms: Milliseconds the whole task may take. Default 3,000.
         started_at: When it began, in seconds of the clock; None before that.
         paused_at: Since when a human is waited for; None while nobody is.
         paused_ms: Milliseconds a human was waited for until then.

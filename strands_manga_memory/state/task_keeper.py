@@ -1,4 +1,4 @@
-"""TaskKeeper: what is done in one task, step by step, and what was tried for it; kept in memory only (mission A12)."""
+"""TaskKeeper: begins and ends a task and its steps; kept in memory only."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.tokens import shortened
-from strands_manga_memory.state.execution import ExecutionKind, ExecutionLayer, ExecutionStep, error_pattern
-from strands_manga_memory.state.goal_keeper import GoalKeeper
-from strands_manga_memory.state.goals import Execution, GoalsLayer
+from strands_manga_memory.state.execution_keeper import ExecutionKeeper
+from strands_manga_memory.state.keeper import Shared
 from strands_manga_memory.state.task import StepStatus, TaskLayer, TaskStep
 
 logger = logging.getLogger(__name__)
 
-_NO_TASK, _NOTHING_TRIED = TaskLayer(), ExecutionLayer()
-
-_READ = 1_000
-"""Characters of a tool's result that are looked at for a note."""
+_NO_TASK = TaskLayer()
 
 
-class TaskKeeper(GoalKeeper):
-    """Keeps the task and its execution memory; tool calls belong to the active goal, too."""
+class TaskKeeper:
+    """Keeps what is done for one request, step by step, within a time budget.
 
-    time_budget_ms: float
-    _task: TaskLayer
-    _execution: ExecutionLayer = _NOTHING_TRIED
-    _undo: dict[str, Callable[[], object]]
-    _running: dict[str, str]
-    _timed_out: set[str]
+    Args:
+        shared: What the keepers share.
+        budget_ms: Milliseconds a task may take.
+        execution: What is forgotten when a task begins.
+
+    Attributes:
+        running: Ids of steps by the ids of the tool calls that they are.
+    """
+
+    def __init__(self, shared: Shared, budget_ms: float, execution: ExecutionKeeper) -> None:
+        self._lock = shared.layers.lock
+        self._clock = shared.clock
+        self._budget_ms = budget_ms
+        self._layer = TaskLayer(budget_ms=budget_ms)
+        self._execution = execution
+        self._undo: dict[str, Callable[[], object]] = {}
+        self.running: dict[str, str] = {}
 
     @property
-    def task(self) -> TaskLayer:
-        """What is done for this request."""
-        return self._task
+    def layer(self) -> TaskLayer:
+        """The task as it is now; it is a value, and what is done makes another one."""
+        return self._layer
 
-    @property
-    def execution(self) -> ExecutionLayer:
-        """What was tried for it."""
-        return self._execution
-
-    def begin_task(self, name: str = "", *, budget_ms: float | None = None) -> None:
+    def begin(self, name: str = "", *, budget_ms: float | None = None) -> None:
         """Begin a task; steps and execution memory of the one before are gone.
 
         Raises:
@@ -49,32 +51,32 @@ class TaskKeeper(GoalKeeper):
         """
         if budget_ms is not None and not budget_ms > 0:
             raise ValueError(f"budget_ms must be above 0, got {budget_ms!r}")
-        with self.layers.lock:
-            budget_ms = self.time_budget_ms if budget_ms is None else float(budget_ms)
-            self._task = _NO_TASK.replaced(name=shortened(name, 300), started_at=self._clock(), budget_ms=budget_ms)
-            self._execution = _NOTHING_TRIED
+        with self._lock:
+            budget_ms = self._budget_ms if budget_ms is None else float(budget_ms)
+            self._layer = _NO_TASK.replaced(name=shortened(name, 300), started_at=self._clock(), budget_ms=budget_ms)
+            self._execution.clear()
             self._undo.clear()
-            self._running.clear()
+            self.running.clear()
 
-    def pause_task(self) -> None:
+    def pause(self) -> None:
         """Stop the clock of the task while a human is waited for."""
-        with self.layers.lock:
-            self._task = self._task.paused(self._clock())
+        with self._lock:
+            self._layer = self._layer.paused(self._clock())
 
-    def resume_task(self) -> None:
+    def resume(self) -> None:
         """Let the clock of the task run on."""
-        with self.layers.lock:
-            self._task = self._task.resumed(self._clock())
+        with self._lock:
+            self._layer = self._layer.resumed(self._clock())
 
-    def end_task(self) -> None:
+    def end(self) -> None:
         """End the task: what is still in progress did not end in time."""
-        with self.layers.lock:
+        with self._lock:
             now = self._clock()
-            status = StepStatus.TIMED_OUT if self._task.is_over(now) else StepStatus.FAILED
-            for step in list(self._task.steps.values()):
+            status = StepStatus.TIMED_OUT if self._layer.is_over(now) else StepStatus.FAILED
+            for step in list(self._layer.steps.values()):
                 if step.status is StepStatus.IN_PROGRESS:
-                    self._task = self._task.with_step(step.ended(status, now, error="did not end with its turn"))
-            self._running.clear()
+                    self._layer = self._layer.with_step(step.ended(status, now, error="did not end with its turn"))
+            self.running.clear()
 
     def add_step(
         self,
@@ -89,13 +91,13 @@ class TaskKeeper(GoalKeeper):
         Raises:
             StateError: There is a step of this id already.
         """
-        with self.layers.lock:
-            self._begin_if_none()
-            id_ = step_id or f"step-{len(self._task.steps) + self._task.dropped + 1}"
-            if id_ in self._task.steps:
+        with self._lock:
+            self.begin_if_none()
+            id_ = step_id or f"step-{len(self._layer.steps) + self._layer.dropped + 1}"
+            if id_ in self._layer.steps:
                 raise StateError(f"there is a step {id_!r} already; give the next one another id")
             step = TaskStep(id=id_, name=name, parameters=dict(parameters or {}))
-            self._task = self._task.with_step(step)
+            self._layer = self._layer.with_step(step)
             if undo is not None:
                 self._undo[id_] = undo
             return step
@@ -106,20 +108,20 @@ class TaskKeeper(GoalKeeper):
         Raises:
             StateError: There is no such step, or it cannot begin now. So with the other methods of steps.
         """
-        with self.layers.lock:
-            return self._stepped(self._task.step(step_id).started(self._clock()))
+        with self._lock:
+            return self.stepped(self._layer.step(step_id).started(self._clock()))
 
     def complete_step(self, step_id: str, result: object = None) -> TaskStep:
         """Complete a step that is in progress."""
-        with self.layers.lock:
+        with self._lock:
             short = None if result is None else shortened(str(result), 200)
-            return self._stepped(self._task.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
+            return self.stepped(self._layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
         """Say that a step failed, or took too long."""
-        with self.layers.lock:
+        with self._lock:
             status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
-            return self._stepped(self._task.step(step_id).ended(status, self._clock(), error=str(error)))
+            return self.stepped(self._layer.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
         """Undo the completed steps, the last one first; with ``after``, only those behind that step.
@@ -129,10 +131,10 @@ class TaskKeeper(GoalKeeper):
         Returns:
             The steps as they are now, in the order in which they were undone.
         """
-        with self.layers.lock:
-            wanted = self._task.completed()
+        with self._lock:
+            wanted = self._layer.completed()
             if after is not None:
-                behind = list(self._task.steps)[list(self._task.steps).index(self._task.step(after).id) + 1 :]
+                behind = list(self._layer.steps)[list(self._layer.steps).index(self._layer.step(after).id) + 1 :]
                 wanted = [step for step in wanted if step.id in behind]
         undone = []
         for step in wanted:
@@ -144,94 +146,20 @@ class TaskKeeper(GoalKeeper):
             except Exception as failure:  # noqa: BLE001 - one that fails must not keep the others from being tried
                 logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
                 error = shortened(f"{type(failure).__name__}: {failure}", 200)
-            with self.layers.lock:
-                undone.append(self._stepped(step.changed(rolled_back=error is None, error=error)))
+            with self._lock:
+                undone.append(self.stepped(step.changed(rolled_back=error is None, error=error)))
         return undone
 
     def remaining_ms(self) -> float:
         """Return what is left of the task's time budget, in milliseconds."""
-        return self._task.remaining_ms(self._clock())
+        return self._layer.remaining_ms(self._clock())
 
-    def _begin_if_none(self) -> None:
-        if self._task.started_at is None:
-            self.begin_task()
+    def begin_if_none(self) -> None:
+        """Begin a task if there is none."""
+        if self._layer.started_at is None:
+            self.begin()
 
-    def _stepped(self, step: TaskStep) -> TaskStep:
-        self._task = self._task.with_step(step)
+    def stepped(self, step: TaskStep) -> TaskStep:
+        """Put a step in the place of the one of its id, or behind the others, and return it."""
+        self._layer = self._layer.with_step(step)
         return step
-
-    # Tool calls, told by hooks
-
-    def tool_began(self, use_id: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record that a tool call began, or is tried again."""
-        with self.layers.lock:
-            id_ = self._running.get(use_id, use_id)
-            known = self._task.steps.get(id_)
-            if known is None or known.status is StepStatus.COMPLETED:
-                if known is not None:  # the model used an id twice
-                    id_ = f"{use_id}#{len(self._task.steps) + self._task.dropped + 1}"
-                self._running[use_id] = id_
-                parameters = {str(key): shortened(str(value)[:_READ], 100) for key, value in list(given.items())[:20]}
-                self._begin_if_none()
-                self._stepped(TaskStep(id=id_, name=name, parameters=parameters).started(self._clock()))
-            elif known.status is not StepStatus.IN_PROGRESS:
-                self.start_step(id_)
-
-    def tool_ended(
-        self, use_id: str, status: StepStatus, *, text: str, ms: float | None, retry: bool = False, size: int = 0
-    ) -> None:
-        """Record how a tool call ended: in the task, the execution memory and the active goal."""
-        with self.layers.lock:
-            id_ = self._running.get(use_id, use_id)
-            step = self._task.steps.get(id_)
-            text = text[:_READ]
-            ok, note = status is StepStatus.COMPLETED, shortened(text, 120)
-            if use_id in self._timed_out:
-                self._timed_out.discard(use_id)
-                status = StepStatus.TIMED_OUT
-            if step is None or step.status is not StepStatus.IN_PROGRESS:
-                return  # of a task that is over
-            ended = self._stepped(
-                step.ended(status, self._clock(), result=note if ok else None, error=None if ok else text, ms=ms)
-            )
-            if retry:
-                self._stepped(
-                    ended.changed(
-                        status=StepStatus.IN_PROGRESS,
-                        started_at=self._clock(),
-                        retries=step.retries + 1,
-                        error=None,
-                        result=None,
-                    )
-                )
-            self._execution = self._execution.with_step(
-                ExecutionStep.made(kind=ExecutionKind.TOOL, text=f"{step.name}: {note or status}"[:300], ok=ok),
-                pattern=step.name if ok else f"{step.name}: {error_pattern(text)}",
-            )
-            goals = self.goals
-            if goals.active is not None:
-                took = ended.duration_ms - step.duration_ms
-                done = Execution.made(tool=step.name, ok=ok, ms=round(took, 1), note=shortened(note, 80))
-                goal = goals.active.executed(done, at=round(self._wall(), 3), error=text, raw_characters=size)
-                self.layers.put_if_readable(goals.with_goal(goal))
-
-    # Execution memory
-
-    def add_finding(self, text: str) -> None:
-        """Add something found out, once, to the task and to the active goal if there is one."""
-        with self.layers.changing(GoalsLayer):
-            self._execution = self._execution.with_finding(text)
-            if self.goals.active is not None:
-                self._keep_goals(self.goals.with_goal(self.goals.active.with_finding(text)))
-
-    def record_step(
-        self, kind: ExecutionKind | str, text: str, *, confidence: float | None = None, ok: bool | None = None
-    ) -> None:
-        """Record what was done for the task: reasoning, tool, validation or replanning.
-
-        Raises:
-            ValueError: There is no such kind, or ``confidence`` is not from 0 to 1.
-        """
-        step = ExecutionStep(kind=ExecutionKind(kind), text=shortened(text, 300), confidence=confidence, ok=ok)
-        with self.layers.lock:
-            self._execution = self._execution.with_step(step, pattern="" if ok is None else error_pattern(text))

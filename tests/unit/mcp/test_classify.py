@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 from strands.interrupt import Interrupt, InterruptException
@@ -40,6 +41,12 @@ RAISED = [
     (RuntimeError("Connection to the MCP server was closed"), SERVER, "server_unavailable"),
     (RuntimeError("anything"), TOOL, "tool_error"),
     (MCPClientInitializationError("the client session is not running"), SERVER, "server_unavailable"),
+    (anyio.ClosedResourceError(), SERVER, "server_unavailable"),  # as the 1.x client says it
+    (anyio.BrokenResourceError(), SERVER, "server_unavailable"),
+    (anyio.EndOfStream(), SERVER, "server_unavailable"),
+    (BrokenPipeError(), SERVER, "server_unavailable"),
+    (ExceptionGroup("g", [ExceptionGroup("h", [anyio.ClosedResourceError()])]), SERVER, "server_unavailable"),
+    (ExceptionGroup("g", [anyio.ClosedResourceError(), OSError()]), TOOL, "tool_error"),
     (TimeoutError(), TOOL, "timeout"),
     (OSError("connection closed"), TOOL, "tool_error"),  # of a tool in this process, not of a server
     (ValueError("Validation failed for input parameters: n"), IGNORED, "invalid_arguments"),

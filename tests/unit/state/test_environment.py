@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from strands_manga_memory import (
-    CallableEnvironmentSource,
-    ConversationScope,
-    CorruptRecordError,
-    Environment,
-    SQLiteTable,
-    TableEnvironmentSource,
-    TtlPolicy,
-)
+from strands_manga_memory import ConversationScope, CorruptRecordError, Environment, SQLiteTable, TtlPolicy
+from strands_manga_memory.state import CallableEnvironmentSource, TableEnvironmentSource
 
 SCOPE = ConversationScope("u1", "s1", tenant="shop")
 

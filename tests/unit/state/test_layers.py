@@ -8,7 +8,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from strands_manga_memory import DialogueSlot, Phase, StateError
+from strands_manga_memory import DialogueSlot, StateError
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.state import (
     ActiveEntity,
@@ -22,6 +22,7 @@ from strands_manga_memory.state import (
     GoalsLayer,
     GoalStatus,
     Origin,
+    Phase,
     SlotStatus,
     StepStatus,
     Subtask,
@@ -29,8 +30,9 @@ from strands_manga_memory.state import (
     TaskLayer,
     TaskStep,
 )
-from strands_manga_memory.state.conversation import MOVES
-from strands_manga_memory.state.goals import ARCHIVES_TOKENS, OTHER_TOOLS, Execution
+from strands_manga_memory.state.dialogue import MOVES
+from strands_manga_memory.state.goal import OTHER_TOOLS, Execution
+from strands_manga_memory.state.goals import ARCHIVES_TOKENS
 
 # Phases and slots
 

@@ -17,22 +17,22 @@ from strands_manga_memory.testing import FakeClock
 _SLOTS = [DialogueSlot(name="volume", question="Which volume?"), DialogueSlot(name="format", allowed=("paper", "digital"))]
 
 _CHANGES: list[Callable[[StateCoordinator, int], Any]] = [
-    lambda state, number: state.set_intent("reorder" if number % 2 else "browse"),
-    lambda state, number: state.set_phase("handoff" if number % 3 == 0 else "slot_filling"),
-    lambda state, number: state.fill_slot("volume", number + 1, confirmed=number % 2 == 0),
-    lambda state, _: state.clear_slot("volume"),
-    lambda state, number: state.ask_clarification(f"Question {number}?"),
-    lambda state, _: state.answer_clarification(),
-    lambda state, number: state.set_entity("asin", f"B07X{1000 + number}"),
-    lambda state, _: state.drop_entities(),
-    lambda state, number: state.set_goal(f"goal {number}"),
-    lambda state, number: state.add_finding(f"finding {number}"),
-    lambda state, _: state.complete_goal("done"),
-    lambda state, number: state.add_subtask(f"s{number}", f"subtask {number}"),
-    lambda state, _: state.begin_task(),
-    lambda state, number: state.start_step(state.add_step(f"step {number}").id),
-    lambda state, number: state.fail_step(next(reversed(state.task.steps), ""), f"error {number}"),
-    lambda state, number: state.record_step("replanning", f"plan {number}"),
+    lambda state, number: state.dialogue.set_intent("reorder" if number % 2 else "browse"),
+    lambda state, number: state.dialogue.set_phase("handoff" if number % 3 == 0 else "slot_filling"),
+    lambda state, number: state.dialogue.fill_slot("volume", number + 1, confirmed=number % 2 == 0),
+    lambda state, _: state.dialogue.clear_slot("volume"),
+    lambda state, number: state.dialogue.ask(f"Question {number}?"),
+    lambda state, _: state.dialogue.answered(),
+    lambda state, number: state.entities.set("asin", f"B07X{1000 + number}"),
+    lambda state, _: state.entities.drop(),
+    lambda state, number: state.goals.set(f"goal {number}"),
+    lambda state, number: state.execution.add_finding(f"finding {number}"),
+    lambda state, _: state.goals.complete("done"),
+    lambda state, number: state.goals.add_subtask(f"s{number}", f"subtask {number}"),
+    lambda state, _: state.task.begin(),
+    lambda state, number: state.task.start_step(state.task.add_step(f"step {number}").id),
+    lambda state, number: state.task.fail_step(next(reversed(state.task.layer.steps), ""), f"error {number}"),
+    lambda state, number: state.execution.record("replanning", f"plan {number}"),
 ]
 
 
@@ -40,7 +40,7 @@ _CHANGES: list[Callable[[StateCoordinator, int], Any]] = [
 def test_a_rendering_that_remembers_says_what_a_new_one_says(changes: list[tuple[int, int]]) -> None:
     clock = FakeClock()
     state = StateCoordinator(intents={"reorder": _SLOTS}, clock=clock, wall_clock=clock)
-    state.set_intent("reorder")
+    state.dialogue.set_intent("reorder")
     for which, number in changes:
         clock.advance(0.9)
         if which == len(_CHANGES):

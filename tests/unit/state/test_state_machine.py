@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from strands import Agent
 
-from strands_manga_memory import DialogueSlot, Phase, StateCoordinator, StateError
+from strands_manga_memory import DialogueSlot, StateCoordinator, StateError
 from strands_manga_memory.language.tokens import estimated_tokens
-from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, StepStatus
+from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, Phase, StepStatus
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 INTENTS = {
@@ -48,7 +48,10 @@ class StateMachine(RuleBasedStateMachine):
         self.agent = Agent(model=ScriptedModel(), plugins=[self.coordinator], state=state, callback_handler=None)
 
     def layers(self) -> list[str]:
-        return [layer.stored() for layer in (self.coordinator.conversation, self.coordinator.entities, self.coordinator.goals)]
+        return [
+            layer.stored()
+            for layer in (self.coordinator.dialogue.layer, self.coordinator.entities.layer, self.coordinator.goals.layer)
+        ]
 
     def attempt(self, change: Any) -> None:
         """A change is made whole, or refused and nothing of it is made."""
@@ -60,61 +63,61 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(text=TEXTS)
     def talk(self, text: str) -> None:
-        before = self.coordinator.conversation.turn_count
+        before = self.coordinator.dialogue.layer.turn_count
         self.agent(text or "x")
-        assert self.coordinator.conversation.turn_count == before + 1
+        assert self.coordinator.dialogue.layer.turn_count == before + 1
 
     @rule(intent=st.sampled_from(["buy", "return", "unknown", None]))
     def intend(self, intent: str | None) -> None:
-        self.coordinator.set_intent(intent)
-        assert set(self.coordinator.conversation.slots) == {slot.name for slot in INTENTS.get(intent or "", [])}
+        self.coordinator.dialogue.set_intent(intent)
+        assert set(self.coordinator.dialogue.layer.slots) == {slot.name for slot in INTENTS.get(intent or "", [])}
 
     @rule(name=NAMES, value=TEXTS | st.integers() | st.none(), confirmed=st.booleans())
     def fill(self, name: str, value: Any, confirmed: bool) -> None:
-        self.attempt(lambda: self.coordinator.fill_slot(name, value, confirmed=confirmed))
+        self.attempt(lambda: self.coordinator.dialogue.fill_slot(name, value, confirmed=confirmed))
 
     @rule(question=TEXTS, name=NAMES | st.none())
     def ask(self, question: str, name: str | None) -> None:
-        self.attempt(lambda: self.coordinator.ask_clarification(question, slot=name))
+        self.attempt(lambda: self.coordinator.dialogue.ask(question, slot=name))
 
     @rule(phase=st.sampled_from(Phase))
     def move(self, phase: Phase) -> None:
-        self.attempt(lambda: self.coordinator.set_phase(phase))
+        self.attempt(lambda: self.coordinator.dialogue.set_phase(phase))
 
     @rule(type_=st.sampled_from(["asin", "volume", "nothing"]), value=TEXTS)
     def name_entity(self, type_: str, value: str) -> None:
-        self.attempt(lambda: self.coordinator.set_entity(type_, value))
+        self.attempt(lambda: self.coordinator.entities.set(type_, value))
 
     @rule(text=TEXTS)
     def set_goal(self, text: str) -> None:
-        self.attempt(lambda: self.coordinator.set_goal(text, context=text * 50))
+        self.attempt(lambda: self.coordinator.goals.set(text, context=text * 50))
 
     @rule(number=SMALL, needs=st.lists(SMALL, max_size=3))
     def add_subtask(self, number: int, needs: list[int]) -> None:
         self.attempt(
-            lambda: self.coordinator.add_subtask(f"s{number}", f"do {number}", depends_on=[f"s{each}" for each in needs])
+            lambda: self.coordinator.goals.add_subtask(f"s{number}", f"do {number}", depends_on=[f"s{each}" for each in needs])
         )
 
     @rule(number=SMALL, ok=st.booleans())
     def end_subtask(self, number: int, ok: bool) -> None:
-        end = self.coordinator.complete_subtask if ok else lambda id_: self.coordinator.fail_subtask(id_, "no")
+        end = self.coordinator.goals.complete_subtask if ok else lambda id_: self.coordinator.goals.fail_subtask(id_, "no")
         self.attempt(lambda: end(f"s{number}"))
 
     @rule(outcome=TEXTS, ok=st.booleans())
     def end_goal(self, outcome: str, ok: bool) -> None:
-        self.attempt(lambda: (self.coordinator.complete_goal if ok else self.coordinator.fail_goal)(outcome))
+        self.attempt(lambda: (self.coordinator.goals.complete if ok else self.coordinator.goals.fail)(outcome))
 
     @rule(count=st.integers(1, 150), ok=st.booleans(), text=TEXTS)
     def use_tools(self, count: int, ok: bool, text: str) -> None:
         status = StepStatus.COMPLETED if ok else StepStatus.FAILED
         for number in range(count):
-            self.coordinator.tool_began(f"t{number}", f"tool{number % 40}", {"text": text})
-            self.coordinator.tool_ended(f"t{number}", status, text=text, ms=1.0, size=len(text))
+            self.coordinator.calls.began(f"t{number}", f"tool{number % 40}", {"text": text})
+            self.coordinator.calls.ended(f"t{number}", status, text=text, ms=1.0, size=len(text))
 
     @rule(seconds=st.floats(0, 10))
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        assert 0 <= self.coordinator.remaining_ms() <= 3000
+        assert 0 <= self.coordinator.task.remaining_ms() <= 3000
 
     @rule()
     def restart(self) -> None:
@@ -136,7 +139,7 @@ class StateMachine(RuleBasedStateMachine):
         assert sum(stats["tokens"].values()) <= stats["caps"]["session"]
         assert stats["goals"][1] <= 10
         assert stats["executions"][0] <= 100
-        assert len(self.coordinator.task.steps) <= 100
+        assert len(self.coordinator.task.layer.steps) <= 100
 
     @invariant()
     def what_the_model_is_told_is_one_small_block(self) -> None:

@@ -1,4 +1,4 @@
-"""EntityLayer: what the conversation is about just now (mission B8). Pure."""
+"""EntityLayer: what the conversation is about just now. Pure."""
 
 from __future__ import annotations
 

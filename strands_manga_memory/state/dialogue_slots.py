@@ -26,7 +26,7 @@ class SlotStatus(StrEnum):
 
 
 class DialogueSlot(Part):
-    """One thing to know (mission A11).
+    """One thing to know.
 
     Attributes:
         name: Its name, such as ``"volume"``.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from strands import tool
 from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_manga_memory.exceptions import StateError
-
-if TYPE_CHECKING:
-    from strands_manga_memory.state.coordinator import StateCoordinator
+from strands_manga_memory.state.parts import Parts
 
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
 """The tools there are."""
@@ -19,15 +16,22 @@ TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_
 _NOTHING = "Nothing is known yet."
 
 
-def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[DecoratedFunctionTool[..., str]]:
-    """Return the tools of these names, bound to a coordinator. A bad value is an error result that says what is allowed."""
+def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -> list[DecoratedFunctionTool[..., str]]:
+    """Return the tools of these names, bound to the parts of a state. A bad value is an error result that says what is allowed.
+
+    Args:
+        parts: The parts.
+        names: Which tools to return.
+        told: Returns what the model is told of the state.
+    """
+    dialogue, goals = parts.dialogue, parts.goals
 
     @tool
     def read_conversation_state() -> str:
         """Read where the conversation stands: intent, known and missing slots, entities spoken of, goals."""
-        return coordinator.to_agent_context() or _NOTHING
+        return told() or _NOTHING
 
-    intents = "; ".join(f"{name} ({', '.join(slot.name for slot in slots)})" for name, slots in coordinator.intents.items())
+    intents = "; ".join(f"{name} ({', '.join(slot.name for slot in slots)})" for name, slots in dialogue.intents.items())
     what = "Say what the user wants, and fill slots with what the user said."
 
     @tool(description=f"{what} Intents, with their slots: {intents}." if intents else what)
@@ -39,19 +43,19 @@ def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[D
             values: Slot names and values.
             confirmed: True only if the user said or confirmed these values himself.
         """
-        if intent and coordinator.intents and intent not in coordinator.intents:
-            raise StateError(f"intent must be one of {', '.join(coordinator.intents)}; got {intent!r:.80}")
+        if intent and dialogue.intents and intent not in dialogue.intents:
+            raise StateError(f"intent must be one of {', '.join(dialogue.intents)}; got {intent!r:.80}")
         if intent:
-            coordinator.set_intent(intent)
+            dialogue.set_intent(intent)
         problems = []
         for name, value in (values or {}).items():
             try:
-                coordinator.fill_slot(name, value, confirmed=confirmed)
+                dialogue.fill_slot(name, value, confirmed=confirmed)
             except StateError as error:
                 problems.append(str(error))
         if problems:
             raise StateError("; ".join(problems))
-        missing = coordinator.missing_slots()
+        missing = dialogue.missing_slots()
         return f"Still missing: {', '.join(missing)}." if missing else "Nothing is missing."
 
     @tool
@@ -62,7 +66,7 @@ def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[D
             type: Type of the entity, such as asin, order_id, volume, title.
             value: Its value.
         """
-        entity = coordinator.set_entity(type, value, confirmed=False)
+        entity = parts.entities.set(type, value, confirmed=False)
         return f"Noted: {entity.type} {entity.value}."
 
     @tool
@@ -76,18 +80,18 @@ def state_tools(coordinator: StateCoordinator, names: Collection[str]) -> list[D
             depends_on: Ids of subtasks that must be completed before this one.
         """
         actions: dict[str, Callable[[], object]] = {
-            "set": lambda: coordinator.set_goal(text),
-            "complete": lambda: coordinator.complete_goal(text),
-            "fail": lambda: coordinator.fail_goal(text),
-            "finding": lambda: coordinator.add_finding(text),
-            "add_subtask": lambda: coordinator.add_subtask(id, text, depends_on=depends_on or ()),
-            "complete_subtask": lambda: coordinator.complete_subtask(id, text),
-            "fail_subtask": lambda: coordinator.fail_subtask(id, text),
+            "set": lambda: goals.set(text),
+            "complete": lambda: goals.complete(text),
+            "fail": lambda: goals.fail(text),
+            "finding": lambda: parts.execution.add_finding(text),
+            "add_subtask": lambda: goals.add_subtask(id, text, depends_on=depends_on or ()),
+            "complete_subtask": lambda: goals.complete_subtask(id, text),
+            "fail_subtask": lambda: goals.fail_subtask(id, text),
         }
         if action not in actions:
             raise StateError(f"action must be one of {', '.join(actions)}; got {action!r}")
         actions[action]()
-        ready = [each.id for each in coordinator.ready_subtasks()]
+        ready = [each.id for each in goals.ready_subtasks()]
         return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."
 
     made = {each.tool_name: each for each in (read_conversation_state, update_slots, note_entity, manage_goal)}

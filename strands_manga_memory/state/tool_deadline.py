@@ -7,6 +7,7 @@ from typing import Any
 
 from strands.middleware import ExecuteToolContext, ToolResultEvent
 
+from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, Pump
 
 _GRACE = 0.1
@@ -30,16 +31,21 @@ class ToolDeadline:
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
         """Run one call of a tool."""
+        context = with_own_state(context)
         in_background = type(context) is not ExecuteToolContext  # those may take as long as they need
         if in_background or context.tool is None or context.tool.tool_type == _AGENT:
             async for event in next_fn(context):
                 yield event
             return
         pump = Pump(next_fn(context), timeout=self._timeout_ms / 1000, grace=_GRACE)
+        answered = False
         try:
             while (event := await pump.next()) is not END:
+                answered = answered or isinstance(event, ToolResultEvent)
                 yield event
         except DeadlineError:
+            if answered:  # what was too slow is not the tool, but middleware after it
+                return
             id_ = str(context.tool_use["toolUseId"])
             self._timed_out(id_)
             text = (

@@ -10,12 +10,12 @@ from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.state.dialogue_slots import DialogueSlot, SlotStatus
 from strands_manga_memory.state.layer import Layer, Part
-from strands_manga_memory.state.slots import DialogueSlot, SlotStatus
 
 
 class Phase(StrEnum):
-    """Where a conversation is (mission A11)."""
+    """Where a conversation is."""
 
     GREETING = "greeting"
     INTENT_DETECTION = "intent_detection"

@@ -15,11 +15,15 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.message_texts import message_text
+from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import MARK
 
 logger = logging.getLogger(__name__)
+
+UNANSWERED = "(This was not answered.)"
+"""What is shown for an answer if there is none: it failed, or has not come yet."""
 
 _LOGGED_PER_MESSAGE = 8
 """Log entries that are read for each message asked for; tool calls and results are logged too, and not shown."""
@@ -27,7 +31,7 @@ _LOGGED_PER_MESSAGE = 8
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What the user said in a turn, and the last thing the agent answered."""
+    """What the user said in a turn, and the last thing the agent answered; empty if it has not, or failed to."""
 
     at: float
     agent_id: str
@@ -35,23 +39,28 @@ class _Exchange:
     answer: str
 
     def messages(self, *, named: bool) -> list[ConversationMessage]:
-        answer = f"[{self.agent_id}] {self.answer}" if named else self.answer
+        answer = self.answer or UNANSWERED
         # Roles are texts, as Agent Squad's own storages give them, where the annotation says the enumeration.
-        said: list[tuple[Any, str]] = [("user", self.question), ("assistant", answer)]
+        said: list[tuple[Any, str]] = [
+            ("user", self.question),
+            ("assistant", f"[{self.agent_id}] {answer}" if named else answer),
+        ]
         return [TimestampedMessage(role, [{"text": text}], timestamp=int(self.at * 1000)) for role, text in said]
 
 
 class SessionChatStorage(ChatStorage):
     """Shows Agent Squad the sessions of its agents, and keeps there what agents that are not Strands' say.
 
-    What is shown is text: for each finished turn what the user said and the last thing the agent answered, the latest
-    ``max_messages`` of each agent. Tool calls, results and handoffs stay in the log. Reading touches no time to live. Blocking
-    stores are asked on threads, so any event loop will do.
+    What is shown is text: for each turn what the user said and the last thing the agent answered, the latest ``max_messages``
+    of each agent. A question without an answer is shown with ``UNANSWERED`` for one: user and assistant speak in turn, as Agent
+    Squad's supervisor and most models demand. Tool calls, results and handoffs stay in the log. Reading touches no time to
+    live. Blocking stores are asked on threads, so any event loop will do.
 
     Args:
         memory: Where the sessions are.
         tenant: The tenant of all users; None is a tenant of its own.
-        max_messages: Most messages of each agent that are shown; even, 2 or more. Default 100.
+        max_messages: Most messages of each agent that are shown; even, 2 or more. Agent Squad's own limit, which it gives with
+            each message that is saved, counts as well. Default 100.
 
     Raises:
         ValueError: ``max_messages`` is out of range.
@@ -66,50 +75,53 @@ class SessionChatStorage(ChatStorage):
         self._memory = memory
         self._tenant = tenant
         self._max_messages = max_messages
-        self._seen: set[str] = set()
+        self._limits: dict[str, int] = {}
 
-    async def save_chat_message(
+    # Agent Squad annotates bool, and its own storages return the messages.
+    async def save_chat_message(  # type: ignore[override]
         self,
         user_id: str,
         session_id: str,
         agent_id: str,
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
-    ) -> bool:
+    ) -> list[ConversationMessage]:
         """Log a message of an agent that is not Strands'; see ``save_chat_messages``."""
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
 
-    async def save_chat_messages(
+    async def save_chat_messages(  # type: ignore[override]
         self,
         user_id: str,
         session_id: str,
         agent_id: str,
         new_messages: list[ConversationMessage] | list[TimestampedMessage],
         max_history_size: int | None = None,
-    ) -> bool:
-        """Log messages of an agent that is not Strands', and wait until they are saved; False if none has any text.
+    ) -> list[ConversationMessage]:
+        """Log messages of an agent that is not Strands', and wait until they are saved; return what is shown of it then.
 
         Args:
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent.
-            new_messages: The messages; their texts are logged.
-            max_history_size: Messages of the agent that stay at hand; the log keeps every one. Default ``max_messages``.
+            new_messages: The messages; their texts are logged, those of one without any are not.
+            max_history_size: Messages of the agent that are shown from now on, and stay at hand; the log keeps every one. An
+                odd number is rounded down, to 2 at least. Default: as before.
 
         Raises:
             ValueError: An id is not allowed.
             StoreUnavailableError: No tier took them in time; they are kept and saved later.
         """
         scope = self._scope(user_id, session_id, agent_id)
-        self._seen.add(agent_id)
+        limit = self._limits.get(agent_id, self._max_messages)
+        if max_history_size is not None:
+            limit = min(self._max_messages, max(2, max_history_size // 2 * 2))
+        self._limits[agent_id] = limit
         said = [message for message in map(_strands_message, new_messages) if message["content"]]
-        if not said:
-            return False
-        manager = self._memory.session(scope)
-        keep = self._max_messages if max_history_size is None else max(2, max_history_size)
         with _worded_for_users():
-            await asyncio.to_thread(manager.log, said, keep=keep)
-        return True
+            if said:
+                await asyncio.to_thread(self._memory.session(scope).log, said, keep=limit)
+        chat = await self.fetch_chat(user_id, session_id, agent_id)
+        return chat[:-1] if chat and chat[-1].content == [{"text": UNANSWERED}] else chat  # the answer may be saved next
 
     async def fetch_chat(
         self, user_id: str, session_id: str, agent_id: str, max_history_size: int | None = None
@@ -120,18 +132,17 @@ class SessionChatStorage(ChatStorage):
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent.
-            max_history_size: Most messages; an odd number is rounded down. Default ``max_messages``.
+            max_history_size: Most messages; an odd number is rounded down. Default: as many as are shown of the agent.
 
         Raises:
             ValueError: An id is not allowed.
             StoreUnavailableError: What is stored cannot be read; the text may be shown to users.
         """
         scope = self._scope(user_id, session_id, agent_id)
-        self._seen.add(agent_id)
+        self._limits.setdefault(agent_id, self._max_messages)
         with _worded_for_users():
             exchanges = await asyncio.to_thread(self._exchanges, scope)
-        pairs = (self._max_messages if max_history_size is None else max_history_size) // 2
-        shown = exchanges[max(0, len(exchanges) - pairs) :]
+        shown = exchanges if max_history_size is None else exchanges[max(0, len(exchanges) - max_history_size // 2) :]
         return [message for exchange in shown for message in exchange.messages(named=False)]
 
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
@@ -158,7 +169,7 @@ class SessionChatStorage(ChatStorage):
         return bool(self._memory.stats()["durable"] == "up")
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
-        agents = set(self._seen)  # the durable tier lists an agent soon after its first turn, not at once
+        agents = set(self._limits)  # the durable tier lists an agent soon after its first turn, not at once
         if self._has_logs:
             with suppress(StoreUnavailableError):
                 agents.update(self._memory.session(scope).agents())
@@ -166,13 +177,13 @@ class SessionChatStorage(ChatStorage):
         return sorted(found, key=lambda one: one.at)
 
     def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
-        manager, pairs = self._memory.session(scope), self._max_messages // 2
+        manager, limit = self._memory.session(scope), self._limits.get(scope.agent_id, self._max_messages)
         if self._has_logs:
             try:
-                return list(_exchanges(manager.records(last=self._max_messages * _LOGGED_PER_MESSAGE), scope.agent_id))[-pairs:]
+                return list(_exchanges(manager.records(last=limit * _LOGGED_PER_MESSAGE), scope.agent_id))[-limit // 2 :]
             except StoreUnavailableError:
                 logger.warning("agent=<%s> | the log cannot be read, what the agent has at hand is shown", scope.agent_id)
-        return list(_exchanges(manager.window_records(), scope.agent_id))[-pairs:]
+        return list(_exchanges(manager.window_records(), scope.agent_id))[-limit // 2 :]
 
 
 @contextmanager
@@ -185,18 +196,18 @@ def _worded_for_users() -> Iterator[None]:
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the finished turns of a log: an answer is the last text before the user speaks again."""
+    """Yield the turns of a log: an answer is the last text before the user speaks again."""
     question: dict[str, Any] | None = None
     answer = ""
     for record in records:
         message: Message = record["message"]
         if message["role"] == "assistant":
             answer = message_text(message) or answer
-        elif not any("toolResult" in block for block in message["content"]):
-            if question is not None and answer:
+        elif is_turn_start(message):
+            if question is not None:
                 yield _Exchange(question["at"], agent_id, _said(question["message"]), answer)
             question, answer = record, ""
-    if question is not None and answer:
+    if question is not None:
         yield _Exchange(question["at"], agent_id, _said(question["message"]), answer)
 
 
@@ -209,5 +220,10 @@ def _said(message: Message) -> str:
 
 def _strands_message(message: ConversationMessage) -> Message:
     role = message.role.value if isinstance(message.role, ParticipantRole) else str(message.role)
-    texts = [block["text"] for block in message.content or [] if isinstance(block, dict) and block.get("text")]
-    return {"role": "assistant" if role == "assistant" else "user", "content": [{"text": text} for text in texts]}
+    content: Any = message.content or []
+    blocks = [content] if isinstance(content, str | dict) else content
+    texts = [block.get("text") if isinstance(block, dict) else block for block in blocks]
+    return {
+        "role": "assistant" if role == "assistant" else "user",
+        "content": [{"text": text} for text in texts if isinstance(text, str) and text],
+    }

@@ -1,4 +1,4 @@
-"""ConversationKeeper: what is done with the conversation's layer: phase, intent, slots, questions."""
+"""DialogueKeeper: moves a conversation between phases, sets its intent, fills slots and queues questions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from collections.abc import Mapping
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.tokens import shortened
-from strands_manga_memory.state.conversation import Clarification, ConversationLayer, Phase
-from strands_manga_memory.state.keeper import Keeper
-from strands_manga_memory.state.slots import DialogueSlot
+from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, Phase
+from strands_manga_memory.state.dialogue_slots import DialogueSlot
+from strands_manga_memory.state.keeper import Keeper, Shared
 
 
-class ConversationKeeper(Keeper):
-    """Keeps the conversation's layer."""
+class DialogueKeeper(Keeper[ConversationLayer]):
+    """Keeps where the conversation stands: phase, intent, slots, questions.
 
-    intents: Mapping[str, tuple[DialogueSlot, ...]]
+    Args:
+        shared: What the keepers share.
+        intents: What each intent must know.
+    """
+
+    KIND = ConversationLayer
+
+    def __init__(self, shared: Shared, intents: Mapping[str, tuple[DialogueSlot, ...]]) -> None:
+        super().__init__(shared)
+        self.intents = intents
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Say what the user wants, and who serves it. Another intent brings its own slots; a slot both know keeps its value.
@@ -22,8 +31,8 @@ class ConversationKeeper(Keeper):
         Raises:
             CorruptRecordError: The stored layer cannot be read, and is not overwritten. So with every method that changes one.
         """
-        with self.layers.changing(ConversationLayer):
-            layer = self.conversation.with_intent(intent, self.intents.get(intent or "", ()))
+        with self._changing():
+            layer = self.layer.with_intent(intent, self.intents.get(intent or "", ()))
             self._keep(layer if agent is None else layer.changed(agent=agent))
 
     def set_phase(self, phase: Phase | str) -> None:
@@ -36,13 +45,13 @@ class ConversationKeeper(Keeper):
             wanted = Phase(phase)
         except ValueError as error:
             raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r}") from error
-        with self.layers.changing(ConversationLayer):
-            self._keep(self.conversation.moved(wanted))
+        with self._changing():
+            self._keep(self.layer.moved(wanted))
 
     def add_slot(self, slot: DialogueSlot) -> None:
         """Add a thing to know; one of the same name is replaced, with what it holds."""
-        with self.layers.changing(ConversationLayer):
-            self._keep(self.conversation.with_slot(slot))
+        with self._changing():
+            self._keep(self.layer.with_slot(slot))
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
         """Give a slot a value and return it; only a confirmed one counts as known.
@@ -50,9 +59,9 @@ class ConversationKeeper(Keeper):
         Raises:
             StateError: There is no such slot, or it does not take this value.
         """
-        with self.layers.changing(ConversationLayer):
-            slot = self.conversation.slot(name).filled(value, self.types, confirmed=confirmed)
-            self._keep(self.conversation.with_slot(slot))
+        with self._changing():
+            slot = self.layer.slot(name).filled(value, self._shared.types, confirmed=confirmed)
+            self._keep(self.layer.with_slot(slot))
             return slot
 
     def confirm_slot(self, name: str) -> DialogueSlot:
@@ -61,8 +70,8 @@ class ConversationKeeper(Keeper):
         Raises:
             StateError: There is no such slot, or it is empty.
         """
-        with self.layers.changing(ConversationLayer):
-            value = self.conversation.slot(name).value
+        with self._changing():
+            value = self.layer.slot(name).value
             if value is None:
                 raise StateError(f"slot {name!r} is empty; fill it first")
             return self.fill_slot(name, value, confirmed=True)
@@ -73,29 +82,29 @@ class ConversationKeeper(Keeper):
         Raises:
             StateError: There is no such slot.
         """
-        with self.layers.changing(ConversationLayer):
-            self._keep(self.conversation.with_slot(self.conversation.slot(name).cleared()))
+        with self._changing():
+            self._keep(self.layer.with_slot(self.layer.slot(name).cleared()))
 
     def missing_slots(self) -> list[str]:
         """Return the names of the required slots that are not confirmed."""
-        return [slot.name for slot in self.conversation.missing]
+        return [slot.name for slot in self.layer.missing]
 
-    def ask_clarification(self, question: str, *, slot: str | None = None) -> None:
+    def ask(self, question: str, *, slot: str | None = None) -> None:
         """Put a question at the end of the queue; with ``slot``, it is answered when that slot is confirmed.
 
         Raises:
             StateError: There is no such slot.
         """
-        with self.layers.changing(ConversationLayer):
+        with self._changing():
             if slot is not None:
-                self.conversation.slot(slot)
-            self._keep(self.conversation.asking(Clarification(question=shortened(question, 300), slot=slot)))
+                self.layer.slot(slot)
+            self._keep(self.layer.asking(Clarification(question=shortened(question, 300), slot=slot)))
 
     def next_question(self) -> str | None:
         """Return what to ask the user next."""
-        return self.conversation.next_question
+        return self.layer.next_question
 
-    def answer_clarification(self) -> None:
+    def answered(self) -> None:
         """Take the first question out of the queue."""
-        with self.layers.changing(ConversationLayer):
-            self._keep(self.conversation.answered())
+        with self._changing():
+            self._keep(self.layer.answered())

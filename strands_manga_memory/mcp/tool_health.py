@@ -53,7 +53,7 @@ class CallFacts(TypedDict):
 
 
 class ToolStatus(CallFacts):
-    """What is known of one tool (mission A14).
+    """What is known of one tool.
 
     Attributes:
         server: Name of its server; None for tools that have none.

@@ -15,6 +15,7 @@ from strands.tools.decorator import DecoratedFunctionTool
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
+from strands_manga_memory.call_state import CallState
 from strands_manga_memory.deadline import Pump
 from strands_manga_memory.mcp.answers import fallback_result, stale_result
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
@@ -22,12 +23,12 @@ from strands_manga_memory.mcp.call import Call, result_event
 from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of
 from strands_manga_memory.mcp.guard import Guard
-from strands_manga_memory.mcp.health import ToolStatus
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.schema import canonical_json
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.stale import Key, LastGood
 from strands_manga_memory.mcp.supervisor import ServerSupervisor
+from strands_manga_memory.mcp.tool_health import ToolStatus
 
 UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
 """From the invocation state of a call to (tenant, user), or None if its results must not be kept."""
@@ -134,6 +135,7 @@ class GuardedTool(AgentTool):
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
         """Stream the tool's events; the last is its result, or what stands in for it."""
+        invocation_state = CallState(invocation_state)  # before anything is waited for
         if self.owner is not None:
             self.owner.called(invocation_state)
         call = self._call(tool_use, invocation_state)
@@ -170,7 +172,7 @@ class GuardedTool(AgentTool):
 
     def _call(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Call:
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
-        return Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal)
+        return Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=self._user_of(invocation_state))
 
     def _events(
         self, call: Call, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]

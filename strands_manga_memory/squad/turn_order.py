@@ -12,18 +12,24 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.squad.waits import CircularWaitError, Key, Waits
 from strands_manga_memory.stores import HotStore
+from strands_manga_memory.telemetry import STUCK_WAIT
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 
+_waits = Waits()
+
+
 class BusyError(Exception):
-    """Earlier requests of the conversation took too long."""
+    """Earlier requests of the conversation took too long, or wait for this one."""
 
 
 class ConversationTurns:
@@ -34,11 +40,15 @@ class ConversationTurns:
 
     Args:
         hot: Where turns are leased; None: they are kept apart in this process only.
-        lease: Seconds after which the lease of a process that died ends. It is prolonged while the turn lasts. Default 30.
+        lease: Seconds after which the lease of a process that died ends. It is prolonged three times as often while the turn
+            lasts. Default 2.
+
+    Raises:
+        ValueError: ``lease`` is not above 0.
     """
 
-    def __init__(self, hot: HotStore | None = None, *, lease: float = 30.0) -> None:
-        if lease <= 0:
+    def __init__(self, hot: HotStore | None = None, *, lease: float = 2.0) -> None:
+        if not lease > 0:
             raise ValueError(f"lease must be more than 0 seconds, got {lease!r}")
         self._hot = hot
         self._lease = lease
@@ -50,19 +60,25 @@ class ConversationTurns:
         """Wait up to ``wait`` seconds for the turn of a request, and have it until the block ends.
 
         Raises:
-            BusyError: It did not come in time.
+            BusyError: It did not come in time, or never would: whoever has it waits for a turn that is held here.
         """
+        key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:
             try:
-                async with asyncio.timeout(wait):
-                    await self._first_in_line(scope, held)
-                    await self._leased(scope, held)
-            except TimeoutError as error:
+                with _waits.waiting(key):
+                    async with asyncio.timeout(wait):
+                        await self._first_in_line(key, held)
+                        await self._leased(scope, held)
+            except (TimeoutError, CircularWaitError) as error:
+                reason = "timeout" if isinstance(error, TimeoutError) else "circular"
+                telemetry.note(STUCK_WAIT, attributes={"reason": reason}, counts={"waits": 1})
+                logger.warning("agent=<%s>, reason=<%s> | a request waits for others in vain", scope.agent_id, reason)
                 raise BusyError from error
-            yield
+            with _waits.holding(key):
+                yield
 
-    async def _first_in_line(self, scope: ConversationScope, held: AsyncExitStack) -> None:
-        key, mine = (scope.storage_session_id, scope.agent_id), Future[None]()
+    async def _first_in_line(self, key: Key, held: AsyncExitStack) -> None:
+        mine = Future[None]()
         mine.set_running_or_notify_cancel()  # whoever goes away leaves the queue himself, and cancels nothing
         self._enter(key, mine)
         held.callback(self._leave, key, mine)
