@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.stores.cipher import AesGcmCipher, TenantCipher
-from strands_manga_memory.stores.cloudformation import cloudformation_yaml
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult, WriteStatus
 from strands_manga_memory.stores.keys import DataKey, KeyProvider, TenantKeys
@@ -27,8 +26,11 @@ from strands_manga_memory.stores.urls import open_hot_store, open_table
 if TYPE_CHECKING:
     from strands_manga_memory.stores.dynamodb import DynamoDBTable
     from strands_manga_memory.stores.kms import KmsKeys
+    from strands_manga_memory.stores.postgres import PostgresTable
     from strands_manga_memory.stores.redis import RedisHotStore
+    from strands_manga_memory.stores.s3 import S3Objects
     from strands_manga_memory.stores.sqlite import SQLiteTable
+    from strands_manga_memory.stores.storage import TieredStorage
 
 __all__ = [
     "ABSENT",
@@ -47,22 +49,32 @@ __all__ = [
     "Item",
     "KeyProvider",
     "KmsKeys",
+    "PostgresTable",
     "RedisHotStore",
+    "S3Objects",
     "SQLiteTable",
     "Table",
     "TableSchema",
     "TenantCipher",
     "TenantKeys",
+    "TieredStorage",
     "Write",
     "WriteResult",
     "WriteStatus",
-    "cloudformation_yaml",
     "open_hot_store",
     "open_table",
 ]
 
 # Imported on first use, so that nobody pays for a driver he does not use.
-_ADAPTERS = {"DynamoDBTable": "dynamodb", "KmsKeys": "kms", "RedisHotStore": "redis", "SQLiteTable": "sqlite"}
+_ADAPTERS = {
+    "DynamoDBTable": "dynamodb",
+    "KmsKeys": "kms",
+    "PostgresTable": "postgres",
+    "RedisHotStore": "redis",
+    "S3Objects": "s3",
+    "SQLiteTable": "sqlite",
+    "TieredStorage": "storage",
+}
 
 
 def __getattr__(name: str) -> Any:

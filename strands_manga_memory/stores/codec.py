@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import logging
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
+import orjson
 
-logger = logging.getLogger(__name__)
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
+from strands_manga_memory.stores.packing import packed, unpacked
+from strands_manga_memory.stores.values import is_json, nodes_of, value_of
 
 VERSION = 1
 """Version of the stored form. A record of a newer one is refused, never guessed at."""
 
 _MAGIC = 0xB7
 _COMPRESSED, _ENCRYPTED = 1, 2
-
-MOST_UNPACKED = 64 * 1024 * 1024
-"""Bytes up to which a value is compressed. What unpacks to more was made to fill the memory of whoever reads it."""
 
 
 class Cipher(Protocol):
@@ -42,12 +38,12 @@ class Codec:
 
     Args:
         cipher: Encrypts each value; None stores them in the clear.
-        compress_from: Values of at least this many bytes are compressed with zlib. Default 256.
+        compress_from: Values of at least this many bytes are compressed with zlib. Default 64.
         allow_plain: With a cipher, read values that are not encrypted too: while an application that had none changes over.
             Default False: they are refused, as anybody who can write to the store could have put them there.
     """
 
-    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 256, allow_plain: bool = False) -> None:
+    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 64, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
@@ -63,6 +59,11 @@ class Codec:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
+    @property
+    def encrypts(self) -> bool:
+        """Whether there is a cipher."""
+        return self._cipher is not None
+
     def seal(self, dumped: bytes, place: str) -> bytes:
         """Return the stored form of what ``dump`` returned.
 
@@ -71,10 +72,9 @@ class Codec:
             place: Where the value will be stored; opening it from anywhere else fails.
         """
         payload, flags = dumped, 0
-        if self._compress_from <= len(payload) <= MOST_UNPACKED:
-            packed = zlib.compress(payload, 3)
-            if len(packed) < len(payload):
-                payload, flags = packed, _COMPRESSED
+        smaller = packed(payload) if len(payload) >= self._compress_from else None
+        if smaller is not None:
+            payload, flags = smaller, _COMPRESSED
         if self._cipher is not None:
             payload, flags = self._cipher.encrypt(payload, place), flags | _ENCRYPTED
         return bytes((_MAGIC, VERSION, flags)) + _checksum(VERSION, flags, place, payload) + payload
@@ -117,112 +117,80 @@ class Codec:
         return load_stored(self.unseal(data, place), place)
 
 
-def unpacked(payload: bytes, *, before: bytes = b"") -> bytes:
-    """Return what was compressed, with ``before`` as preset dictionary.
+def dump(value: Any) -> bytes:
+    """Return a value as compact bytes; ``load`` returns its equal, of the same types, however deeply it is nested.
+
+    What JSON has is stored as JSON, all else in the form of ``stores.values``. What that has no form for is stored as its
+    ``str()``, with a warning: a tool that returns such a thing must not end the turn.
 
     Raises:
-        ValueError: It is cut, or unpacks to over 64 MiB.
-        zlib.error: It is damaged, or was compressed with another dictionary.
+        ValueError: The value contains itself.
     """
-    unpacking = zlib.decompressobj(zdict=before)
-    data = unpacking.decompress(payload, MOST_UNPACKED + 1)
-    if not unpacking.eof or unpacking.unused_data or len(data) > MOST_UNPACKED:
-        raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")
-    return data
-
-
-_BYTES_KEY = "\0bytes"
-_HAS_BYTES = b"B"  # JSON text never starts with it
-
-
-def dump(value: Any) -> bytes:
-    """Return a value of dicts, lists, strings, numbers, booleans, None and ``bytes`` as compact bytes.
-
-    Anything else is stored as its ``str()``, with a warning: a tool that returns such a thing must not end the turn.
-    """
-    try:
-        return _json(value)
-    except TypeError:
-        return _HAS_BYTES + _json(_wrapped(value))
+    return json_bytes(value) if is_json(value) else _AS_NODES + json_bytes(nodes_of(value))
 
 
 def load(data: bytes) -> Any:
     """Return what ``dump`` was given."""
-    has_bytes = data[:1] == _HAS_BYTES
-    value = json.loads(data[has_bytes:].decode("utf-8", "surrogatepass"))
-    return _unwrapped(value) if has_bytes else value
+    as_nodes = data[:1] == _AS_NODES
+    text = data[1:] if as_nodes else data
+    value = json_value(text)
+    return value_of(value) if as_nodes else value
 
 
 def load_stored(data: bytes, record: str) -> Any:
     """Return what ``dump`` was given, when it comes from a store.
 
     Raises:
-        CorruptRecordError: It is nothing that ``dump`` makes, or is nested over 250 levels deep. Names ``record``.
+        CorruptRecordError: It is nothing that ``dump`` makes. Names ``record``.
     """
     with trusted(record):
-        value = load(data)
-        # Whoever copies or compares a value goes as deep as it does. Counting is fast, and most values have few brackets.
-        if data.count(b"[") + data.count(b"{") > _MOST_LEVELS and _is_deeper(value, _MOST_LEVELS):
-            raise ValueError(f"it is nested over {_MOST_LEVELS} levels deep")
-        return value
+        return load(data)
 
 
-@contextmanager
-def trusted(record: str) -> Iterator[None]:
-    """Turn what a malformed record makes the code that reads it raise into ``CorruptRecordError``, naming ``record``."""
-    try:
-        yield
-    except MangaMemoryError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise CorruptRecordError(
-            f"record={record!r} is damaged: {type(error).__name__}: {error!s:.200}", record=record
-        ) from error
+class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record: a generator takes four times as long
+    """Turns what a malformed record makes the code that reads it raise into ``CorruptRecordError``, naming ``record``.
+
+    Args:
+        record: Its name.
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: str) -> None:
+        self._record = record
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Raise the error as one that names the record."""
+        if isinstance(error, _OF_MALFORMED) and not isinstance(error, MangaMemoryError):
+            raise CorruptRecordError(
+                f"record={self._record!r} is damaged: {type(error).__name__}: {error!s:.200}", record=self._record
+            ) from error
 
 
-_MOST_LEVELS = 250
+_OF_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    level = [value]
-    for _ in range(levels):
-        level = [
-            inner
-            for item in level
-            if isinstance(item, dict | list)
-            for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return False
-    return True
-
+_AS_NODES = b"V"  # JSON text never starts with it
 
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: json.dumps makes one each time
 
 
-def _json(value: Any) -> bytes:
-    return _encoded(value).encode("utf-8", "surrogatepass")
+def json_bytes(value: Any) -> bytes:
+    """Return compact JSON of a value that JSON has a form for."""
+    try:
+        return bytes(memoryview(orjson.dumps(value)))  # a copy: what orjson returns holds on to its whole buffer
+    except TypeError:  # half a character, which is no UTF-8
+        return _encoded(value).encode("utf-8", "surrogatepass")
 
 
-def _wrapped(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray):
-        return {_BYTES_KEY: base64.b64encode(value).decode("ascii")}
-    if isinstance(value, dict):
-        return {f"\0{key}" if str(key).startswith("\0") else key: _wrapped(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_wrapped(item) for item in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    logger.warning("type=<%s> | value is not JSON, its text is stored", type(value).__name__)
-    return str(value)
-
-
-def _unwrapped(value: Any) -> Any:
-    if isinstance(value, dict):
-        if _BYTES_KEY in value:
-            return base64.b64decode(value[_BYTES_KEY])
-        return {key[1:] if key.startswith("\0") else key: _unwrapped(item) for key, item in value.items()}
-    return [_unwrapped(item) for item in value] if isinstance(value, list) else value
+def json_value(text: bytes) -> Any:
+    """Return what :func:`json_bytes` was given; raise ``ValueError`` for what is no JSON."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text.decode("utf-8", "surrogatepass"))
 
 
 def _checksum(version: int, flags: int, place: str, payload: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import uuid
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.stores.cloudformation import table_definition
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.stores.aws_errors import MISSING, NOT_MET, code_of, may_pass, translated
+from strands_manga_memory.stores.dynamodb_tables import table_definition
 from strands_manga_memory.stores.dynamodb_values import attributes_of, expression_of, item_of, value_of
 from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
 from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
@@ -24,33 +24,18 @@ from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, Ta
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+    from strands_manga_memory.stores.s3 import S3Objects
+
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
 _RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
 _TOLD_BY_THE_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
 """Operations that have an answer beside their success."""
 
-_NOT_MET = "ConditionalCheckFailedException"
-_MISSING = "ResourceNotFoundException"
 _RANGES = {
     (): "",
     (":first",): " AND #s >= :first",
     (":last",): " AND #s <= :last",
     (":first", ":last"): " AND #s BETWEEN :first AND :last",
-}
-_PASSING = {
-    "InternalServerError",
-    "LimitExceededException",
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "RequestTimeout",
-    "RequestTimeoutException",
-    "ServiceUnavailable",
-    "Throttling",
-    "ThrottlingError",
-    "ThrottlingException",
-    "TransactionConflict",
-    "TransactionConflictException",
-    "TransactionInProgressException",
 }
 
 
@@ -68,6 +53,7 @@ class DynamoDBTable:
         client: ``boto3.client("dynamodb")``. Its own timeouts bound one try.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
+        objects: Where a ``TieredStorage`` keeps values that no record can hold. Default: in several records.
         deadline: Seconds after the start of a request in which a failed try is repeated. A batch is one request for each
             100 reads or 25 writes, and its deadline starts anew when a part of it succeeds. Default 1.
         create_deadline: Seconds ``create_if_missing`` waits for a new table. Default 120.
@@ -85,6 +71,7 @@ class DynamoDBTable:
         schema: TableSchema = SESSIONS,
         *,
         name: str | None = None,
+        objects: S3Objects | None = None,
         deadline: float = 1.0,
         create_deadline: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
@@ -94,7 +81,7 @@ class DynamoDBTable:
         for argument, value in (("deadline", deadline), ("create_deadline", create_deadline)):
             if value < 0:
                 raise ValueError(f"{argument} must be 0 or more seconds, got {value!r}")
-        self.schema = schema
+        self.schema, self.objects = schema, objects
         self._client = client
         self._name = name or schema.name
         self._deadline = deadline
@@ -156,15 +143,15 @@ class DynamoDBTable:
                     found[item[self.schema.partition], item[self.schema.sort]] = item
         return found
 
-    def put(self, item: Item, *, when: Condition | None = None) -> bool:
+    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a record whole; return False, and write nothing, if ``when`` is not met."""
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
-        return self._call("put_item", expected=_NOT_MET, **request) is not None
+        return self._call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
         request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
-        return self._call("delete_item", expected=_NOT_MET, **request) is not None
+        return self._call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, 25 a request; of two puts of one record the last counts.
@@ -240,7 +227,7 @@ class DynamoDBTable:
             elif write.key is not None:
                 actions.append({"Delete": {"Key": self._place(write.key), **what}})
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
-        return self._call("transact_write_items", expected=_NOT_MET, **request) is not None
+        return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def close(self) -> None:
         """Close the connections of the client. The table can still be used: it opens new ones."""
@@ -284,18 +271,19 @@ class DynamoDBTable:
         """Return the answer, or None if it is the ``expected`` error; try again while that may help."""
         pauses = self._pauses()
         while True:
+            problem: StoreError
             try:
                 answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
-            except (ClientError, BotoCoreError) as error:
-                if expected and _code(error) == expected:
+            except Exception as error:  # noqa: BLE001 - what gives it its credentials raises what it likes
+                if expected and code_of(error) == expected:
                     return None
-                problem = self._translated(error)
+                problem = translated(error, f"table=<{self._name}>")
                 problem.__cause__ = error
             else:
                 if operation not in _TOLD_BY_THE_BODY or _is_whole(answer):
                     return answer
                 problem = StoreUnavailableError(f"table=<{self._name}> | the answer was cut off")
-            pause = next(pauses, None) if isinstance(problem, StoreUnavailableError) else None
+            pause = next(pauses, None) if may_pass(problem) else None
             if pause is None:
                 raise problem
             self._sleep(pause)
@@ -308,17 +296,8 @@ class DynamoDBTable:
                 return
             yield pause
 
-    def _translated(self, error: ClientError | BotoCoreError) -> StoreError:
-        what = f"table=<{self._name}> | {error}"
-        if isinstance(error, ClientError):
-            code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            if code in _PASSING or status >= 500:
-                return StoreUnavailableError(what)
-            return StoreError(f"{what}; call create_if_missing() first" if code == _MISSING else what)
-        return StoreUnavailableError(what) if isinstance(error, ConnectionError | HTTPClientError) else StoreError(what)
-
     def _status(self) -> str:
-        answer = self._call("describe_table", TableName=self._name, expected=_MISSING)
+        answer = self._call("describe_table", TableName=self._name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _definition(self) -> dict[str, Any]:
@@ -343,7 +322,7 @@ class DynamoDBTable:
         return True
 
     def _place(self, key: Key) -> dict[str, Any]:
-        return {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}
+        return {self.schema.partition: {"S": key[0]}} | ({self.schema.sort: {"S": key[1]}} if self.schema.sort else {})
 
     def _stored(self, item: Item) -> dict[str, Any]:
         key_of(self.schema, item)
@@ -351,7 +330,7 @@ class DynamoDBTable:
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a client as this package wants it: no retries, timeouts of 2 s and 1 s, up to 50 connections (mission A1).
+    """Return a client as this package wants it: no retries, timeouts of 2 s and 1 s, up to 50 connections.
 
     Args:
         region: AWS region. Default: that of the AWS configuration.
@@ -379,17 +358,6 @@ def _is_whole(answer: Mapping[str, Any]) -> bool:
     return headers.get("transfer-encoding") == "chunked" or (length.isdigit() and int(length) > 0)
 
 
-def _code(error: Exception) -> str:
-    """Return the error code; that of a cancelled transaction is the reason why it was cancelled."""
-    if not isinstance(error, ClientError):
-        return ""
-    reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", ())]
-    if "ConditionalCheckFailed" in reasons:
-        return _NOT_MET
-    given = [reason for reason in reasons if reason not in ("", "None")]
-    return given[0] if given else str(error.response.get("Error", {}).get("Code", ""))
-
-
 _tables: weakref.WeakSet[DynamoDBTable] = weakref.WeakSet()
 
 
@@ -398,4 +366,4 @@ def _close_inherited() -> None:
         table.close()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+at_fork(after_in_child=_close_inherited)

@@ -1,4 +1,4 @@
-"""Values and conditions in the words of DynamoDB, and back (pure)."""
+"""Translates values and conditions into DynamoDB's form and back. Pure."""
 
 from __future__ import annotations
 

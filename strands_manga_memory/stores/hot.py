@@ -121,7 +121,7 @@ class HotStore(Protocol):
         Args:
             conversation: Its name.
             fields: Names of the fields to read beside the window's messages and bodies.
-            touch: Start its time to live anew, if it is active and has not expired. Inspection passes False (mission A2).
+            touch: Start its time to live anew, if it is active and has not expired. Inspection passes False.
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:

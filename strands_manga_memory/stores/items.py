@@ -1,10 +1,13 @@
-"""What every ``Table`` asks of the records, writes and queries it is given (pure)."""
+"""Checks that every ``Table`` makes of records, writes and queries. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.codec import load_stored
 from strands_manga_memory.stores.table import Index, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100
@@ -83,3 +86,32 @@ def check_limit(limit: int | None) -> None:
     """Raise ``ValueError`` if ``limit`` is negative."""
     if limit is not None and limit < 0:
         raise ValueError(f"limit must be 0 or more, got {limit!r}")
+
+
+def normal(value: Any) -> Any:
+    """Return ``value`` as DynamoDB would give it back: 2.0 is 2, a tuple is a list."""
+    if isinstance(value, str | int | bytes) or value is None:
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"a stored number must be finite, got {value!r}")
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {name: normal(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [normal(item) for item in value]
+    if isinstance(value, bytearray):
+        return bytes(value)
+    raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
+
+
+def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
+    """Return the record that ``dump`` made bytes of.
+
+    Raises:
+        CorruptRecordError: It is damaged, or none of this key.
+    """
+    item = load_stored(data, name := repr(key))
+    if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
+        raise CorruptRecordError(f"record={name!r} is damaged: it is no record of this key", record=name)
+    return item

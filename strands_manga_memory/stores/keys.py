@@ -1,4 +1,4 @@
-"""Keys of tenants: what hands them out, and the simplest thing that does (mission F8)."""
+"""Keys of tenants: what hands them out, and the simplest thing that does."""
 
 from __future__ import annotations
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004 - no builtin
+from botocore.exceptions import ClientError
 
-from strands_manga_memory.exceptions import ConflictError, StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.stores.aws_errors import may_pass, translated
 from strands_manga_memory.stores.keys import DataKey, escaped_tenant
 from strands_manga_memory.stores.table import ABSENT, Item, Table, Write
 
@@ -41,7 +42,9 @@ class KmsKeys:
 
     Args:
         client: ``boto3.client("kms")``, best with its retries off, as requests are repeated here.
-        key_id: Id, ARN or alias of the KMS key. Data keys remember which one wrapped them, so it may be changed.
+        key_id: Id, ARN or alias of the KMS key that wraps; data keys remember it by this name.
+        former: The names of those that wrapped earlier data keys, and unwrap them still. No other key is ever used,
+            whatever the table says.
         table: Where wrapped keys are kept, such as the durable tier; they have no time to live.
         seconds: How long a key is kept in memory. Default 300.
         most: Keys that are kept in memory. Default 1,000.
@@ -60,6 +63,7 @@ class KmsKeys:
         *,
         key_id: str,
         table: Table,
+        former: Sequence[str] = (),
         seconds: float = 300.0,
         most: int = 1_000,
         rotate_after: float = 90 * 86_400.0,
@@ -75,6 +79,7 @@ class KmsKeys:
                 raise ValueError(f"{name} must be above 0, got {value!r}")
         self._client = client
         self._kms_key = key_id
+        self._kms_keys = (key_id, *former)
         self._table = table
         self._seconds = seconds
         self._most = most
@@ -170,7 +175,7 @@ class KmsKeys:
                 partition: _partition(tenant),
                 sort: f"{_PREFIX}{id_}",
                 "wrapped": answer["CiphertextBlob"],
-                "kms_key": answer["KeyId"],
+                "kms_key": self._kms_key,
                 "made": self._clock(),
             }
             mark = (_partition(tenant), _DESTROYED)
@@ -188,10 +193,11 @@ class KmsKeys:
         kept = self._remembered(tenant, id_)
         if kept is None:
             wrapped, kms_key = row.get("wrapped"), row.get("kms_key")
-            if not isinstance(wrapped, bytes) or not isinstance(kms_key, str):
+            if not isinstance(wrapped, bytes):
                 raise KeyError(f"the record of the key {id_!r} is damaged")
-            request = {"CiphertextBlob": wrapped, "KeyId": kms_key, "EncryptionContext": _context(tenant, id_)}
-            answer = self._ask("decrypt", **request)
+            if kms_key not in self._kms_keys:  # it may be anybody's, who could then read what we encrypt
+                raise KeyError(f"the key {id_!r} was wrapped by {kms_key!r:.200}, which is neither key_id nor in former")
+            answer = self._ask("decrypt", CiphertextBlob=wrapped, KeyId=kms_key, EncryptionContext=_context(tenant, id_))
             kept = DataKey(id_, answer["Plaintext"])
             self._remember(tenant, id_, kept)
         return kept
@@ -218,9 +224,9 @@ class KmsKeys:
         while True:
             try:
                 return getattr(self._client, operation)(**request)
-            except (ClientError, BotoCoreError) as error:
+            except Exception as error:
                 problem = _translated(error)
-                if not isinstance(problem, StoreUnavailableError) or self._clock() + pause >= end:
+                if isinstance(problem, StoreRefusedError | KeyError) or self._clock() + pause >= end:
                     raise problem from error
             self._sleep(pause)
             pause *= 2
@@ -234,13 +240,14 @@ def _context(tenant: str, key_id: str) -> dict[str, str]:
     return {"tenant": tenant or "/", "key": key_id}
 
 
-def _translated(error: ClientError | BotoCoreError) -> Exception:
-    if isinstance(error, ClientError):
-        code, status = str(error.response["Error"]["Code"]), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in _GONE:
-            return KeyError(f"KMS cannot unwrap it: {code}")
-        if code in _PASSING or "Throttl" in code or status >= 500:
-            return StoreUnavailableError(f"KMS does not answer: {code}")
-        return StoreError(f"KMS refuses the request: {code}; allow kms:GenerateDataKey and kms:Decrypt on the key")
-    passing = isinstance(error, ConnectionError | HTTPClientError)
-    return (StoreUnavailableError if passing else StoreError)(f"KMS does not answer: {type(error).__name__}")
+def _translated(error: Exception) -> Exception:
+    code = str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
+    if code in _GONE:
+        return KeyError(f"KMS cannot unwrap it: {code}")
+    problem = translated(error, "kms")
+    if code in _PASSING or "Throttl" in code or may_pass(problem):
+        return StoreUnavailableError(f"KMS does not answer: {code}")
+    remedy = getattr(problem, "remedy", "")
+    if "AccessDenied" in code:
+        remedy = "allow kms:GenerateDataKey and kms:Decrypt on the key"
+    return StoreRefusedError(f"KMS refuses the request: {code}", reason="key", remedy=remedy)

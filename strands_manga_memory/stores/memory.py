@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.forks import at_fork
 from strands_manga_memory.stores.hot import (
     ACTIVE,
     CLOSING,
@@ -298,4 +298,4 @@ def _renew_locks() -> None:
         store._lock = threading.Lock()  # noqa: SLF001
 
 
-os.register_at_fork(after_in_child=_renew_locks)
+at_fork(after_in_child=_renew_locks)

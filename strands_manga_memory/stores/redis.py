@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,45 +11,20 @@ from math import ceil
 from typing import Any, TypeVar, cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    ClusterError,
-    ConnectionError,  # noqa: A004
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    TimeoutError,  # noqa: A004
-    TryAgainError,
-)
-from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.cluster import RedisCluster
+from redis.exceptions import NoScriptError, ReadOnlyError
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores import redis_scripts as scripts
 from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteResult, WriteStatus
+from strands_manga_memory.stores.redis_errors import may_pass, translated
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
 BUCKETS = 1024
 """Conversations are spread over this many hash tags, each with an expiry index of its own."""
 
 _BUCKETS_A_TRIP = 64
-_PASSING = (
-    ClusterError,
-    ConnectionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    TimeoutError,
-    TryAgainError,
-)
-# Those redis-py or an old server wraps, and what a script says whose slot is on its way to another node.
-_PASSING_CODES = re.compile(r"(?:^|-)(?:BUSY|MISCONF|NOREPLICAS|OOM|READONLY)\b|access a non local key")
 _Answer = TypeVar("_Answer")
 
 
@@ -128,7 +102,7 @@ class RedisHotStore:
         if not fields:
             return {}
         key = self._key(conversation, "c")
-        values = self._tried(lambda: self._client.hmget(key, [f"f:{name}" for name in fields]))
+        values = self._tried(lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key)
         return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> WriteResult:
@@ -197,7 +171,7 @@ class RedisHotStore:
     def get_value(self, name: str) -> bytes | None:
         """Return what is kept under ``name``; see ``HotStore.get_value``."""
         key = self._key(name, "v")
-        found: bytes | None = self._tried(lambda: self._client.get(key))
+        found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
@@ -259,19 +233,18 @@ class RedisHotStore:
             except NoScriptError:  # a new server, a flush or a failover: EVAL teaches it the script again
                 return self._client.eval(script.text, len(keys), *keys, *arguments)
 
-        return self._tried(call, again=again)
+        return self._tried(call, key=keys[0], again=again)
 
-    def _tried(self, call: Callable[[], _Answer], *, again: bool = True) -> _Answer:
+    def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
         end = self._clock() + self._deadline
         pause = 0.002
         while True:
             try:
                 return call()
-            except (RedisError, RedisClusterException) as error:
-                problem = _translated(error)
+            except Exception as error:
                 wait = pause * (0.5 + self._rand())
-                if not again or not isinstance(problem, StoreUnavailableError) or self._clock() + wait >= end:
-                    raise problem from error
+                if not again or not may_pass(error) or self._clock() + wait >= end:
+                    raise translated(error, key) from error
                 if isinstance(error, ReadOnlyError) and isinstance(self._client, redis.Redis):
                     # The server became a replica; new connections may lead to the new primary.
                     self._client.connection_pool.disconnect(inuse_connections=False)
@@ -285,56 +258,9 @@ class RedisHotStore:
         return f"{self._prefix}:{{b{bucket:04d}}}:x"
 
 
-def redis_client(
-    hosts: Sequence[tuple[str, int]], *, kind: str = "", tls: bool = False, service: str = "", **options: Any
-) -> redis.Redis | RedisCluster:
-    """Return a client as this package wants it: 50 connections, timeouts of 2 s and 1 s (mission A1), no retries.
-
-    Args:
-        hosts: Hosts and ports: of the server, of nodes of the cluster, or of the sentinels.
-        kind: ``""``, ``"cluster"`` or ``"sentinel"``.
-        tls: Whether the connections are encrypted.
-        service: Name of the service that the sentinels monitor.
-        options: Further arguments of the client's connections; ``sentinel_username`` and ``sentinel_password``.
-
-    Raises:
-        StoreUnavailableError: No node of the cluster answers.
-    """
-    login = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
-    settings: dict[str, Any] = {"max_connections": 50, "socket_connect_timeout": 2.0, "socket_timeout": 1.0, **options}
-    settings["retry"] = Retry(NoBackoff(), 0)
-    if kind == "cluster":
-        try:
-            nodes = [ClusterNode(host, port) for host, port in hosts]  # type: ignore[no-untyped-call]
-            return RedisCluster(startup_nodes=nodes, ssl=tls, **settings)
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise StoreUnavailableError(f"hosts={hosts} | no node of the cluster answered: {error}") from error
-    if kind == "sentinel":
-        settings["ssl"] = tls
-        shared = {name: value for name, value in settings.items() if name.startswith(("socket_", "ssl"))}
-        shared |= {"retry": settings["retry"], **login}
-        sentinel = Sentinel(list(hosts), sentinel_kwargs=shared, **settings)  # type: ignore[no-untyped-call]
-        return cast("redis.Redis", sentinel.master_for(service))  # type: ignore[no-untyped-call]
-    host, port = hosts[0]
-    connection = redis.SSLConnection if tls else redis.Connection
-    pool = redis.BlockingConnectionPool(  # type: ignore[no-untyped-call]
-        timeout=1, connection_class=connection, host=host, port=port, **settings
-    )
-    return redis.Redis.from_pool(pool)
-
-
 def _bucket(conversation: str) -> int:
     return zlib.crc32(conversation.encode()) % BUCKETS
 
 
 def _milliseconds(seconds: float) -> int:
     return max(1, ceil(seconds * 1000))
-
-
-def _translated(error: Exception) -> StoreError:
-    what = f"redis | {type(error).__name__}: {error}"
-    if isinstance(error, AuthenticationError | AuthorizationError):  # redis-py counts them as connection errors
-        return StoreError(what)
-    if isinstance(error, _PASSING) or _PASSING_CODES.search(str(error)):
-        return StoreUnavailableError(what)
-    return StoreError(what)

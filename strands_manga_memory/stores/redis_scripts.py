@@ -94,7 +94,13 @@ if kept.window ~= '' then
   end
 end
 
-if touch == '1' and kept.s == 'active' and kept.x > now then
+-- A server that can only be read just now, as when its memory is full, is read.
+local function refused(answer)
+  local words = type(answer) == 'table' and answer.err or ''
+  return string.find(words, 'OOM') or string.find(words, 'MISCONF') or string.find(words, 'NOREPLICAS')
+end
+
+if touch == '1' and kept.s == 'active' and kept.x > now and not refused(redis.pcall('HSET', key, 's', 'active')) then
   kept.x = now + kept.t
   redis.call('HSET', key, 'x', checked(kept.x))
   redis.call('PEXPIRE', key, text(kept.t + grace))

@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-import math
+import logging
 import os
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
-from strands_manga_memory.stores.codec import dump, load_stored
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.stores.items import (
     check_batch,
     check_limit,
     check_transaction,
     checked_index,
+    loaded,
+    normal,
     place_in,
     target_of,
 )
 from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Index, Item, Key, TableSchema, Write
 
+logger = logging.getLogger(__name__)
+
 FILE_VERSION = 1
 """``PRAGMA user_version`` of the files written here. A file of a newer version is refused and left as it is."""
 
 _PAGE = 64
+_MOST_SCRUB_SECONDS = 1.0
 _PASSING = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
+}
+_REFUSED = {
+    sqlite3.SQLITE_FULL: ("disk", "its disk is full: make room"),
+    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: mend the permissions, or its mount"),
+    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: mend the permissions"),
+    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: mend the permissions"),
 }
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -45,7 +56,8 @@ class SQLiteTable:
 
     The file is in WAL mode with ``synchronous=NORMAL``: a crash of the process loses nothing; a power cut may lose the last
     writes, but never damages the file. One connection per process, opened on first use and closed around a fork, because a
-    connection must not be carried over one. Several schemas can live in one file. Records stay when their TTL attribute
+    connection must not be carried over one. What a write deletes or replaces is overwritten in the file, and taken out of the
+    write-ahead log, before it returns. Several schemas can live in one file. Records stay when their TTL attribute
     has passed, as they may in DynamoDB: readers look at the attribute.
 
     Args:
@@ -67,11 +79,12 @@ class SQLiteTable:
         self._deadline = deadline
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._is_scrub_due = False
         self._name = _quoted(schema.name)
         self._select = f"SELECT item FROM {self._name} WHERE partition = ? AND sort = ?"  # noqa: S608
         self._delete = f"DELETE FROM {self._name} WHERE partition = ? AND sort = ?"  # noqa: S608
         self._insert = f"INSERT INTO {self._name} (partition, sort, item) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
-        self._replace = f"REPLACE INTO {self._name} (partition, sort, item) VALUES (?, ?, ?)"  # noqa: S608
         _tables.add(self)
 
     def __repr__(self) -> str:
@@ -88,7 +101,11 @@ class SQLiteTable:
 
     def create_if_missing(self) -> None:
         """Create the file, the table and its indexes, as far as they are missing."""
-        with self._transaction() as connection:
+        with self._connected() as connection:
+            self._create(connection)
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        with _transaction(connection):
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._name} (partition TEXT NOT NULL, sort TEXT NOT NULL, "
                 "item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
@@ -104,19 +121,19 @@ class SQLiteTable:
         """Return one record, or None."""
         with self._connected() as connection:
             row = connection.execute(self._select, (partition, sort)).fetchone()
-        return None if row is None else _loaded(row[0], (partition, sort), self.schema)
+        return None if row is None else loaded(row[0], (partition, sort), self.schema)
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Return the records that exist among ``keys``."""
         with self._connected() as connection:
             rows = {key: connection.execute(self._select, key).fetchone() for key in keys}
-        return {key: _loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
+        return {key: loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
 
-    def put(self, item: Item, *, when: Condition | None = None) -> bool:
-        """Write a record whole; return False, and write nothing, if ``when`` is not met."""
+    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
+        """Write a record whole; return False, and write nothing, if ``when`` is not met; see ``Table.put``."""
         if when != ABSENT or self.schema.indexes:
-            return self._write([Write(item=item, when=when)])
-        key, data = target_of(self.schema, Write(item=item)), dump(_normal(item))
+            return self._write([Write(item=item, when=when)], scrub=scrub)
+        key, data = target_of(self.schema, Write(item=item)), dump(normal(item))
         with self._connected() as connection:  # one statement is a transaction of its own
             return bool(connection.execute(self._insert, (*key, data)).rowcount)
 
@@ -186,7 +203,7 @@ class SQLiteTable:
                 rows = connection.execute(resume if seen else start, (*values, *seen, count)).fetchall()
             for row in rows:
                 key = {self.schema.partition: row[1], self.schema.sort: row[-1]}
-                item = _loaded(row[0], (row[1], row[-1]), self.schema) if wanted is None or wanted else {}
+                item = loaded(row[0], (row[1], row[-1]), self.schema) if wanted is None or wanted else {}
                 yield item if wanted is None else {**key, **{name: item[name] for name in item if name in wanted}}
             if len(rows) < count:
                 return
@@ -201,29 +218,45 @@ class SQLiteTable:
     def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            if self._is_scrub_due:
+                self._scrub(connection)
             connection.close()
 
-    def _write(self, writes: Sequence[Write]) -> bool:
+    def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
         rows = [
-            (target_of(self.schema, write), write.when, write.item, None if write.item is None else dump(_normal(write.item)))
+            (target_of(self.schema, write), write.when, write.item, None if write.item is None else dump(normal(write.item)))
             for write in writes
         ]
-        alone = len(rows) == 1 and writes[0].when is None and not self.schema.indexes
-        with self._connected() if alone else self._transaction() as connection:
-            for key, when, _, _ in rows:
-                if when is not None and not when.met_by(self._stored(connection, key)):
-                    return False
-            for key, _, item, data in rows:
-                self._reindex(connection, key, item)
-                if data is None:
-                    connection.execute(self._delete, key)
-                else:
-                    connection.execute(self._replace, (*key, data))
+        removed = 0
+        with self._connected() as connection:
+            with _transaction(connection):
+                for key, when, _, _ in rows:
+                    if when is not None and not when.met_by(self._stored(connection, key)):
+                        return False
+                for key, _, item, data in rows:
+                    self._reindex(connection, key, item)
+                    removed += connection.execute(self._delete, key).rowcount
+                    if data is not None:
+                        connection.execute(self._insert, (*key, data))
+            if self._is_scrub_due or (removed and scrub):
+                self._scrub(connection)
         return True
+
+    def _scrub(self, connection: sqlite3.Connection) -> None:
+        """Empty the write-ahead log, which has what was deleted or replaced; try again with the next write if it is in use."""
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, _MOST_SCRUB_SECONDS))}")
+        try:
+            self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.OperationalError:  # SQLite calls it locked while another connection of this process is at it
+            self._is_scrub_due = True
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
+        if self._is_scrub_due:
+            logger.warning("table=<%s> | what was erased stays in the write-ahead log while others read it", self.schema.name)
 
     def _stored(self, connection: sqlite3.Connection, key: Key) -> Item | None:
         row = connection.execute(self._select, key).fetchone()
-        return None if row is None else _loaded(row[0], key, self.schema)
+        return None if row is None else loaded(row[0], key, self.schema)
 
     def _reindex(self, connection: sqlite3.Connection, key: Key, item: Item | None) -> None:
         if not self.schema.indexes:
@@ -255,23 +288,16 @@ class SQLiteTable:
         return _quoted(f"{self.schema.name}/{index.name}")
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-    @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s")
         try:
             if self._connection is None:
                 self._connection = self._opened()
+            elif self._identity() != self._file:  # what is written to a file without a name is lost with the process
+                self._close()
+                remedy = "it is opened anew; put back what is to be kept while nobody uses it"
+                raise StoreRefusedError(f"file=<{self._path}> | deleted or replaced while in use", reason="file", remedy=remedy)
             yield self._connection
         except (sqlite3.Error, OSError) as error:
             raise self._translated(error) from error
@@ -292,10 +318,26 @@ class SQLiteTable:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave what was redacted in free pages
+            connection.execute("PRAGMA temp_store = MEMORY")
+            self._scrub(connection)  # a process that was killed may have left what it was about to erase
+            known, self._file = self._file, self._identity()
+            if known is not None and not self._is_created(connection):
+                self._create(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _is_created(self, connection: sqlite3.Connection) -> bool:
+        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (self.schema.name,))
+        return found.fetchone() is not None
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _check_version(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -323,37 +365,27 @@ class SQLiteTable:
             return CorruptRecordError(f"record={str(self._path)!r} is damaged: {error}", record=str(self._path))
         if code in _PASSING or isinstance(error, OSError):
             return StoreUnavailableError(what)
+        if code in _REFUSED:
+            reason, remedy = _REFUSED[code]
+            return StoreRefusedError(what, reason=reason, remedy=remedy)
         if "no such table" in str(error):
-            return StoreError(f"{what}; call create_if_missing() first")
+            return StoreRefusedError(what, reason="table", remedy="there is no such table: call create_if_missing() first")
         return StoreError(what)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _normal(value: Any) -> Any:
-    """Return ``value`` as DynamoDB would give it back: 2.0 is 2, a tuple is a list."""
-    if isinstance(value, str | int | bytes) or value is None:
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"a stored number must be finite, got {value!r}")
-        return int(value) if value.is_integer() else value
-    if isinstance(value, Mapping):
-        return {name: _normal(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_normal(item) for item in value]
-    if isinstance(value, bytearray):
-        return bytes(value)
-    raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
-
-
-def _loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    item = load_stored(data, name := repr(key))
-    if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
-        raise CorruptRecordError(f"record={name!r} is damaged: it is no record of this key", record=name)
-    return item
 
 
 _tables: weakref.WeakSet[SQLiteTable] = weakref.WeakSet()
@@ -385,4 +417,4 @@ def _after_fork_in_child() -> None:
     _fork_lock = threading.Lock()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

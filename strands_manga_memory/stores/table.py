@@ -25,7 +25,10 @@ class Index:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Names of a table, its keys, its TTL attribute and its indexes."""
+    """Names of a table, its keys, its TTL attribute and its indexes.
+
+    A table of others that has a partition key only has an empty ``sort``; of it, single records can be read, from DynamoDB.
+    """
 
     name: str
     partition: str
@@ -35,7 +38,7 @@ class TableSchema:
 
 
 SESSIONS = TableSchema(name="manga_sessions", partition="session_id", sort="sk")
-"""Conversations: heads, log segments and directory records (mission B1)."""
+"""Conversations: heads, log segments and directory records."""
 
 USER_MEMORY = TableSchema(
     name="manga_user_memory",
@@ -46,7 +49,7 @@ USER_MEMORY = TableSchema(
         Index("user_id-importance-index", "user_id", "importance_score", sort_is_number=True),
     ),
 )
-"""Long-term user memories, readable with plain boto3 by these names (mission A5)."""
+"""Long-term user memories, readable with plain boto3 by these names."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,15 @@ class Table(Protocol):
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Return the records that exist among ``keys``, in as few round trips as the store allows."""
 
-    def put(self, item: Item, *, when: Condition | None = None) -> bool:
-        """Write a record whole; return False, and write nothing, if ``when`` is not met."""
+    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
+        """Write a record whole; return False, and write nothing, if ``when`` is not met.
+
+        Args:
+            item: The record.
+            when: Condition on what is stored.
+            scrub: What it replaces is not readable in any file of the store when it returns. False: it may be until the next
+                write that scrubs, or deletes, which is faster.
+        """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""

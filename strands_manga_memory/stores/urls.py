@@ -12,11 +12,17 @@ from strands_manga_memory.stores.table import SESSIONS, Table, TableSchema
 if TYPE_CHECKING:
     from strands_manga_memory.stores.hot import HotStore
 
-_TABLES = "sqlite:///relative/path, sqlite:////absolute/path or dynamodb://table?region=&endpoint="
+_TABLES = (
+    "sqlite:///relative/path, sqlite:////absolute/path, dynamodb://table?region=&endpoint=&bucket= "
+    "or postgresql://user:password@host:port/database"
+)
 _HOT_STORES = (
     "memory://, redis://host:port/db, rediss://, redis+cluster://, rediss+cluster://, "
     "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
 )
+NO_USERS = "none"
+"""In place of the URL of the memory table: there is none."""
+
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
@@ -26,7 +32,9 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     Args:
         url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``), or
             ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part may be missing: the table's
-            name then comes from ``schema``, the rest from the AWS configuration of the process.
+            name then comes from ``schema``, the rest from the AWS configuration of the process. ``&bucket=name`` puts values
+            of a ``TieredStorage`` that no record holds into S3, at ``s3_endpoint`` if that is not AWS. Or a URL of libpq, such
+            as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
@@ -37,16 +45,20 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         return _sqlite(url, parts, query, schema)
     if parts.scheme == "dynamodb":
         return _dynamodb(url, parts, query, schema)
+    if parts.scheme in ("postgresql", "postgres"):
+        return _postgres(url, schema)
     if parts.scheme == "memory":
         raise _refused(url, "a table must outlive its process, memory:// is a hot store", _TABLES)
     raise _refused(url, "it names no table", _TABLES)
 
 
-def users_table_url(users: str, durable: str) -> str:
-    """Return the URL of the memory table; ``true`` for ``users`` means beside the durable tier.
+def users_table_url(users: str | None, durable: str) -> str | None:
+    """Return the URL of the memory table, None if there is none; ``true`` for ``users`` means beside the durable tier.
 
     In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
     """
+    if users is None or users.lower() == NO_USERS:
+        return None
     if users.lower() != "true":
         return users
     parts = urlsplit(durable)
@@ -57,7 +69,7 @@ def open_hot_store(url: str) -> HotStore:
     """Return the hot store a URL names.
 
     Connections are opened on first use, save those of a cluster, whose shape is read here. By default up to 50 connections
-    (to each node), connect timeout 2 s, socket timeout 1 s (mission A1), no retries by the client.
+    (to each node), connect timeout 2 s, socket timeout 1 s, no retries by the client.
 
     Args:
         url: ``memory://``, ``redis://user:password@host:port/db``, ``rediss://`` (TLS), ``redis+cluster://host:port``,
@@ -101,21 +113,38 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
     from botocore.exceptions import BotoCoreError
 
     from strands_manga_memory.stores.dynamodb import DynamoDBTable, dynamodb_client
+    from strands_manga_memory.stores.s3 import S3Objects, s3_client
 
-    unknown = sorted(set(query) - {"region", "endpoint"})
+    unknown = sorted(set(query) - {"region", "endpoint", "bucket", "s3_endpoint"})
     if unknown:
-        raise _refused(url, f"unknown arguments {unknown}, dynamodb takes region and endpoint", _TABLES)
+        raise _refused(url, f"unknown arguments {unknown}, dynamodb takes region, endpoint, bucket and s3_endpoint", _TABLES)
     if parts.path.strip("/"):
         raise _refused(url, "a table name has no path", _TABLES)
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
         raise _refused(url, "a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -", _TABLES)
-    if not query.get("endpoint", "http://").startswith(("http://", "https://")):
-        raise _refused(url, "its endpoint is no http:// or https:// URL", _TABLES)
+    for name in ("endpoint", "s3_endpoint"):
+        if not query.get(name, "http://").startswith(("http://", "https://")):
+            raise _refused(url, f"its {name} is no http:// or https:// URL", _TABLES)
+    region = query.get("region")
+    objects = None
     try:
-        client = dynamodb_client(region=query.get("region"), endpoint=query.get("endpoint"))
+        client = dynamodb_client(region=region, endpoint=query.get("endpoint"))
+        if "bucket" in query:
+            objects = S3Objects(s3_client(region=region, endpoint=query.get("s3_endpoint")), query["bucket"])
     except (BotoCoreError, ValueError) as error:
         raise _refused(url, without_password(str(error)), _TABLES) from None
-    return DynamoDBTable(client, schema, name=parts.netloc or None)
+    return DynamoDBTable(client, schema, name=parts.netloc or None, objects=objects)
+
+
+def _postgres(url: str, schema: TableSchema) -> Table:
+    try:
+        from strands_manga_memory.stores.postgres import PostgresTable
+    except ImportError as error:
+        raise _refused(url, "psycopg is missing: pip install 'strands-manga-memory[postgres]'", _TABLES) from error
+    try:
+        return PostgresTable(url, schema)
+    except ValueError as error:
+        raise _refused(url, str(error), _TABLES) from None
 
 
 def _from(lowest: int) -> Callable[[str], int]:
@@ -160,7 +189,8 @@ _SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str
 
 
 def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
-    from strands_manga_memory.stores.redis import RedisHotStore, redis_client
+    from strands_manga_memory.stores.redis import RedisHotStore
+    from strands_manga_memory.stores.redis_client import redis_client
 
     tls = parts.scheme.startswith("rediss")
     known = _CLIENT_ARGUMENTS | _STORE_ARGUMENTS | (_TLS_ARGUMENTS if tls else {})

@@ -6,15 +6,15 @@ import atexit
 import heapq
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from strands_manga_memory.forks import at_fork
 from strands_manga_memory.stores.health import TierHealth
 
 logger = logging.getLogger(__name__)
@@ -24,12 +24,21 @@ _IDLE_SECONDS = 10.0
 _EXIT_SECONDS = 5.0
 
 
+class _Job(NamedTuple):
+    work: Callable[[], Any]
+    future: Future[Any]
+    slow: bool
+
+
 class Writer:
     """Runs work in order per key, and side by side for different keys.
 
     Threads are daemons, started when there is work and gone when there has been none for 10 s, so a process with many
     conversations has no more of them than ``threads``. Work left at interpreter exit is done in the exiting thread within 5 s;
     SIGKILL, an unhandled SIGTERM and ``os._exit`` skip that. After a fork the child starts with no threads and no work.
+
+    Work that is ``slow``, as it asks the durable tier, has lanes of its own: two threads are always left to all other work, so
+    a table that answers late holds up nobody who does not wait for it.
 
     ``hot_health`` and ``durable_health`` say whether the two stores answer.
 
@@ -41,16 +50,18 @@ class Writer:
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads!r}")
-        self._most_threads = threads
+        self._most_threads, self._most_slow = threads, max(1, threads - 2)
         self._clock = clock
-        self.hot_health, self.durable_health = TierHealth(clock=clock), TierHealth(clock=clock)
+        self.hot_health, self.durable_health = TierHealth(tier="hot", clock=clock), TierHealth(tier="durable", clock=clock)
         self._reset()
         _writers.add(self)
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
-        self._queues: dict[Hashable, deque[tuple[Callable[[], Any], Future[Any]]]] = {}
+        self._queues: dict[Hashable, deque[_Job]] = {}
         self._ready: deque[Hashable] = deque()
+        self._slow_ready: deque[Hashable] = deque()
+        self._slow = 0
         self._active: set[Hashable] = set()
         self._timers: list[tuple[float, int, Hashable, Callable[[], Any]]] = []
         self._timer_of: dict[Hashable, int] = {}
@@ -59,12 +70,12 @@ class Writer:
         self._idle = 0
         self._draining = 0
 
-    def submit(self, key: Hashable, work: Callable[[], _T]) -> Future[_T]:
-        """Run ``work`` on a thread of the writer, after all earlier work of the same key."""
+    def submit(self, key: Hashable, work: Callable[[], _T], *, slow: bool = False) -> Future[_T]:
+        """Run ``work`` on a thread of the writer, after all earlier work of the same key; on one for ``slow`` work if it is."""
         future: Future[_T] = Future()
         future.set_running_or_notify_cancel()  # from now on nobody can cancel it: a caller who goes away cancels no work
         with self._changed:
-            self._enqueue(key, work, future)
+            self._enqueue(key, _Job(work, future, slow))
             self._wake()
         return future
 
@@ -91,7 +102,7 @@ class Writer:
             with self._changed:
                 # Work that fails and is put off again waits its time: a store that is down is not asked without a pause.
                 self._promote_timers(self._clock())
-                if self._ready:
+                if self._takeable:
                     job = self._take()
                 elif not self._active and not self._timer_of:
                     return True
@@ -111,17 +122,26 @@ class Writer:
         with self._changed:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
 
-    def _enqueue(self, key: Hashable, work: Callable[[], Any], future: Future[Any]) -> None:
+    def _enqueue(self, key: Hashable, job: _Job) -> None:
         queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = deque()
-            if key not in self._active:
-                self._ready.append(key)
-        queue.append((work, future))
+        if queue is not None:
+            queue.append(job)
+            return
+        self._queues[key] = deque([job])
+        if key not in self._active:
+            self._line_up(key)
+
+    def _line_up(self, key: Hashable) -> None:
+        (self._slow_ready if self._queues[key][0].slow else self._ready).append(key)
+
+    @property
+    def _takeable(self) -> int:
+        """How many keys have work that may begin now."""
+        return len(self._ready) + min(len(self._slow_ready), self._most_slow - self._slow)
 
     def _wake(self) -> None:
         # A thread that was notified counts as idle until it runs; work that came meanwhile needs another one.
-        if self._idle < max(1, len(self._ready)) and self._threads < self._most_threads:
+        if self._idle < max(1, self._takeable) and self._threads < self._most_threads:
             self._threads += 1
             threading.Thread(target=self._serve, name="strands-manga-memory-writer", daemon=True).start()
         else:
@@ -132,18 +152,21 @@ class Writer:
             _, number, key, work = heapq.heappop(self._timers)
             if self._timer_of.get(key) == number:
                 del self._timer_of[key]
-                self._enqueue(key, work, Future())
+                self._enqueue(key, _Job(work, Future(), slow=False))
 
-    def _take(self) -> tuple[Hashable, Callable[[], Any], Future[Any]]:
-        key = self._ready.popleft()
+    def _take(self) -> tuple[Hashable, _Job]:
+        key = (self._ready or self._slow_ready).popleft()
         queue = self._queues[key]
-        work, future = queue.popleft()
+        job = queue.popleft()
         if not queue:
             del self._queues[key]
         self._active.add(key)
-        return key, work, future
+        self._slow += job.slow
+        return key, job
 
-    def _run(self, key: Hashable, work: Callable[[], Any], future: Future[Any]) -> None:
+    def _run(self, key: Hashable, job: _Job) -> None:
+        work, future, slow = job
+        del job
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
@@ -156,8 +179,10 @@ class Writer:
             del future, work  # else an error, its traceback, this frame and the future would hold one another
             with self._changed:
                 self._active.discard(key)
+                self._slow -= slow
                 if key in self._queues:
-                    self._ready.append(key)
+                    self._line_up(key)
+                if self._takeable:
                     self._changed.notify()
                 if self._draining:
                     self._changed.notify_all()
@@ -167,7 +192,7 @@ class Writer:
             with self._changed:
                 self._promote_timers(self._clock())
                 idle_until = self._clock() + _IDLE_SECONDS
-                while not self._ready:
+                while not self._takeable:
                     now = self._clock()
                     if now >= idle_until and not self._timers:
                         self._threads -= 1
@@ -179,7 +204,7 @@ class Writer:
                     self._promote_timers(self._clock())
                 job = self._take()
                 # While this thread is busy somebody must look after the rest, and after what becomes due.
-                if self._ready or (self._timers and not self._idle):
+                if self._takeable or (self._timers and not self._idle):
                     self._wake()
             self._run(*job)
             del job  # else what it worked on would stay until this thread has something else to do
@@ -222,4 +247,4 @@ def _renew_after_fork() -> None:
         writer.durable_health.renew()
 
 
-os.register_at_fork(after_in_child=_renew_after_fork)
+at_fork(after_in_child=_renew_after_fork)

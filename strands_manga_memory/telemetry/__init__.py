@@ -6,7 +6,7 @@ so that no turn waits for an exporter. ``flush()`` hands on at once; ``MangaMemo
 
 Names follow the semantic conventions: ``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name`` and
 ``error.type`` for stores. Nothing that was said is in them, and no id: a conversation is a hash of its name, on spans only.
-``metrics()`` lists all metrics, ``dashboard()`` returns a Grafana dashboard for them.
+``metrics()`` lists all metrics.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from strands_manga_memory.telemetry.events import (
     RESTORE,
     RETURN,
     SERIALIZATION,
+    STATE_DRIFT,
     STORE_CALL,
+    STUCK_WAIT,
     SUMMARY,
+    TOOL_LOOP,
     TRIM,
     TURN,
     Event,
     Metric,
     metrics,
 )
-from strands_manga_memory.telemetry.grafana import dashboard
-from strands_manga_memory.telemetry.recording import OperationStats, Recorder, carried, flush, measured, note, recorder, switch
+from strands_manga_memory.telemetry.operation_stats import OperationStats
+from strands_manga_memory.telemetry.recording import Recorder, carried, flush, measured, note, recorder, switch
 from strands_manga_memory.telemetry.stores import (
     ObservedCodec,
     ObservedHotStore,
@@ -36,7 +39,7 @@ from strands_manga_memory.telemetry.stores import (
     observed_hot_store,
     observed_table,
 )
-from strands_manga_memory.telemetry.turns import timed
+from strands_manga_memory.telemetry.turn_timing import timed
 
 __all__ = [
     "BREAKER_CHECK",
@@ -46,8 +49,11 @@ __all__ = [
     "RESTORE",
     "RETURN",
     "SERIALIZATION",
+    "STATE_DRIFT",
     "STORE_CALL",
+    "STUCK_WAIT",
     "SUMMARY",
+    "TOOL_LOOP",
     "TRIM",
     "TURN",
     "Event",
@@ -58,7 +64,6 @@ __all__ = [
     "OperationStats",
     "Recorder",
     "carried",
-    "dashboard",
     "flush",
     "measured",
     "metrics",

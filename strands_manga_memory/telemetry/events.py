@@ -23,7 +23,7 @@ class Metric:
         name: By the semantic conventions, or with the prefix ``manga_memory.``.
         unit: ``s``, ``{message}``, ``{token}``, ...
         description: One sentence.
-        buckets: Upper bounds, in the unit; the deadlines and percentiles of mission row A17 are among them.
+        buckets: Upper bounds, in the unit; the deadlines and percentiles of the memory layer are among them.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Event:
         counts: Counters and further histograms by the number of the event that they take.
         labels: Attributes that metrics carry; few values each. Spans carry all.
         has_span: Whether it becomes a span.
+        in_a_row: Whether those right after one another are told as one: how long they took together.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Event:
     counts: Mapping[str, Metric] = field(default_factory=lambda: MappingProxyType({}))
     labels: tuple[str, ...] = ()
     has_span: bool = True
+    in_a_row: bool = False
 
 
 STORE_CALL = Event(
@@ -58,9 +60,10 @@ STORE_CALL = Event(
 )
 SERIALIZATION = Event(
     "serialization",
-    Metric("manga_memory.serialization.duration", "s", "Time to seal or unseal one value.", _FAST),
+    Metric("manga_memory.serialization.duration", "s", "Time to seal or unseal the values of one read or write.", _FAST),
     labels=("operation",),
     has_span=False,
+    in_a_row=True,
 )
 BREAKER_CHECK = Event(
     "breaker.check",
@@ -105,6 +108,29 @@ BREAKER_TRANSITION = Event(
     labels=("tool", "from", "to", "reason"),
 )
 
+TOOL_LOOP = Event(
+    "tool.loop",
+    counts={
+        "loops": Metric("manga_memory.tool.loops", "{loop}", "Calls that were made again and again, with the same result.")
+    },
+    labels=("tool",),
+    has_span=False,
+)
+STUCK_WAIT = Event(
+    "wait.stuck",
+    counts={"waits": Metric("manga_memory.wait.stuck", "{wait}", "Requests that waited for one another, or for too long.")},
+    labels=("reason",),
+    has_span=False,
+)
+STATE_DRIFT = Event(
+    "state.drift",
+    counts={
+        "fields": Metric("manga_memory.state.drift", "{field}", "What an agent took for so, and was otherwise, unannounced.")
+    },
+    labels=("field",),
+    has_span=False,
+)
+
 SUMMARY_RUNS = Metric("manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested.")
 """Counted by the summarizing managers themselves."""
 
@@ -116,8 +142,11 @@ EVENTS = (
     RESTORE,
     RETURN,
     SERIALIZATION,
+    STATE_DRIFT,
     STORE_CALL,
+    STUCK_WAIT,
     SUMMARY,
+    TOOL_LOOP,
     TRIM,
     TURN,
 )

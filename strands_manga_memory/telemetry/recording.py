@@ -5,12 +5,10 @@ from __future__ import annotations
 import atexit
 import hashlib
 import logging
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
@@ -18,8 +16,10 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 
-from strands_manga_memory.histogram import LogHistogram
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.telemetry.entries import Entry, taken
 from strands_manga_memory.telemetry.events import CONVERSATION, EVENTS, STORE_CALL, Event
+from strands_manga_memory.telemetry.operation_stats import OperationStats, Tally
 
 logger = logging.getLogger(__name__)
 
@@ -30,65 +30,6 @@ _EVERY_SECONDS = 1.0
 _IDLE_ROUNDS = 60
 _AT_ONCE = 32  # entries handed on before other threads get their turn
 _NONE: Mapping[str, Any] = MappingProxyType({})
-
-_Entry = tuple[Event, int, float | None, Mapping[str, Any], Mapping[str, float], Context | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperationStats:
-    """What is known of one kind of operation in this process.
-
-    Attributes:
-        count: How often it happened.
-        errors: How often it ended with an error.
-        mean: Mean duration in seconds; 0 if it takes no time.
-        p50: Median in seconds, up to 12 % too high.
-        p95: 95th percentile in seconds.
-        p99: 99th percentile in seconds.
-        longest: The longest in seconds.
-        sums: Sums of what it counts, such as ``tokens`` of trims.
-    """
-
-    count: int
-    errors: int
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-    longest: float
-    sums: Mapping[str, float]
-
-
-class _Tally:
-    def __init__(self) -> None:
-        self.count = self.errors = 0
-        self.seconds = self.longest = 0.0
-        self.sums: dict[str, float] = {}
-        self.durations = LogHistogram(1.12)
-
-    def add(self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]) -> None:
-        self.count += 1
-        self.errors += "error.type" in attributes
-        if seconds is not None:
-            self.seconds += seconds
-            self.longest = max(self.longest, seconds)
-            self.durations.add(seconds)
-        for name, value in counts.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-
-    def stats(self) -> OperationStats:
-        p50, p95, p99 = (min(self.longest, self.durations.quantile(share)) for share in (0.5, 0.95, 0.99))
-        mean = self.seconds / max(1, self.durations.total)
-        return OperationStats(
-            count=self.count,
-            errors=self.errors,
-            mean=mean,
-            p50=p50,
-            p95=p95,
-            p99=p99,
-            longest=self.longest,
-            sums=dict(self.sums),
-        )
 
 
 class Recorder:
@@ -107,11 +48,11 @@ class Recorder:
         self._reset()
 
     def _reset(self) -> None:
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[Entry] = deque()
         self._wanted = threading.Event()
         self._draining = threading.Lock()
         self._has_thread = False
-        self._tallies: dict[str, _Tally] = {}
+        self._tallies: dict[str, Tally] = {}
         self.lost = 0
 
     def note(
@@ -144,7 +85,7 @@ class Recorder:
         with self._draining:
             for number in range(len(self._entries)):
                 try:
-                    entry = self._entries.popleft()
+                    entry = taken(self._entries)
                 except IndexError:
                     return
                 try:
@@ -183,7 +124,7 @@ class Recorder:
         name = event.name
         if event is STORE_CALL:
             name = f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"
-        self._tallies.setdefault(name, _Tally()).add(seconds, attributes, counts)
+        self._tallies.setdefault(name, Tally()).add(seconds, attributes, counts)
         labels = {label: attributes[label] for label in event.labels if label in attributes}
         if event.duration is not None and seconds is not None:
             self._instrument(event.duration.name).record(seconds, labels)
@@ -312,4 +253,4 @@ def switch(*, on: bool) -> None:
 
 
 atexit.register(flush)
-os.register_at_fork(after_in_child=recorder._reset)  # noqa: SLF001
+at_fork(after_in_child=recorder._reset)  # noqa: SLF001

@@ -166,9 +166,9 @@ class ObservedTable:
         """See ``Table.batch_get``."""
         return self._calls.made("batch_get", None, self.observes.batch_get, keys)
 
-    def put(self, item: Item, *, when: Condition | None = None) -> bool:
+    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """See ``Table.put``."""
-        return self._calls.made("put", _partition(item, self.schema), self.observes.put, item, when=when)
+        return self._calls.made("put", _partition(item, self.schema), self.observes.put, item, when=when, scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """See ``Table.delete``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +18,11 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores import HotStore, HotWrite, InMemoryHotStore, RedisHotStore, WriteStatus, open_hot_store
 from strands_manga_memory.testing import FakeClock
-from tests import servers
+from tests import clocks, servers
 
 CLUSTER = pytest.mark.xdist_group("cluster")
 
@@ -634,9 +633,11 @@ def proxy(valkey_server: servers.Valkey) -> Iterator[servers.FaultyProxy]:
         yield proxy
 
 
-def through(server: servers.Valkey | servers.FaultyProxy, prefix: str, **options: Any) -> RedisHotStore:
+def through(
+    server: servers.Valkey | servers.FaultyProxy, prefix: str, *, deadline: float = 0.05, **options: Any
+) -> RedisHotStore:
     settings = {"socket_timeout": 0.3, "retry": Retry(NoBackoff(), 0), **options}
-    return RedisHotStore(redis.Redis(host=server.host, port=server.port, **settings), prefix=prefix)
+    return RedisHotStore(redis.Redis(host=server.host, port=server.port, **settings), prefix=prefix, deadline=deadline)
 
 
 def key_of(name: str, prefix: str, kind: str = "c") -> str:
@@ -719,9 +720,9 @@ def test_redis_reports_a_key_of_another_type(client: Any, unique: str) -> None:
     client.set(key_of("c", unique), "text")
     store = RedisHotStore(client, prefix=unique)
 
-    with pytest.raises(StoreError, match="WRONGTYPE") as caught:
+    with pytest.raises(StoreRefusedError, match="WRONGTYPE") as caught:
         store.write("c", first())
-    assert not isinstance(caught.value, StoreUnavailableError)
+    assert caught.value.record == key_of("c", unique)  # others are well
     assert client.get(key_of("c", unique)) == b"text"
 
 
@@ -791,7 +792,7 @@ def test_redis_reads_and_writes_in_one_round_trip(proxy: servers.FaultyProxy, un
 
 
 def test_redis_finds_its_own_write_when_the_answer_was_lost(proxy: servers.FaultyProxy, unique: str) -> None:
-    store = through(proxy, unique)
+    store = through(proxy, unique, deadline=5.0)
     write = first()
     store.write("c", write)
     proxy.drop_next_answer()
@@ -839,10 +840,10 @@ def test_redis_is_unavailable_within_its_deadline(proxy: servers.FaultyProxy, un
     store.write("c", write)
     getattr(proxy, fault)()
 
-    started = time.monotonic()
+    started = clocks.seconds()
     with pytest.raises(StoreUnavailableError) as caught:
         store.load("c", [])
-    assert time.monotonic() - started < 1.5
+    assert clocks.seconds() - started < 1.5
     assert isinstance(caught.value.__cause__, redis.RedisError)
 
     proxy.passing()
@@ -860,10 +861,10 @@ def test_redis_waits_for_a_paused_server_no_longer_than_the_socket_timeout(uniqu
         servers.wait_until(lambda: store.read("c", ["head"]) == {"head": b"h1"}, "recovery")
 
         server.kill()
-        started = time.monotonic()
+        started = clocks.seconds()
         with pytest.raises(StoreUnavailableError):
             store.read("c", ["head"])
-        assert time.monotonic() - started < 0.5
+        assert clocks.seconds() - started < 0.5
         server.start()
         assert store.load("c", []) is None
 
@@ -887,15 +888,16 @@ def test_redis_credentials_and_permissions(unique: str) -> None:
     with servers.valkey() as server, server.client() as admin:
         admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+@connection")
         admin.config_set("requirepass", "pw")
-        with pytest.raises(StoreError) as caught:
+        with pytest.raises(StoreRefusedError) as caught:
             through(server, unique).load("c", [])
-        assert not isinstance(caught.value, StoreUnavailableError)
-        with pytest.raises(StoreError) as caught:
+        assert caught.value.reason == "authentication"
+        with pytest.raises(StoreRefusedError) as caught:
             through(server, unique, username="reader", password="wrongsecret").load("c", [])
-        assert not isinstance(caught.value, StoreUnavailableError)
+        assert caught.value.reason == "authentication"
         assert "wrongsecret" not in str(caught.value)
-        with pytest.raises(StoreError, match="NoPermission"):
+        with pytest.raises(StoreRefusedError, match="NoPermission") as caught:
             through(server, unique, username="reader", password="secret").write("c", first())
+        assert caught.value.reason == "permission"
         assert through(server, unique, password="pw").write("c", first()).status is WriteStatus.OK
 
 

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,7 +19,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores import (
     ABSENT,
@@ -28,23 +27,27 @@ from strands_manga_memory.stores import (
     USER_MEMORY,
     Condition,
     DynamoDBTable,
+    PostgresTable,
     SQLiteTable,
     Table,
     TableSchema,
     Write,
 )
 from strands_manga_memory.testing import FakeClock
-from tests import servers
+from tests import clocks, servers
 
 BY_TYPE, BY_IMPORTANCE = "user_id-memory_type-index", "user_id-importance-index"
 Make = Callable[..., Table]
 
 
-@pytest.fixture(params=["sqlite", "dynamodb"])
+@pytest.fixture(params=["sqlite", "dynamodb", "postgres"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Make:
     """Return a function that makes a table of a schema, without creating it."""
     if request.param == "sqlite":
         return lambda schema=SESSIONS: SQLiteTable(tmp_path / "tables.db", schema)
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_server").url
+        return lambda schema=SESSIONS: PostgresTable(url, replace(schema, name=f"{unique}.{schema.name}"))
     client = request.getfixturevalue("dynamodb_client")
     return lambda schema=SESSIONS: DynamoDBTable(client, schema, name=f"{unique}.{schema.name}")
 
@@ -90,9 +93,9 @@ def test_creating_twice_keeps_what_is_there(table: Table) -> None:
 def test_a_table_that_was_not_created_says_what_to_do(make: Make) -> None:
     table = make()
     for operation in (lambda: table.get("p", "k"), lambda: table.put(record()), lambda: list(table.query("p"))):
-        with pytest.raises(StoreError, match=r"call create_if_missing\(\) first") as caught:
+        with pytest.raises(StoreRefusedError, match=r"call create_if_missing\(\) first") as caught:
             operation()
-        assert not isinstance(caught.value, StoreUnavailableError)
+        assert caught.value.reason == "table"
 
 
 def test_values_come_back_with_their_types(table: Table) -> None:
@@ -659,11 +662,11 @@ def test_sqlite_waits_for_a_lock_no_longer_than_its_deadline(tmp_path: Path) -> 
     other = sqlite3.connect(tmp_path / "manga.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    started = time.monotonic()
+    started = clocks.seconds()
     for when in (None, ABSENT):
         with pytest.raises(StoreUnavailableError, match="locked"):
             table.put(record(), when=when)
-    assert time.monotonic() - started < 2.0
+    assert clocks.seconds() - started < 2.0
     assert table.get("p", "k") is None
 
     other.execute("ROLLBACK")
@@ -907,10 +910,10 @@ def test_dynamodb_is_unavailable_within_its_deadline(faulty: tuple[DynamoDBTable
     table.put(record())
     getattr(proxy, fault)()
 
-    started = time.monotonic()
+    started = clocks.seconds()
     with pytest.raises(StoreUnavailableError) as caught:
         table.get("p", "k")
-    assert time.monotonic() - started < 1.5
+    assert clocks.seconds() - started < 1.5
     assert caught.value.__cause__ is not None
 
     proxy.passing()
@@ -968,14 +971,23 @@ def test_dynamodb_gives_up_at_its_deadline(stubbed: Stubbed) -> None:
     assert len(sleeps) == 7
 
 
-@pytest.mark.parametrize("code", ["AccessDeniedException", "ValidationException", "UnrecognizedClientException"])
-def test_dynamodb_does_not_repeat_what_cannot_succeed(stubbed: Stubbed, code: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("AccessDeniedException", "permission"),
+        ("UnrecognizedClientException", "authentication"),
+        ("ExpiredTokenException", "authentication"),
+        ("ValidationException", None),
+    ],
+)
+def test_dynamodb_does_not_repeat_what_cannot_succeed(stubbed: Stubbed, code: str, reason: str | None) -> None:
     table, stubber, sleeps = stubbed
     stubber.add_client_error("put_item", code, http_status_code=400)
 
     with pytest.raises(StoreError) as caught:
         table.put(record())
-    assert not isinstance(caught.value, StoreUnavailableError)
+    assert getattr(caught.value, "reason", None) == reason
+    assert isinstance(caught.value, StoreUnavailableError) == (reason is not None)
     assert sleeps == []
 
 

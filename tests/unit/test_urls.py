@@ -99,7 +99,7 @@ def test_dynamodb_tables_are_named_by_their_schema(url: str) -> None:
         ("dynamodb://table?endpoint=nonsense", "no http:// or https:// URL"),
         ("dynamodb://table?endpoint=http://", "Invalid endpoint"),
         ("memory://", "a table must outlive its process"),
-        ("postgres://host/db", "it names no table"),
+        ("mysql://host/db", "it names no table"),
         ("manga.db", "it names no table"),
         ("", "it names no table"),
         ("sqlite:///a?x", "not a URL"),

@@ -226,3 +226,26 @@ def test_a_success_disproves_a_deadline_that_passed_before() -> None:
     assert health.is_up
     health.failed(since=clock() + 1)
     assert not health.is_up
+
+
+def test_slow_work_of_many_keys_leaves_threads_to_other_work() -> None:
+    writer, gate, order = Writer(threads=4), threading.Event(), []
+    slow = [writer.submit(("flush", number), gate.wait, slow=True) for number in range(20)]
+    for number in range(10):
+        writer.submit(("save", number), lambda: order.append(1)).result(10)
+    assert len(order) == 10
+    assert not any(future.done() for future in slow)
+    gate.set()
+    assert [future.result(10) for future in slow] == [True] * 20
+
+
+def test_slow_work_keeps_its_place_among_that_of_its_key() -> None:
+    writer, done = Writer(threads=3), []
+    futures = [
+        writer.submit("key", lambda number=number: done.append(number), slow=number % 2 == 0)  # type: ignore[misc]
+        for number in range(50)
+    ]
+    for future in futures:
+        future.result(10)
+    assert done == list(range(50))
+    assert writer.drain(5)

@@ -19,7 +19,7 @@ _clocks: weakref.WeakKeyDictionary[HookRegistry, _TurnClock] = weakref.WeakKeyDi
 def timed(registry: HookRegistry) -> HookRegistry:
     """Return a registry that registers each callback with ``registry``, and adds its time to that of the agent's turn.
 
-    Managers of one agent that register through this make up the layer of mission row A17: when the turn is over, one event
+    Managers of one agent that register through this make up the memory layer: when the turn is over, one event
     tells how long it took and how long the layer took of it. While telemetry is off, it is the registry itself.
     """
     if not recorder.enabled:

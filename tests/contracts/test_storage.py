@@ -1,0 +1,366 @@
+"""``TieredStorage`` keeps the contract of Strands' ``Storage``, and is what its sessions, stash and offloaders stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.experimental.context_manager import ContextManagerConfig, Offload
+from strands.session import SnapshotSessionManager
+from strands.storage import Storage
+from strands.types.exceptions import StorageError
+from strands.vended_plugins.context_offloader import ContextOffloader
+
+from strands_manga_memory import AesGcmCipher, Codec, InMemoryHotStore, MangaMemory, SQLiteTable, TieredSessionManager
+from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, S3Objects, TieredStorage
+from strands_manga_memory.stores.s3 import s3_client
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
+from tests import servers
+from tests.unit.session.support import same, tool_use
+
+LARGE = bytes(range(256)) * 4 + b"\x00"
+
+
+def noise(size: int) -> bytes:
+    """Bytes that do not compress."""
+    import random
+
+    return random.Random(size).randbytes(size)
+
+
+class Stores:
+    """The tiers below a storage."""
+
+    def __init__(self, durable: Any, hot: Any) -> None:
+        self.durable, self.hot = durable, hot
+        durable.create_if_missing()
+
+    def storage(self, user_id: str = "u1", **kwargs: Any) -> TieredStorage:
+        return TieredStorage(**{"durable": self.durable, "hot": self.hot, "user_id": user_id, **kwargs})
+
+
+@pytest.fixture(params=["sqlite", "dynamodb+valkey", "dynamodb+s3+valkey"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Stores:
+    if request.param == "sqlite":
+        return Stores(SQLiteTable(tmp_path / "s.db"), InMemoryHotStore())
+    dynamodb: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
+    valkey: servers.Valkey = request.getfixturevalue("valkey_server")
+    objects = Bucket(dynamodb.endpoint, unique).objects if "s3" in request.param else None
+    return Stores(DynamoDBTable(dynamodb.client(), name=unique, objects=objects), RedisHotStore(valkey.client(), prefix=unique))
+
+
+class Bucket:
+    """A bucket of S3 that is there."""
+
+    def __init__(self, endpoint: str, name: str) -> None:
+        self.client, self.name = s3_client(region="us-east-1", endpoint=endpoint), name.lower().replace("_", "-")
+        self.client.create_bucket(Bucket=self.name)
+        self.objects = S3Objects(self.client, self.name)
+
+    def stored(self) -> dict[str, bytes]:
+        """Return the objects there are."""
+        found = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
+        return {each["Key"]: self.objects.get(each["Key"]) for each in found}
+
+
+@pytest.fixture
+def storage(stores: Stores) -> TieredStorage:
+    return stores.storage()
+
+
+async def test_values_of_any_size_come_back(stores: Stores) -> None:
+    values = {f"v/{size}": noise(size) for size in (0, 1, 8_000, 8_300, 350_000, 1_500_000)}
+    storage = stores.storage()
+    assert isinstance(storage, Storage)
+    for key, value in values.items():
+        await storage.write(key, value)
+    for reader in (storage, stores.storage(hot=None)):
+        assert {key: await reader.read(key) for key in await reader.list("")} == values
+    assert await storage.read("nothing") is None
+
+
+async def test_it_overwrites_and_deletes(storage: TieredStorage) -> None:
+    for value in (b"first", noise(400_000), noise(20_000), b"", noise(500_000)):
+        await storage.write("key", value)
+        assert await storage.read("key") == value
+    await storage.delete("key")
+    await storage.delete("key")
+    assert await storage.read("key") is None
+    assert await storage.list("") == []
+    assert list(storage._table.query(storage._partition)) == [], "parts of earlier values are gone, too"
+
+
+async def test_keys_are_those_of_strands_own_storages(storage: TieredStorage) -> None:
+    keys = ["b/2", "a/1", "a/10", "ん/巻", "x" * 2_000, "x" * 2_000 + "y", "with space", "%2F"]
+    for key in keys:
+        await storage.write(key, key.encode())
+    assert await storage.list("") == sorted(keys)
+    assert await storage.list("a/") == ["a/1", "a/10"]
+    assert await storage.list("x" * 1_500) == ["x" * 2_000, "x" * 2_000 + "y"]
+    assert [await storage.read(key) for key in keys] == [key.encode() for key in keys]
+    await storage.write("//foo///bar//", b"data")
+    assert await storage.read("/foo/bar/") == b"data"
+    for wrong in ("", "/", "../etc", "a/../b", "a\\b", "\ud800"):
+        with pytest.raises(StorageError):
+            await storage.write(wrong, b"")
+
+
+async def test_namespaces_and_search(storage: TieredStorage) -> None:
+    scoped = storage.namespace("memory").namespace("agent/")
+    await scoped.write("notes.md", b"dark mode in settings")
+    await storage.write("other/notes.md", b"dark")
+    assert await scoped.list("") == ["notes.md"]
+    assert await storage.list("memory/") == ["memory/agent/notes.md"]
+    assert await storage.read("memory/agent/notes.md") == b"dark mode in settings"
+    assert [result.key for result in await scoped.search("dark mode")] == ["notes.md"]
+    data = bytearray(b"mutable")
+    await storage.write("key", data)  # type: ignore[arg-type]
+    data[0] = 0
+    assert await storage.read("key") == b"mutable"
+
+
+async def test_users_and_tenants_are_apart(stores: Stores) -> None:
+    owners: list[dict[str, Any]] = [{"user_id": "u"}, {"user_id": "u", "tenant": "t"}, {"user_id": "t:u"}, {"user_id": "v"}]
+    for number, owner in enumerate(owners):
+        await stores.storage(**owner).write("key", str(number).encode())
+    assert [await stores.storage(**owner).read("key") for owner in owners] == [b"0", b"1", b"2", b"3"]
+
+
+async def test_what_is_read_is_never_out_of_date(stores: Stores) -> None:
+    old, new = noise(20_000), noise(20_001)
+    faulty = FaultyHotStore(stores.hot)
+    writer, reader = stores.storage(hot=faulty), stores.storage()
+    await writer.write("key", old)
+    assert await reader.read("key") == old
+    faulty.down = True
+    await writer.write("key", new)  # the hot tier still has the old value, and cannot be told
+    assert await reader.read("key") == new
+    assert await stores.storage(hot=faulty).read("key") == new
+
+
+async def test_a_large_value_is_read_from_the_hot_tier(stores: Stores) -> None:
+    storage, value = stores.storage(), noise(30_000)
+    await storage.write("key", value)
+    asked: list[Any] = []
+    stores.durable.batch_get, real = (lambda keys: asked.append(keys) or real(keys)), stores.durable.batch_get
+    assert await storage.read("key") == value
+    assert asked == []
+    assert await stores.storage(hot=InMemoryHotStore()).read("key") == value
+    assert len(asked) == 1
+
+
+async def test_writers_at_the_same_time_leave_one_whole_value(stores: Stores) -> None:
+    clock = FakeClock(1.0)  # they all have the same time, and one is behind
+    await stores.storage(clock=FakeClock(1_000.0)).write("key", noise(9_000))
+    values = [noise(360_000 + number) for number in range(6)]
+    await asyncio.gather(*(stores.storage(clock=clock).write("key", value) for value in values))
+    assert await stores.storage().read("key") in values
+    rows = [row for row in stores.durable.query("storage/:u1") if str(row["sk"]).startswith("p/")]
+    assert len(rows) == (1 if "object" in rows[0] else 2)
+
+
+async def test_damage_and_other_places_are_refused(stores: Stores) -> None:
+    storage = stores.storage(hot=None)
+    await storage.write("key", b"value")
+    await storage.write("large", noise(400_000))
+    item = stores.durable.get("storage/:u1", "k/key")
+    stores.durable.put({**item, "sk": "k/other", "key": "other"})
+    with pytest.raises(StorageError, match="checksum"):
+        await storage.read("other")
+    part = next(row for row in stores.durable.query("storage/:u1") if str(row["sk"]).startswith("p/"))
+    stores.durable.delete("storage/:u1", part["sk"])
+    if "object" in part:
+        stores.durable.objects.delete(part["object"])
+    with pytest.raises(StorageError, match="parts of it are missing"):
+        await storage.read("large")
+
+
+async def test_values_are_encrypted(stores: Stores) -> None:
+    secret = b"the secret of the blade " * 2_000
+    codec = Codec(cipher=AesGcmCipher({"k1": b"1" * 32}, current="k1"))
+    storage = stores.storage(codec=codec)
+    await storage.write("key", secret)
+    assert await storage.read("key") == secret
+    stored = [value for row in stores.durable.query("storage/:u1") for value in row.values() if isinstance(value, bytes)]
+    assert b"secret" not in b"".join(stored)
+    with pytest.raises(StorageError):
+        await stores.storage(hot=None).read("key")
+
+
+async def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
+    storage = TieredStorage(durable=SQLiteTable(tmp_path), user_id="u")
+    for work in (storage.write("key", b""), storage.read("key"), storage.list(""), storage.delete("key")):
+        with pytest.raises(StorageError):
+            await work
+    with pytest.raises(ValueError, match="hot_ttl"):
+        TieredStorage(durable=SQLiteTable(tmp_path), user_id="u", hot_ttl=0)
+
+
+# Values that no record of DynamoDB holds, in a bucket
+
+
+class ProcessDiesError(Exception):
+    """The process dies here."""
+
+
+def test_large_values_are_objects_of_the_bucket_that_a_url_names(
+    dynamodb_server: servers.DynamoDB, unique: str, tmp_path: Path
+) -> None:
+    bucket = Bucket(dynamodb_server.endpoint, unique)
+    url = f"{dynamodb_server.table_url(unique)}&bucket={bucket.name}&s3_endpoint={dynamodb_server.endpoint}"
+    codec = Codec(cipher=AesGcmCipher({"k1": b"1" * 32}, current="k1"))
+    with MangaMemory.open(durable=url, memories=False, codec=codec) as memory:
+        storage = memory.storage(user_id="u1")
+        secret = b"the secret of the blade " + noise(400_000)
+        asyncio.run(storage.write("large", secret))
+        asyncio.run(storage.write("small", noise(300_000)))
+        ((name, stored),) = bucket.stored().items()
+        assert b"secret" not in stored
+        assert "u1" not in name
+        assert sum(len(row.get("data", b"")) for row in memory.durable.query("storage/:u1")) < 310_000
+        assert asyncio.run(storage.read("large")) == secret
+        assert [len(base64.b64decode(row["value"]["data"])) for row in memory.export_user("u1")["stored_values"]] == [
+            len(secret),
+            300_000,
+        ]
+        asyncio.run(storage.write("large", noise(450_000)))
+        assert len(bucket.stored()) == 1, "the object of the earlier value is gone"
+        assert name not in bucket.stored()
+        assert memory.forget_user("u1").complete
+        assert bucket.stored() == {}
+    for wrong in ("bucket=A_b", "bucket=b", "bucket=good&s3_endpoint=nowhere"):
+        with pytest.raises(ValueError, match=r"bucket|s3_endpoint"):
+            MangaMemory.open(durable=f"{dynamodb_server.table_url(unique)}&{wrong}")
+
+
+async def test_an_object_that_a_crash_left_behind_goes_with_the_next_write(
+    dynamodb_server: servers.DynamoDB, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(dynamodb_server.endpoint, unique)
+    table = DynamoDBTable(dynamodb_server.client(), name=unique, objects=bucket.objects)
+    table.create_if_missing()
+    storage = TieredStorage(durable=table, user_id="u1")
+    real = table.put
+
+    def dies(item: Any, **kwargs: Any) -> bool:
+        if "key" in item:
+            raise ProcessDiesError
+        return real(item, **kwargs)
+
+    monkeypatch.setattr(table, "put", dies)
+    with pytest.raises(ProcessDiesError):
+        await storage.write("key", noise(400_000))
+    assert len(bucket.stored()) == 1
+    assert await storage.read("key") is None
+    monkeypatch.setattr(table, "put", real)
+    await storage.write("key", b"small")
+    assert bucket.stored() == {}
+
+
+async def test_who_does_not_know_the_bucket_is_told(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+    bucket = Bucket(dynamodb_server.endpoint, unique)
+    table = DynamoDBTable(dynamodb_server.client(), name=unique, objects=bucket.objects)
+    table.create_if_missing()
+    await TieredStorage(durable=table, user_id="u1").write("key", noise(400_000))
+    blind = TieredStorage(durable=DynamoDBTable(dynamodb_server.client(), name=unique), user_id="u1")
+    for work in (blind.read("key"), blind.write("key", b"new"), blind.delete("key")):
+        with pytest.raises(StorageError, match=r"dynamodb://table\?bucket=name"):
+            await work
+    assert len(bucket.stored()) == 1
+    await TieredStorage(durable=table, user_id="u1").delete("key")
+    assert bucket.stored() == {}
+
+
+async def test_a_bucket_that_is_not_there_says_so(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+    client = s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint)
+    table = DynamoDBTable(dynamodb_server.client(), name=unique, objects=S3Objects(client, "nowhere"))
+    table.create_if_missing()
+    with pytest.raises(StorageError, match="bucket=<nowhere>"):
+        await TieredStorage(durable=table, user_id="u1").write("key", noise(400_000))
+
+
+# What stands on it
+
+
+@tool
+def catalogue() -> str:
+    """Return a lot."""
+    return "one volume after another, " * 2_000
+
+
+def answers(messages: Any) -> Any:
+    return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+
+
+def test_snapshots_the_stash_and_offloaders_outlive_the_process(stores: Stores) -> None:
+    def agent() -> Agent:
+        cut = Offload.truncate("tool_results", {"preview_tokens": 200}).when(threshold=400)
+        return Agent(
+            model=ScriptedModel(answers),
+            tools=[catalogue],
+            storage=stores.storage(),
+            session_manager=SnapshotSessionManager(session_id="s"),
+            context_manager=ContextManagerConfig(strategies=[cut]),
+            callback_handler=None,
+        )
+
+    live = agent()
+    live("list everything")
+    assert "[Stashed]" in str(live.messages)
+    again = agent()
+    assert same(again.messages, live.messages)
+    assert again.context_manager is not None
+    assert again.context_manager.stash is not None
+    assert again.context_manager.stash_is_durable
+    kept = asyncio.run(again.context_manager.stash.retrieve("c1_0"))
+    assert "one volume after another" in str(kept)
+    offloader = ContextOffloader(storage=stores.storage("u2"))
+    offloading = Agent(model=ScriptedModel(answers), tools=[catalogue], plugins=[offloader], callback_handler=None)
+    offloading("list everything")
+    assert asyncio.run(stores.storage("u2").list("")) != []
+
+
+def test_the_stash_under_our_session_manager_outlives_the_process(stores: Stores) -> None:
+    def agent() -> Agent:
+        cut = Offload.truncate("tool_results", {"preview_tokens": 200}).when(threshold=400)
+        config = ContextManagerConfig(strategies=[cut], stash={"storage": stores.storage()})
+        manager = TieredSessionManager("s", durable=stores.durable)
+        return Agent(
+            model=ScriptedModel(answers),
+            tools=[catalogue],
+            session_manager=manager,
+            context_manager=config,
+            callback_handler=None,
+        )
+
+    live = agent()
+    live("list everything")
+    again = agent()
+    assert same(again.messages, live.messages)
+    assert again.context_manager is not None
+    assert again.context_manager.stash is not None
+    assert "one volume after another" in str(asyncio.run(again.context_manager.stash.retrieve("c1_0")))
+
+
+def test_it_is_exported_reencrypted_and_forgotten_with_its_user(tmp_path: Path) -> None:
+    old, new = b"1" * 32, b"2" * 32
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    with MangaMemory.open(durable=url, codec=Codec(cipher=AesGcmCipher({"old": old}, current="old"))) as memory:
+        storage = memory.storage(user_id="u", tenant="t")
+        asyncio.run(storage.write("a/b", LARGE))
+        asyncio.run(storage.write("large", noise(400_000)))
+        stored = {row["key"]: row["value"] for row in memory.export_user("u", tenant="t")["stored_values"]}
+        assert base64.b64decode(stored["a/b"]["data"]) == LARGE
+    both = Codec(cipher=AesGcmCipher({"old": old, "new": new}, current="new"))
+    with MangaMemory.open(durable=url, memories=False, codec=both) as memory:
+        assert memory.reencrypt_user("u", tenant="t")["stored_values"] == 2
+    with MangaMemory.open(durable=url, memories=False, codec=Codec(cipher=AesGcmCipher({"new": new}, current="new"))) as memory:
+        assert asyncio.run(memory.storage(user_id="u", tenant="t").read("large")) == noise(400_000)
+        report = memory.forget_user("u", tenant="t")
+        assert report.complete
+        assert report.counts["stored_values"] == 2
+        assert asyncio.run(memory.storage(user_id="u", tenant="t").list("")) == []
