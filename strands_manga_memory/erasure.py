@@ -1,36 +1,42 @@
-"""forget_user and export_user: everything there is of one user, deleted or handed out (mission F7)."""
+"""forget_user and export_user: everything there is of one user, deleted or handed out."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from strands.types.session import encode_bytes_values
 
-from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.memory.cache import ProfileCache, cache_name
-from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, record_of
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
+from strands_manga_memory.memory.cache import ProfileCache
+from strands_manga_memory.memory.hot_copy import cache_name
+from strands_manga_memory.memory.memory_records import ERASED, INTERNAL, Owner, place_of, record_of
 from strands_manga_memory.memory.spool import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.durable_tier import member_ids
 from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
+from strands_manga_memory.session.graves import GRAVE, dig
 from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.session.records import Place, directory_key
+from strands_manga_memory.session.place import Place, directory_key, member_ids
+from strands_manga_memory.session.replicas.hot import is_over
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.codec import Codec, dump
+from strands_manga_memory.stores.codec import Codec, dump, trusted
 from strands_manga_memory.stores.hot import DELETED, HotStore
-from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.siblings import MemoryTable, memory_table
+from strands_manga_memory.stores.storage import TieredStorage
+from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.values import is_json, is_nested_deeper, nodes_of
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
+_MOST_LEVELS = 90
 _MOST_ROUNDS = 10
 _SETTLED_WITHIN = 2.0
 
@@ -41,19 +47,21 @@ class ErasureReport:
 
     Attributes:
         counts: How many of each kind: ``sessions``, ``conversations``, ``durable_records``, ``hot_conversations``,
-            ``memories`` (and of each type), ``ledger``, ``spool``, ``cache``, ``directory``, ``expiry_index``.
+            ``memories`` (and of each type), ``stored_values``, ``ledger``, ``spool``, ``cache``, ``directory``, ...
         tombstones: Marks without content that keep a late write from bringing anything back; they end by themselves.
         left: Names of records that are still there, which have content; empty if everything is gone.
+        not_looked_at: Places that may have something of the user, and why they were not looked at.
     """
 
     counts: dict[str, int]
     tombstones: int
     left: list[str] = field(default_factory=list)
+    not_looked_at: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left."""
-        return not self.left
+        """Whether every place was looked at, and nothing is left."""
+        return not self.left and not self.not_looked_at
 
 
 def forget_user(
@@ -62,7 +70,7 @@ def forget_user(
     tenant: str | None = None,
     hot: HotStore | None,
     durable: Table,
-    memories: Table | None,
+    memories: MemoryTable,
     ttl: TtlPolicy | None = None,
     codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
@@ -80,7 +88,7 @@ def forget_user(
         tenant: The tenant; None is a tenant of its own.
         hot: The hot tier, if there is one.
         durable: The durable tier.
-        memories: The memory table, if there is one.
+        memories: The memory table; False: there is none; None: the one beside the durable tier, if there is one.
         ttl: The policy of the session managers.
         codec: The codec of the session managers.
         clock: Seconds since 1970.
@@ -91,12 +99,17 @@ def forget_user(
         StoreUnavailableError: A tier could not be reached; call it again.
     """
     owner, policy = Owner(user_id, tenant), ttl or TtlPolicy()
+    memories, not_looked_at = memory_table(memories, durable)
     counts: Counter[str] = Counter()
     tombstones = 0
     sessions: set[str] = set()
     if memories is not None:  # first, so that whoever is finalizing stores nothing from now on
         _mark_erased(memories, owner, clock() + policy.session + policy.grace)
         tombstones += 1
+    directory = directory_key("", {"user": user_id, "tenant": tenant})
+    assert directory is not None  # noqa: S101 - an owner has a user
+    dig(durable, directory[0], until=clock() + policy.session + policy.grace)
+    tombstones += 1
     for _ in range(_MOST_ROUNDS):
         found = [scope for scope in sessions_of(durable, owner) if scope.storage_session_id not in sessions]
         if not found:
@@ -112,6 +125,7 @@ def forget_user(
         cache = ProfileCache(hot, user_id=user_id, tenant=tenant)
         cache.bury(ttl=policy.session + policy.grace)
         tombstones += 1
+    counts["stored_values"] += TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant).erase()
     if memories is not None:
         shared_writer(None, memories).submit(owner, lambda: None).result()  # behind recalls that are being noted
         _forget_memories(memories, owner, counts)
@@ -122,7 +136,7 @@ def forget_user(
             _forget_session(scope, hot, durable, policy, codec, clock, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
     logger.info("sessions=<%d>, left=<%d> | a user was erased", len(sessions), len(left))
-    return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left)
+    return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left, not_looked_at)
 
 
 def export_user(
@@ -131,53 +145,80 @@ def export_user(
     tenant: str | None = None,
     hot: HotStore | None,
     durable: Table,
-    memories: Table | None,
+    memories: MemoryTable,
     codec: Codec | None = None,
     memory_codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
     """Return everything there is of a user as JSON values: sessions, what was published for them, memories, signals, overrides.
 
-    Reading touches no time to live. Bytes are written as Strands' own session managers write them. Arguments and errors are
+    Reading touches no time to live. Bytes are written as Strands' own session managers write them. ``not_looked_at`` names the
+    places that may have more, ``unreadable`` the records that are damaged, or of a later version. Arguments and errors are
     those of ``forget_user``; ``memory_codec`` opens sealed memories, and environments that were published.
     """
     owner = Owner(user_id, tenant)
+    memories, not_looked_at = memory_table(memories, durable)
     sessions: list[dict[str, Any]] = []
     orchestrators: list[dict[str, Any]] = []
     environments: list[dict[str, Any]] = []
+    unreadable: list[str] = []
     for scope in sessions_of(durable, owner):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
         for kind, id_ in member_ids(durable, scope.storage_session_id):
-            if kind == "A":
-                sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
-            elif (run := manager.transferred_orchestrator(id_)) is not None:
-                orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
+            with _noted(unreadable):
+                if kind == "A":
+                    sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
+                elif (run := manager.transferred_orchestrator(id_)) is not None:
+                    orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
         if hot is not None:
-            published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
-            if fields := published.model_dump(mode="json", exclude_defaults=True):
-                environments.append({"session_id": scope.session_id, **fields})
+            with _noted(unreadable):
+                published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
+                if fields := published.model_dump(mode="json", exclude_defaults=True):
+                    environments.append({"session_id": scope.session_id, **fields})
     exported: dict[str, Any] = {
         "user_id": user_id,
         "tenant": tenant,
         "sessions": sessions,
         "orchestrators": orchestrators,
         "environments": environments,
+        "stored_values": [],
         "memories": [],
         "waiting_signals": [],
+        "not_looked_at": not_looked_at,
+        "unreadable": unreadable,
     }
+    with _noted(unreadable):
+        files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
+        exported["stored_values"].extend({"key": key, "value": _plain(value)} for key, value in files.values())
     if memories is not None:
         for item in memories.query(owner.partition):
-            id_ = str(item["memory_id"])
-            if id_.startswith(ENTRY):
-                body = (memory_codec or Codec()).decode(item["data"], f"{owner.partition}/{id_}")
-                exported["waiting_signals"].append(_plain(body))
-            elif not id_.startswith(INTERNAL):
-                record = record_of(item, owner, memory_codec)
-                names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
-                exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
+            with _noted(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
+                _export_memory(item, owner, memory_codec, exported)
     if hot is not None:
         exported["overrides"] = dict(ProfileCache(hot, user_id=user_id, tenant=tenant, codec=memory_codec).peek().overrides)
     return exported
+
+
+def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
+    id_ = str(item["memory_id"])
+    if id_.startswith(ENTRY):
+        exported["waiting_signals"].append(_plain((codec or Codec()).decode(item["data"], place_of(owner, id_))))
+    elif not id_.startswith(INTERNAL):
+        record = record_of(item, owner, codec)
+        names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
+        exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
+
+
+@contextmanager
+def _noted(unreadable: list[str]) -> Iterator[None]:
+    """Note a record that is damaged, and go on with the others; one that lacks its key is no damage."""
+    try:
+        yield
+    except KeyMissingError:
+        raise
+    except CorruptRecordError as error:
+        unreadable.append(error.record)
+        logger.warning("error=<%s> | a record cannot be read, the export goes on without it", type(error).__name__)
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
@@ -204,8 +245,7 @@ def _forget_session(
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     for kind, agent_id in members:
         name = Place.of(session, kind, agent_id).conversation
-        record = None if hot is None else hot.load(name, [], touch=False)
-        counts["hot_conversations"] += record is not None and record.state != DELETED
+        counts["hot_conversations"] += hot is not None and not is_over(hot, name)
     index = ExpiryIndex(durable)
     for kind, agent_id in members:
         place = Place.of(session, kind, agent_id)
@@ -222,7 +262,7 @@ def _forget_session(
     rest = [
         (session, str(row["sk"]))
         for row in durable.query(session, attributes=["state"])
-        if not str(row["sk"]).endswith("#HEAD")
+        if not str(row["sk"]).endswith("#HEAD") and row["sk"] != GRAVE
     ]
     durable.batch_write(deletes=[key for key in rest if key not in heads])
     return len(heads) * (1 if hot is None else 2)
@@ -266,9 +306,10 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
                 yield f"{session}/{row['sk']}"
             elif hot is not None:
                 name = f"{session}/{str(row['sk']).removesuffix('#HEAD')}"
-                record = hot.load(name, [], touch=False)
-                if record is not None and record.state != DELETED:
+                if not is_over(hot, name):
                     yield f"hot {name}"
+    stored = TieredStorage(durable=durable, user_id=owner.user_id, tenant=owner.tenant).keys()
+    yield from (f"stored value {key}" for key in stored)
     if memories is not None:
         rows = memories.query(owner.partition, attributes=[])
         yield from (f"{owner.partition}/{row['memory_id']}" for row in rows if row["memory_id"] != ERASED)
@@ -295,9 +336,19 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
         "window": window,
         "states": {} if found is None else found.states,
     }
-    return {name: _plain(value) for name, value in exported.items()}
+    return {
+        name: [_plain(item) for item in value] if isinstance(value, list) else _plain(value) for name, value in exported.items()
+    }
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON: bytes as Strands writes them, everything else that is not JSON as text."""
-    return json.loads(json.dumps(encode_bytes_values(value), default=str))
+    """Return a value as JSON: bytes as Strands writes them; deeply nested, or of other types, as ``nodes``."""
+    if is_json(value):
+        return value
+    if isinstance(value, str):  # a member of an enumeration
+        return str(value)
+    if not is_nested_deeper(value, _MOST_LEVELS):
+        encoded = encode_bytes_values(value)
+        if is_json(encoded):
+            return encoded
+    return {"nodes": nodes_of(value)}

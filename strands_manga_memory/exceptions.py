@@ -5,6 +5,8 @@
     MangaMemoryError
     ├── StoreError                  also a strands SessionException, so existing handlers keep working
     │   ├── StoreUnavailableError   timeout, connection, throttling: the call may be tried again
+    │   │   ├── StoreRefusedError   password, permission, memory, role: trying again helps once that is mended
+    │   │   └── OvertakenError      others keep changing the record; the write is put off
     │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
     │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
     │       └── KeyMissingError     a stored record is encrypted, and its key was not given or is destroyed
@@ -30,6 +32,24 @@ class StoreError(MangaMemoryError, SessionException):
 
 class StoreUnavailableError(StoreError):
     """A store did not answer in time, refused the connection, or throttled the request; trying again may help."""
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """A store answers, and refuses what is well asked; trying again helps once somebody has mended what it names.
+
+    ``reason`` names the cause in a word, such as ``authentication``, ``permission`` or ``read-only``, and ``remedy`` says what
+    mends it. ``record`` names the one record that it concerns; it is empty if the store refuses everybody.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", remedy: str = "", record: str = "") -> None:
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+        self.reason = reason
+        self.remedy = remedy
+        self.record = record
+
+
+class OvertakenError(StoreUnavailableError):
+    """Others keep changing a record. Its store is well, so this write, or read, is put off, and nobody else's."""
 
 
 class ConflictError(StoreError):

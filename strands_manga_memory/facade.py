@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from strands.memory import MemoryManager
 from strands.models import Model
-from strands.plugins import Plugin
 
-from strands_manga_memory.agent_parts import Prepared, UserTier, recalling, summarizing
-from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.agent_options import SessionSettings, check_names
+from strands_manga_memory.agent_parts import Prepared
+from strands_manga_memory.assembly import Assembly
 from strands_manga_memory.erasure import ErasureReport, export_user, forget_user
 from strands_manga_memory.finalizer import SessionFinalizer
 from strands_manga_memory.language.session_summary import SessionSummarizer
@@ -23,21 +22,20 @@ from strands_manga_memory.memory import (
     PiiPolicy,
     PreferenceSink,
     PreferenceSpool,
-    ProfileCache,
     ProfileSource,
     TablePreferenceSink,
-    UserContext,
-    UserMemoryStore,
 )
+from strands_manga_memory.memory.hot_copy import HotCopy
+from strands_manga_memory.memory_stats import MemoryStats, memory_stats
 from strands_manga_memory.reencryption import reencrypt_user
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
+from strands_manga_memory.session import SessionSweeper, TieredSessionManager
 from strands_manga_memory.session.returns import gaps_of
-from strands_manga_memory.settings import History, MangaMemorySettings
-from strands_manga_memory.state import Environment, EnvironmentChanges, EnvironmentSource, StateCoordinator
-from strands_manga_memory.stats import MemoryStats, memory_stats
-from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
-from strands_manga_memory.stores.urls import users_table_url
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.settings import MangaMemorySettings
+from strands_manga_memory.state import EnvironmentChanges, EnvironmentSource
+from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, TieredStorage, open_hot_store, open_table
+from strands_manga_memory.stores.urls import NO_USERS, users_table_url, without_password
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
     ObservedCodec,
@@ -53,17 +51,16 @@ if TYPE_CHECKING:
 
     from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools
 
-logger = logging.getLogger(__name__)
-
 _DEFAULTS = MangaMemorySettings()
 
 _DRAIN_SECONDS = 5.0
 
 
-class MangaMemory:
-    """The stores of a process, and the Agent keyword arguments that go with them.
+class MangaMemory(Assembly):
+    """The stores of a process, and the agents that are built on them.
 
-    Every part also works alone; see ``TieredSessionManager`` and ``ImportanceWeightedConversationManager``.
+    ``with MangaMemory.open() as memory`` and ``async with`` close it. Every part also works alone; see ``TieredSessionManager``
+    and ``ImportanceWeightedConversationManager``.
 
     Args:
         hot: The hot tier.
@@ -100,10 +97,13 @@ class MangaMemory:
         self.durable = durable
         self.memories = memories
         self.settings = defaults or _DEFAULTS
+        check_names(settings or ())
         self._settings = dict(settings or {})
+        Tiers.of(hot, durable, **{"clock": time.time, **self._settings})  # refuses a value that no session could take
         self._memory_codec: Codec | None = self._settings.get("codec")  # without one, memories can be read with plain boto3
         switch(on=self.settings.telemetry)
         self._stores: dict[str, Any] = {"hot": hot, "durable": durable, "memories": memories}
+        self._shown = {name: type(store).__name__ for name, store in self._stores.items() if store is not None}
         if self.settings.telemetry:
             self._stores = {
                 "hot": observed_hot_store(hot),
@@ -111,6 +111,7 @@ class MangaMemory:
                 "memories": None if memories is None else observed_table(memories, tier="memories"),
             }
             self._settings["codec"] = ObservedCodec(self._settings.get("codec") or Codec())
+        self._has_no_memories = False
         self._profile = profile
         self._environment = environment
         self._pii = pii or PiiPolicy()
@@ -119,8 +120,16 @@ class MangaMemory:
         if memories is not None:
             table = self._stores["memories"]
             into = sink or TablePreferenceSink(table, codec=self._memory_codec)
-            self._spool = PreferenceSpool(table, into, pii=self._pii, codec=self._memory_codec, **self._clock)
+            self._spool = PreferenceSpool(
+                table,
+                into,
+                pii=self._pii,
+                codec=self._memory_codec,
+                drained=lambda owner: HotCopy(hot, owner, codec=self._memory_codec).drop(),
+                **self._clock,
+            )
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
+        self._parts: weakref.WeakSet[Any] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, Prepared] = {}
         self._guards: weakref.WeakValueDictionary[int, GuardedMCPTools] = weakref.WeakValueDictionary()
         self._guards_asked: weakref.WeakKeyDictionary[GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -138,15 +147,16 @@ class MangaMemory:
         pii: PiiPolicy | None = None,
         environment: EnvironmentSource | None = None,
         defaults: MangaMemorySettings | None = None,
-        **settings: Any,
-    ) -> MangaMemory:
+        **settings: Unpack[SessionSettings],
+    ) -> Self:
         """Open the stores.
 
         Args:
             hot: URL or store of the hot tier; default ``memory://``, this process.
             durable: URL or table of the durable tier; default a SQLite file below the working directory.
             memories: URL or table of what is known about users; True: beside the durable tier, in the same file or the same
-                service. Default none: agents know nothing of earlier sessions.
+                service. Default none: agents know nothing of earlier sessions. False: nor is there such a table that
+                another process writes, so an erasure looks for none.
             create_tables: Create the tables, with their TTL setting, if they are missing. Default True.
             sink: Where preferences heard in a session go; default: into ``memories``.
             profile: Where another service keeps users' profiles, if one does.
@@ -156,9 +166,10 @@ class MangaMemory:
             settings: Further keyword arguments of every ``TieredSessionManager``.
 
         Raises:
-            ValueError: A URL is not understood.
+            ValueError: A URL is not understood, or a setting is not allowed.
             StoreUnavailableError: The durable tier does not answer.
         """
+        check_names(settings)
         hot_store = open_hot_store(hot) if isinstance(hot, str) else hot
         table = open_table(durable) if isinstance(durable, str) else durable
         known = _memories(memories, durable)
@@ -166,20 +177,23 @@ class MangaMemory:
             hot=hot_store or open_hot_store(_DEFAULTS.hot_url),
             durable=table or open_table(_DEFAULTS.durable_url),
             memories=known,
-            settings=settings,
+            settings=dict(settings),
             sink=sink,
             profile=profile,
             pii=pii,
             environment=environment,
             defaults=defaults,
         )
+        memory._has_no_memories = memories is False
+        given = {"hot": hot or _DEFAULTS.hot_url, "durable": durable or _DEFAULTS.durable_url, "memories": memories}
+        memory._shown |= {name: without_password(url) for name, url in given.items() if isinstance(url, str)}
         for each in (memory.durable, known) if create_tables else ():
             if each is not None:
                 each.create_if_missing()
         return memory
 
     @classmethod
-    def from_env(cls, **settings: Any) -> MangaMemory:
+    def from_env(cls, **settings: Any) -> Self:
         """Open the stores that ``MANGA_MEMORY_HOT_URL`` and the other variables of ``MangaMemorySettings`` name.
 
         Args:
@@ -192,7 +206,7 @@ class MangaMemory:
         return cls.from_settings(MangaMemorySettings.from_env(), **settings)
 
     @classmethod
-    def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> MangaMemory:
+    def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> Self:
         """Open the stores that the settings name.
 
         Args:
@@ -206,85 +220,33 @@ class MangaMemory:
         arguments = {
             "hot": settings.hot_url,
             "durable": settings.durable_url,
-            "memories": True if users is not None and users.lower() == "true" else users,
+            "memories": users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users),
             "create_tables": settings.create_tables,
             "defaults": settings,
             **settings.session_settings(),
         }
         return cls.open(**{**arguments, **others})
 
-    def agent_kwargs(
-        self,
-        *,
-        user_id: str,
-        session_id: str,
-        agent_id: str = "default",
-        tenant: str | None = None,
-        session: bool = True,
-        history: History | None = None,
-        max_tokens: int | None = None,
-        recall: bool = False,
-        state: bool | Mapping[str, Any] = False,
-        **settings: Any,
-    ) -> dict[str, Any]:
-        """Return keyword arguments for ``strands.Agent``: ``agent_id``, ``conversation_manager`` and ``session_manager``.
-
-        With ``memories``, also ``memory_manager``, which searches them, and among the ``plugins`` one that tells the agent
-        about its user; with ``recall`` one that brings back what has left the window.
+    def storage(self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0) -> TieredStorage:
+        """Return a ``Storage`` of a user over both tiers: for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash.
 
         Args:
-            user_id: The user.
-            session_id: The session, unique within the user.
-            agent_id: The agent, unique within the session.
-            tenant: The tenant; None is a tenant of its own.
-            session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
-            history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
-                as much (8,000 tokens by default) or 20 turns; then a verified summary, written after the response by the
-                agent's ``aux_model``, and the last 3 turns and what importance keeps are within ``max_tokens``. Default that
-                of the process: ``importance``.
-            max_tokens: Tokens of history. Default that of the process: 4,096.
-            recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
-                search them. They take up to a quarter of ``max_tokens`` of a request; the history gives way to them for that
-                call. The first question of each agent reads the session's log, once. Default False.
-            state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
-                arguments, such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
-            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
+            user_id: Whose values it keeps.
+            tenant: The user's tenant.
+            hot_ttl: Seconds that a value stays in the hot tier.
 
         Raises:
-            ValueError: An id or a setting is not allowed.
+            ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
         """
-        history = history if history is not None else self.settings.history
-        if history not in get_args(History):
-            raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
-        scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
-        arguments: dict[str, Any] = {"agent_id": agent_id}
-        prepared = None if settings else self._prefetched.pop(scope, None)
-        environment = prepared.environment if prepared is not None else self._surroundings(scope)
-        plugins: list[Plugin] = []
-        tier = prepared.tier if prepared is not None else UserTier(environment)
-        if state is not False:
-            given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            asked = {} if state is True else dict(state)
-            coordinator = StateCoordinator(**{**given, "environment": environment, **asked})
-            tier.follow(coordinator)
-            plugins.append(coordinator)
-        if session:
-            arguments["session_manager"] = prepared.manager if prepared is not None else self._manager(scope, settings, tier)
-        manager: TieredSessionManager | None = arguments.get("session_manager")
-        tokens = max_tokens if max_tokens is not None else self.settings.max_tokens
-        trimmer = ImportanceWeightedConversationManager(tokens, includes_recall=recall)
-        arguments["conversation_manager"] = trimmer
-        if history == "summarize":
-            arguments["conversation_manager"] = summarizing(trimmer, session=manager, hot=self._stores["hot"])
-        if self.memories is not None:
-            store = self.user(user_id, tenant=tenant)
-            arguments["memory_manager"] = MemoryManager(stores=[store])
-            plugins.insert(0, UserContext(store, self._cache(user_id, tenant), session_id=session_id))
-        if recall:
-            plugins.append(recalling(tokens, session=manager))
-        if plugins:
-            arguments["plugins"] = plugins
-        return arguments
+        return TieredStorage(
+            durable=self._stores["durable"],
+            hot=self._stores["hot"],
+            user_id=user_id,
+            tenant=tenant,
+            codec=self._settings.get("codec"),
+            hot_ttl=hot_ttl,
+            **self._clock,
+        )
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> EnvironmentChanges:
         """Return what publishes a change outside to every live agent of a session: ``changes(...).publish(cart=[...])``.
@@ -293,45 +255,6 @@ class MangaMemory:
             ValueError: An id is not allowed.
         """
         return EnvironmentChanges(self.hot, ConversationScope(user_id, session_id, tenant=tenant), codec=self._memory_codec)
-
-    def _surroundings(self, scope: ConversationScope) -> Environment | None:
-        if self._environment is None:
-            return None
-        try:
-            return self._environment.load(scope)
-        except Exception as error:  # noqa: BLE001 - a source is others' code: a conversation begins without it, too
-            logger.warning(
-                "error=<%s> | the environment could not be read, the session starts without it", type(error).__name__
-            )
-            return None
-
-    def session(self, scope: str | ConversationScope, **settings: Any) -> TieredSessionManager:
-        """Return a session manager of a conversation: for its log, its metadata, or an agent built by hand.
-
-        Args:
-            scope: Whose it is, or a plain session id: one that belongs to no user.
-            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
-
-        Raises:
-            ValueError: A setting is not allowed.
-        """
-        return self._manager(scope, settings, UserTier(None))
-
-    def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
-        """Return what is known about a user.
-
-        Raises:
-            ValueError: ``memories`` was not opened, or an id is not allowed.
-        """
-        return UserMemoryStore(
-            self._known(),
-            user_id=user_id,
-            tenant=tenant,
-            profile=self._profile,
-            pii=self._pii,
-            codec=self._memory_codec,
-            **self._clock,
-        )
 
     def finalizer(self, model: Model | SessionSummarizer | None = None) -> SessionFinalizer:
         """Return what turns sessions that ended into memories; ``model`` summarizes them, by default rules do.
@@ -368,16 +291,27 @@ class MangaMemory:
                 manager.close()
         return self.finalizer(model).run(scope)
 
+    def disconnected(self, scope: ConversationScope) -> bool:
+        """Let the grace of a user who has just disconnected begin: as long as the time to live; a return within it resumes.
+
+        Returns:
+            Whether the conversation is in the hot tier; ``sweeper()`` finalizes it when the grace is over.
+
+        Raises:
+            ValueError: ``memories`` was not opened.
+        """
+        return self.finalizer().disconnected(scope)
+
     def forget_user(
         self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
     ) -> ErasureReport:
-        """Delete everything there is of a user; see ``strands_manga_memory.forget_user``."""
+        """Delete everything there is of a user; see ``erasure.forget_user``."""
         return forget_user(user_id, tenant=tenant, progress=progress, **self._of_user("ttl", "codec", "clock"))
 
     def reencrypt_user(
         self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
     ) -> dict[str, int]:
-        """Encrypt everything there is of a user with the present key; see ``strands_manga_memory.reencrypt_user``.
+        """Encrypt everything there is of a user with the present key; see ``reencryption.reencrypt_user``.
 
         Raises:
             ValueError: ``codec`` was not given.
@@ -388,37 +322,18 @@ class MangaMemory:
         return reencrypt_user(user_id, tenant=tenant, codec=self._memory_codec, progress=progress, **given)
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """Return everything there is of a user; see ``strands_manga_memory.export_user``."""
+        """Return everything there is of a user; see ``erasure.export_user``."""
         return export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **self._of_user("codec", "clock"))
 
     def _of_user(self, *names: str) -> dict[str, Any]:
         kept = {name: self._settings[name] for name in names if name in self._settings}
-        return {**self._stores, **kept}
+        return {**self._stores, **kept, **({"memories": False} if self._has_no_memories else {})}
 
     @property
     def codec(self) -> Codec:
         """How what sessions store is compressed, encrypted and checksummed."""
         codec: Codec = self._settings.get("codec") or Codec()
         return codec
-
-    def _known(self) -> Table:
-        if self.memories is None:
-            raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
-        table: Table = self._stores["memories"]
-        return table
-
-    def _cache(self, user_id: str, tenant: str | None) -> ProfileCache:
-        return ProfileCache(
-            self._stores["hot"], user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
-        )
-
-    async def prefetch(self, scope: ConversationScope) -> None:
-        """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
-        environment = await asyncio.to_thread(self._surroundings, scope) if self._environment is not None else None
-        tier = UserTier(environment)
-        manager = self._manager(scope, {}, tier)
-        await manager.prefetch(scope.agent_id)
-        self._prefetched[scope] = Prepared(manager, tier, environment)
 
     def guard(
         self, client: MCPClient, policy: BreakerPolicy | None = None, *, shared: bool = False, **settings: Any
@@ -455,26 +370,33 @@ class MangaMemory:
             settings["shared"] = SharedBreakers(self._stores["hot"])
         if policy is None:
             defaults = self.settings
-            policy = BreakerPolicy(defaults.breaker_failures, defaults.breaker_reset_after, defaults.breaker_timeout)
+            policy = BreakerPolicy(defaults.breaker_failures, defaults.breaker_reset_after, defaults.breaker_timeout, users=2)
         guarded = self._guards[id(client)] = GuardedMCPTools(client, policy, **settings)
         self._guards_asked[guarded] = asked
         return guarded
-
-    def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: UserTier) -> TieredSessionManager:
-        if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
-            settings = {**settings, "codec": ObservedCodec(settings["codec"])}
-        asked = {**self._settings, **settings}
-        if "ttl" not in settings:  # one that is given for this very agent is left as it is
-            asked["ttl"] = tier.policy(asked.get("ttl") or TtlPolicy())
-        manager = TieredSessionManager(scope, hot=self._stores["hot"], durable=self._stores["durable"], **asked)
-        self._managers.add(manager)
-        return manager
 
     def stats(self) -> MemoryStats:
         """Return what is known of the tiers, the open sessions, and the operations of this process, without any I/O."""
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
         operations = recorder.stats() if self.settings.telemetry else {}
-        return memory_stats(writer, list(self._managers), list(self._guards.values()), operations)
+        return memory_stats(writer, list(self._managers), list(self._guards.values()), operations, list(self._parts))
+
+    def __repr__(self) -> str:
+        return f"MangaMemory({', '.join(f'{name}={what}' for name, what in self._shown.items())})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
 
     def close(self) -> None:
         """Flush every session that was opened here and give back the stores' connections.
@@ -482,6 +404,7 @@ class MangaMemory:
         Raises:
             StoreUnavailableError: A tier did not take everything.
         """
+        shared_writer(None, None).drain(_DRAIN_SECONDS)  # what was announced of conversations is kept with them
         for manager in list(self._managers):
             manager.close()
         self._prefetched.clear()
@@ -517,4 +440,5 @@ def _memories(memories: str | Table | bool | None, durable: str | Table | None) 
         return memories
     if durable is not None and not isinstance(durable, str):
         raise ValueError("memories must be a URL or a table where durable is a table, got True")
-    return open_table(users_table_url("true", durable or _DEFAULTS.durable_url), USER_MEMORY)
+    url = users_table_url("true", durable or _DEFAULTS.durable_url)
+    return None if url is None else open_table(url, USER_MEMORY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from strands.models import Model
 
@@ -14,32 +15,45 @@ from strands_manga_memory.language.summarizing import summarizer_of
 from strands_manga_memory.language.transcript import Transcript
 from strands_manga_memory.memory.cache import ProfileCache
 from strands_manga_memory.memory.finalizing import MemoryKeeper
+from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.ended import earlier_transcript, ended_transcript
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.ended import earlier_transcripts, ended_transcript
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.replicas.hot import GRAVES, is_over
+from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
-from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
-from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.hot import ACTIVE, HotStore
+from strands_manga_memory.stores.opened import hot_store_of, table_of
+from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.telemetry import HANDOFF, measured
 
 logger = logging.getLogger(__name__)
 
 
+_SETTLED_SECONDS, _CLAIM_SECONDS = 5.0, 60.0
+_PAUSES = (0.02, 0.1, 0.5)
+
+
+@dataclass
+class _Claim:
+    """Whether this run has claimed the conversation."""
+
+    is_ours: bool = False
+
+
 class SessionFinalizer:
-    """Stores what is kept of a session when it ends: summary, topics, sentiment, preferences, patterns (mission A8).
+    """Stores what is kept of a session when it ends: summary, topics, sentiment, preferences, patterns.
 
     Give it to a ``SessionSweeper`` for sessions that expire, and call ``run`` for those that are closed. There is one
     summary for each incarnation of a conversation, whoever finalizes it and however often; if more was said, the next
     version replaces it. If the model fails, hangs or returns nonsense, the summary is made by rules.
 
     Args:
-        hot: The hot tier of the session managers; None, or one that does not survive its process beside a durable tier, is
-            not used.
+        hot: The hot tier of the session managers, or its URL, like the other stores; None, or one that does not survive its
+            process beside a durable tier, is not used.
         durable: Their durable tier.
         memories: A table of the schema ``USER_MEMORY``.
         model: A Strands model or a summarizer; None: by rules.
@@ -58,9 +72,9 @@ class SessionFinalizer:
     def __init__(
         self,
         *,
-        hot: HotStore | None,
-        durable: Table | None,
-        memories: Table,
+        hot: HotStore | str | None,
+        durable: Table | str | None,
+        memories: Table | str,
         model: Model | SessionSummarizer | None = None,
         clock: Callable[[], float] = time.time,
         ttl: TtlPolicy | None = None,
@@ -74,10 +88,10 @@ class SessionFinalizer:
             raise ValueError("hot and durable are both None: there are no sessions to finalize")
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
-        self._caches = hot
+        self._caches = hot_store_of(hot)
         self._tiers = Tiers.of(
-            hot,
-            durable,
+            self._caches,
+            table_of(durable),
             codec=codec,
             clock=clock,
             ttl=ttl,
@@ -86,7 +100,7 @@ class SessionFinalizer:
         self._memory_codec = memory_codec
         self._pii = pii or PiiPolicy()
         self._keeper = MemoryKeeper(
-            table=memories,
+            table=table_of(memories, USER_MEMORY),
             summarizer=summarizer_of(model),
             pii=self._pii,
             codec=memory_codec,
@@ -97,12 +111,12 @@ class SessionFinalizer:
 
     def __call__(self, conversation: Conversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
-        for transcript in (
-            earlier_transcript(conversation.place, self._tiers),
-            ended_transcript(conversation.place, self._tiers, ids=conversation.model.as_stored().base),
-        ):
-            if transcript is not None:
-                self._finalized(transcript)
+        place, ids = conversation.place, conversation.ids
+        for earlier in earlier_transcripts(place, self._tiers, ids=ids):
+            self._finalized(earlier)
+        transcript = ended_transcript(place, self._tiers, ids=ids)
+        if transcript is not None:
+            self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
         """Finalize a conversation that was closed; return its summary, or None if there is nothing to summarize.
@@ -115,11 +129,23 @@ class SessionFinalizer:
             StoreUnavailableError: A store does not answer.
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
+        self._tiers.writer.drain(_SETTLED_SECONDS)  # what this process has still to save of it
+        claim = _Claim()
+        for pause in _PAUSES:
+            try:
+                return self._run(place, claim)
+            except ConflictError:  # somebody else's save was under way; it is over in a moment
+                time.sleep(pause)
+        return self._run(place, claim)
+
+    def _run(self, place: Place, claim: _Claim) -> MemoryRecord | None:
         claimed = None
         if self._tiers.hot is not None:
-            claimed = self._tiers.hot.claim(place.conversation, expired_only=False)
-            there = self._tiers.hot.load(place.conversation, [], touch=False) if claimed is None else None
-            if there is not None and there.state != DELETED:
+            # A claim of an earlier try is this one's to take again; anybody else's is left alone until it is old.
+            lease = 0.0 if claim.is_ours else _CLAIM_SECONDS
+            claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
+            claim.is_ours = claim.is_ours or claimed is not None
+            if claimed is None and not is_over(self._tiers.hot, place.conversation):
                 raise ConflictError("the conversation is being finalized by someone else")
         conversation = Conversation(place, self._tiers, base={})
         if claimed is not None:
@@ -146,5 +172,6 @@ class SessionFinalizer:
         """
         if self._tiers.hot is None:
             return False
-        record = self._tiers.hot.load(Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, [], touch=True)
-        return record is not None and record.state == ACTIVE
+        name = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation
+        record = self._tiers.hot.load(name, [GRAVES], touch=True)
+        return record is not None and record.state == ACTIVE and GRAVES not in record.fields

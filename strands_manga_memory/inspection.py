@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.scoring import message_act
-from strands_manga_memory.conversation.shortening import is_shortened
-from strands_manga_memory.conversation.stubs import is_stub
+from strands_manga_memory.conversation.history.shortening import is_shortened
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.importance.scoring import message_act
 from strands_manga_memory.language.entities import SHOP, EntityTypes
-from strands_manga_memory.language.messages import message_text
+from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
-from strands_manga_memory.session.conversation import Conversation
-from strands_manga_memory.session.durable_tier import members
-from strands_manga_memory.session.ended import durable_tier_of
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.place import Place, members
+from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.sync.facts import facts_of
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.codec import Codec, load
-from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import shared_writer
 
@@ -57,8 +57,8 @@ class Inspection:
 
     Attributes:
         conversation: Its name in the stores.
-        hot: Of the hot copy: ``state``, ``epoch``, ``version``, ``expires_in`` and ``ttl`` in seconds; None if there is none.
-        durable: Of the durable copy: ``state``, ``epoch``, ``version``, ``turns``, ``ahead`` (whether the hot tier may have
+        hot: Of the hot copy: ``state``, ``version``, ``expires_in`` and ``ttl`` in seconds; None if there is none.
+        durable: Of the durable copy: ``state``, ``version``, ``turns``, ``ahead`` (whether the hot tier may have
             more) and ``expired``; None if there is none.
         turns: User requests.
         created: When it began, in seconds since 1970.
@@ -150,45 +150,43 @@ def inspect(
     conversation = Conversation(place, tiers, base={})
     window = conversation.open(inspect=True)
     record = None if hot is None else hot.load(place.conversation, [], touch=False)
-    tier = durable_tier_of(place, tiers)
-    stored = None if tier is None else tier.load(window=False)
-    if window is None and record is None and stored is None:
+    replica = conversation.pair.durable
+    if window is None and record is None and (replica is None or replica.version is None):
         return None
-    logged = (
-        [(slot.seq, slot.turn, load(slot.record)["message"]) for slot in conversation.history()] if window is not None else []
-    )
+    logged = [(one.seq, one.turn, one.message) for one in conversation.history()] if window is not None else []
     scorer = ImportanceWeightedConversationManager()
-    model = conversation.model
+    facts = conversation.copy.facts
     return Inspection(
         conversation=place.conversation,
         hot=None
         if record is None
         else {
             "state": record.state,
-            "epoch": record.epoch,
             "version": record.version,
             "expires_in": record.expires_in,
             "ttl": record.ttl,
         },
-        durable=None
-        if stored is None
-        else {
-            "state": stored.state,
-            "epoch": stored.epoch,
-            "version": stored.version,
-            "turns": stored.head.flushed_turns,
-            "ahead": bool(stored.ahead),
-            "expired": bool(stored.expired),
-        },
-        turns=model.head.turns,
-        created=model.head.created,
-        last_activity=model.head.active,
-        metadata=dict(model.meta),
+        durable=None if replica is None or replica.version is None else _durable(replica, place, tiers),
+        turns=facts.turns,
+        created=facts.created,
+        last_activity=facts.active,
+        metadata=conversation.copy.meta,
         messages=_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},
         tools=_tools([message for _, _, message in logged], failures),
     )
+
+
+def _durable(replica: DurableReplica, place: Place, tiers: Tiers) -> dict[str, Any]:
+    facts = facts_of(replica.copy, place.conversation)
+    return {
+        "state": ACTIVE if replica.copy.has_begun else DELETED,
+        "version": replica.version,
+        "turns": facts.turns,
+        "ahead": facts.is_ahead,
+        "expired": facts.active + tiers.ttl.session <= tiers.clock(),
+    }
 
 
 def _messages(

@@ -1,4 +1,4 @@
-"""reencrypt_user: what is stored of one user, encrypted anew with the present key (mission F8)."""
+"""reencrypt_user: what is stored of one user, encrypted anew with the present key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 
 from strands_manga_memory.erasure import sessions_of
+from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.memory.partition import UserPartition
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.session.durable_tier import DurableTier, member_ids
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.place import Place, member_ids
+from strands_manga_memory.session.sync.connecting import durable_replica_in
 from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.siblings import MemoryTable, memory_table
+from strands_manga_memory.stores.storage import TieredStorage
 from strands_manga_memory.stores.table import Table
 
 
@@ -19,7 +21,7 @@ def reencrypt_user(
     *,
     tenant: str | None = None,
     durable: Table,
-    memories: Table | None,
+    memories: MemoryTable,
     codec: Codec,
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
@@ -34,26 +36,30 @@ def reencrypt_user(
         user_id: The user.
         tenant: The tenant; None is a tenant of its own.
         durable: The durable tier.
-        memories: The memory table, if there is one.
+        memories: The memory table; False: there is none; None: the one beside the durable tier, if there is one.
         codec: The codec of sessions and memories; it has the old key and the new one.
         clock: Seconds since 1970.
         progress: Called with the storage id of each session that is done.
 
     Raises:
-        ValueError: An id is not allowed.
+        ValueError: An id is not allowed, or the memory table is not named and cannot be found: False says that there is none.
         CorruptRecordError: A record cannot be read; nothing is written over it.
         ConflictError: Someone else keeps changing a record; call it again.
         StoreUnavailableError: A table does not answer; call it again.
     """
     owner = Owner(user_id, tenant)
-    counts = {"sessions": 0, "records": 0, "memories": 0}
+    table, not_looked_at = memory_table(memories, durable)
+    if not_looked_at:
+        raise ValueError("; ".join(not_looked_at))
+    counts = {"sessions": 0, "records": 0, "memories": 0, "stored_values": 0}
     for scope in list(sessions_of(durable, owner)):
         session = scope.storage_session_id
         for kind, agent_id in list(member_ids(durable, session)):
-            tier = DurableTier(durable, Place.of(session, kind, agent_id), codec, clock=clock, session_ttl=1.0, grace=0.0)
-            counts["records"] += tier.reseal()
+            place = Place.of(session, kind, agent_id)
+            counts["records"] += durable_replica_in(durable, place, codec=codec).reseal()
         counts["sessions"] += 1
         progress(session)
-    if memories is not None:
-        counts["memories"] = UserPartition(memories, owner, codec=codec, clock=clock).reseal()
+    counts["stored_values"] = TieredStorage(durable=durable, user_id=user_id, tenant=tenant, codec=codec, clock=clock).reseal()
+    if table is not None:
+        counts["memories"] = UserPartition(table, owner, codec=codec, clock=clock).reseal()
     return counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -13,6 +14,15 @@ MAX_ENCODED_BYTES = 200
 """An encoded id longer than this becomes a readable prefix and a SHA-256."""
 
 _PREFIX_BYTES = 96
+_IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
+_OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
+"""A storage id of a session without a tenant, by which it is known after it was stored as text, too."""
+
+
+class StorageId(str):
+    """An id under which stores keep something. It is made from the ids of a scope, and stands for none of them."""
+
+    __slots__ = ()
 
 
 def checked_id(name: str, value: object) -> str:
@@ -20,15 +30,18 @@ def checked_id(name: str, value: object) -> str:
 
     Args:
         name: What the id is called in the error message.
-        value: A non-empty string of at most 1,024 characters, not only white space, without lone surrogates.
+        value: A non-empty string of at most 1,024 characters, not only white space, without lone surrogates, that is not
+            the id under which stores keep a scope's session or user.
 
     Raises:
         ValueError: It is anything else. The message names the id, its value and what is allowed.
     """
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, got {type(value).__name__}: {value!r}")
+        raise ValueError(f"{name} must be a string, got {type(value).__name__}: {value!r:.80}")
+    if isinstance(value, StorageId):
+        raise ValueError(f"{name} {_IS_STORAGE_ID}, got {str(value)[:80]!r}")
     if not value.strip():
-        raise ValueError(f"{name} must not be empty, got {value!r}")
+        raise ValueError(f"{name} must not be empty, got {value[:40]!r}")
     if len(value) > MAX_ID_CHARACTERS:
         raise ValueError(f"{name} must have at most {MAX_ID_CHARACTERS} characters, got {len(value)}: {value[:40]!r}...")
     try:
@@ -36,6 +49,14 @@ def checked_id(name: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{name} must be valid Unicode, got {value!r}") from error
     return value
+
+
+def checked_session_id(value: object) -> str:
+    """Return ``value`` if it can be the id of a session without a user; see ``checked_id``."""
+    session_id = checked_id("session_id", value)
+    if _OF_NO_TENANT.fullmatch(session_id):
+        raise ValueError(f"session_id {_IS_STORAGE_ID}, got {session_id!r}")
+    return session_id
 
 
 def encoded_id(value: str) -> str:
@@ -100,9 +121,9 @@ class ConversationScope:
     def storage_session_id(self) -> str:
         """The id under which every store keeps this session: escaped, and different for every (tenant, user, session)."""
         tenant = "" if self.tenant is None else encoded_id(self.tenant)
-        return f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}"
+        return StorageId(f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}")
 
     @property
     def storage_user_id(self) -> str:
         """The id under which memories of this user are kept: escaped, and different for every (tenant, user)."""
-        return encoded_user(self.user_id, self.tenant)
+        return StorageId(encoded_user(self.user_id, self.tenant))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
 from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
-from strands_manga_memory.stores.urls import split_url, without_password
+from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _HOT_SCHEMES = (
     "redis+sentinel",
     "rediss+sentinel",
 )
-_DURABLE_SCHEMES = ("sqlite", "dynamodb")
+_DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
 
 
 class SettingsError(ValueError):
@@ -76,7 +76,8 @@ class MangaMemorySettings(BaseModel):
         description="Durable tier, as `open_table` takes it; by default a SQLite file",
     )
     users_url: str | None = Field(
-        None, description="What is known about users, as `open_table` takes it; `true`: beside the durable tier; unset: nothing"
+        None,
+        description="Known about users, as `open_table` takes it; `true`: beside the durable tier; unset, `none`: nothing",
     )
     create_tables: bool = Field(default=True, description="Create missing tables and their TTL setting when they are opened")
     save_on: SaveOn = Field("turn", description="One write a turn, or one a message")
@@ -98,7 +99,15 @@ class MangaMemorySettings(BaseModel):
     session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last flush at which a session ends")
     ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
     history: History = Field("importance", description="How an agent's history is kept small, unless `agent_kwargs` says")
-    max_tokens: Tokens = Field(4096, ge=1, le=10_000_000, description="Budget of the history, unless `agent_kwargs` says")
+    max_tokens: Tokens | None = Field(
+        None, ge=1, le=10_000_000, description="Budget of the history; unset: a quarter of the model's window, 4,096 if unknown"
+    )
+    trim_to: Tokens | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Tokens to which a full history is brought; unset: what leaves room for eight turns",
+    )
     breaker_failures: Failures = Field(5, ge=1, le=1000, description="Failures in a row that open a tool's breaker")
     breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
     breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest that a call of a guarded tool may take")
@@ -108,7 +117,7 @@ class MangaMemorySettings(BaseModel):
     @classmethod
     def _is_known(cls, value: str | None, info: Any) -> str | None:
         schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
-        if value is None or (info.field_name == "users_url" and value.lower() == "true"):
+        if value is None or (info.field_name == "users_url" and value.lower() in ("true", NO_USERS)):
             return value
         if split_url(value).scheme not in schemes:
             raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
@@ -194,7 +203,7 @@ def _written(value: Any) -> str:
 
 
 def markdown() -> str:
-    """Return the table of all settings, as the README has it."""
+    """Return the table of all settings, as the guide has it."""
     head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
     return head + "".join(f"| `{var}` | `{default}` | {what} | {why} |\n" for _, var, default, what, why in rows())
 

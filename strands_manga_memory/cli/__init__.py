@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import sys
 
-FAILED, USAGE, UNAVAILABLE = 1, 2, 3
-"""Exit status: something is wrong; the command line is wrong; a store does not answer."""
+from strands_manga_memory.cli.exits import USAGE
 
 
 def main() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli import FAILED, UNAVAILABLE
-from strands_manga_memory.cli.commands import COMMANDS
-from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
+from strands_manga_memory import __version__
+from strands_manga_memory.cli.commands import COMMANDS, SHORT
+from strands_manga_memory.cli.exits import FAILED, UNAVAILABLE
+from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
 
 
-def _exit(status: int | None) -> None:
+def _exit(status: int | None, **options: object) -> None:
     """Exit with what a command returned."""
     raise typer.Exit(status or 0)
 
@@ -26,7 +28,22 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name, short_help=SHORT[name])(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"strands-manga-memory {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -39,13 +56,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         app(args=None if arguments is None else list(arguments), prog_name="strands-manga-memory")
     except SystemExit as end:  # the command line ends with it, well or not
         return end.code if isinstance(end.code, int) else FAILED
+    except StoreRefusedError as error:  # trying again helps only once it is mended
+        return _failed(error)
     except StoreUnavailableError as error:
         print(f"a store does not answer: {error}\nstrands-manga-memory doctor says why", file=sys.stderr)  # noqa: T201
         return UNAVAILABLE
     except (MangaMemoryError, ValueError, OSError) as error:
-        hint = "; strands-manga-memory init-table makes it" if "create_if_missing" in str(error) else ""
-        print(f"error: {error}{hint}", file=sys.stderr)  # noqa: T201
-        return FAILED
+        return _failed(error)
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _failed(error: Exception) -> int:
+    hint = "; strands-manga-memory init-table makes it" if "create_if_missing" in str(error) else ""
+    print(f"error: {error}{hint}", file=sys.stderr)  # noqa: T201
+    return FAILED

@@ -12,11 +12,11 @@ from strands import Agent
 
 from strands_manga_memory.cli.options import Durable, Hot, Json, opened, settings_of
 from strands_manga_memory.cli.output import advance, messages, print_json, print_table, progress
+from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.telemetry import RETURN, OperationStats, recorder
-from strands_manga_memory.testing import ScriptedModel
 
 _DEADLINES = {"hot.load": 0.05, "durable.get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
-"""Seconds: the hard deadlines of mission row A17, by operation."""
+"""Seconds: the hard deadlines, by operation."""
 
 
 def bench(
@@ -28,7 +28,7 @@ def bench(
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Hold conversations with a scripted model on these stores, and show what the layer takes of each turn.
+    """Hold conversations with a model that always says the same on these stores, and show what the layer takes of each turn.
 
     It measures your machine and your network; the conversations are deleted again. The benchmarks of the package's own budgets
     are in its repository: ``python -m tests.benchmarks``.
@@ -38,7 +38,7 @@ def bench(
     recorder.stats()
     user = f"bench-{uuid.uuid4().hex}"
     text = ("manga " * (size // 6 + 1))[:size]
-    model = ScriptedModel(lambda _: text)
+    model = StandInModel(text)
     made = [
         Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=user, session_id=str(number)))
         for number in range(sessions)
@@ -49,7 +49,6 @@ def bench(
             for turn in range(turns):
                 time.sleep(max(0.0, start + turn / rate - time.monotonic()))
                 made[turn % sessions](text)
-                model.requests.clear()
                 advance(shown)
             seconds = time.monotonic() - start
         for agent in made:  # again, as another process would
@@ -72,7 +71,7 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
         return
     rows = []
     for name, each in stats.items():
-        if name == RETURN.name:  # how long a scripted user stays away says nothing
+        if name == RETURN.name:  # how long such a user stays away says nothing
             continue
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
         deadline = _DEADLINES.get(name)

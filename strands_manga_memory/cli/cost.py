@@ -10,8 +10,8 @@ import typer
 
 from strands_manga_memory.cli.options import Json
 from strands_manga_memory.cli.output import console, messages, print_json, print_table
-from strands_manga_memory.cost import Cost, CostModel, Workload, capacity_plan, differences, prices, sensitivity
-from strands_manga_memory.cost.capacity import ASSUMPTIONS, CapacityPlan
+from strands_manga_memory.ops.cost import Cost, CostModel, Workload, capacity_plan, differences, prices, sensitivity
+from strands_manga_memory.ops.cost.capacity import ASSUMPTIONS, CapacityPlan
 
 _BAR = 30
 
@@ -23,6 +23,9 @@ def cost(
     bytes_per_message: Annotated[float, typer.Option(min=0, help="Bytes of a message.")] = 500,
     ttl_seconds: Annotated[float, typer.Option(min=0, help="Seconds a conversation stays hot after its last turn.")] = 2_700,
     cache_hit_rate: Annotated[float, typer.Option(min=0, max=1, help="Prompt-cache hit rate of the worst day.")] = 0.70,
+    keeps_agents: Annotated[
+        bool, typer.Option(help="Whether a worker keeps a session's agent; else it is restored for each message.")
+    ] = True,
     peak: Annotated[float, typer.Option(min=1, help="Busiest second over the mean one.")] = 3.0,
     replicas: Annotated[int, typer.Option(min=0, help="Replicas of each shard of the hot tier.")] = 1,
     model: Annotated[
@@ -52,6 +55,7 @@ def cost(
         ttl_seconds=ttl_seconds,
         cache_hit_rate=cache_hit_rate,
         peak=peak,
+        keeps_agents=keeps_agents,
         replicas=replicas,
     )
     if model is not None:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli import FAILED
+from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, ModelName, Users, codec_of, loaded, settings_of
 from strands_manga_memory.cli.output import advance, console, print_json, progress
-from strands_manga_memory.doctor import Finding, Level, diagnose
+from strands_manga_memory.ops.doctor import Finding, Level, diagnose
 
 _SIGNS = {Level.OK: "[green]ok     [/green]", Level.WARNING: "[yellow]warning[/yellow]", Level.PROBLEM: "[red]PROBLEM[/red]"}
 

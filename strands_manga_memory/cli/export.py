@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from strands.storage import LocalFileStorage
 
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, opened, settings_of
-from strands_manga_memory.cli.output import messages
+from strands_manga_memory.cli.exits import FAILED
+from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, opened, settings_of, unnamed_hot_tier
+from strands_manga_memory.cli.output import messages, told_of
+from strands_manga_memory.erasure import sessions_of
+from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.ops.exporting import export_snapshots
 
 
 def export(
     user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
     tenant: Tenant = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default standard output.")] = None,
+    snapshots: Annotated[
+        Path | None,
+        typer.Option("--snapshots", help="Folder for the sessions, as Strands' own manager has them."),
+    ] = None,
     hot: Hot = None,
     durable: Durable = None,
     users: Users = None,
     codec: CodecName = None,
     as_json: Json = False,
-) -> None:
-    """Write everything there is of a user as JSON: sessions with their logs, memories, signals that wait, overrides."""
-    memory = opened(settings_of(hot=hot, durable=durable, users=users), codec)
+) -> int:
+    """Write everything there is of a user as JSON: sessions with their logs, memories, signals that wait, overrides.
+
+    With --snapshots, only the sessions are written, as SnapshotSessionManager reads them from LocalFileStorage(folder).
+    Exits with 1 if there is a place that was not looked at, or a record that cannot be read; ``not_looked_at`` and
+    ``unreadable`` name them.
+    """
+    settings = settings_of(hot=hot, durable=durable, users=users)
+    memory = opened(settings, codec)
+    if snapshots is not None:
+        owner = Owner(user, tenant)
+        written = asyncio.run(export_snapshots(memory, LocalFileStorage(str(snapshots)), sessions_of(memory.durable, owner)))
+        memory.close()
+        messages.print(f"{written['agents']} agents' sessions are in {snapshots}", markup=False)
+        return 0
     with messages.status(f"reading what there is of {user!r}"):
         found: dict[str, Any] = memory.export_user(user, tenant=tenant)
     memory.close()
+    found["not_looked_at"] += unnamed_hot_tier(settings)
+    left_out = [*found["not_looked_at"], *(f"record {name} cannot be read" for name in found["unreadable"])]
     text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
+    data = text.encode("utf-8", "backslashreplace")  # half a character becomes its escape, which JSON reads
     if out is None:
-        print(text)  # noqa: T201
-        return
+        print(data.decode())  # noqa: T201
+        return FAILED if told_of(left_out) else 0
     out.touch(mode=0o600)
-    out.write_text(text + "\n", encoding="utf-8")
+    out.write_bytes(data + b"\n")
     messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}", markup=False)
+    return FAILED if told_of(left_out) else 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli import FAILED
-from strands_manga_memory.cli.options import Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of
-from strands_manga_memory.cli.output import advance, confirmed, messages, print_json, print_table, progress
+from strands_manga_memory.cli.exits import FAILED
+from strands_manga_memory.cli.options import Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of, unnamed_hot_tier
+from strands_manga_memory.cli.output import advance, confirmed, messages, print_json, print_table, progress, told_of
 
 
 def forget_user(
@@ -20,19 +21,22 @@ def forget_user(
     users: Users = None,
     as_json: Json = False,
 ) -> int:
-    """Delete everything there is of a user, in all tiers; exits with 1 if something is left. It can be run again."""
+    """Delete everything there is of a user, in all tiers. It can be run again.
+
+    Exits with 1 if something is left, or if there is a place that was not looked at.
+    """
     settings = settings_of(hot=hot, durable=durable, users=users)
     confirmed(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
     memory = opened(settings)
     with progress("conversations deleted") as shown:
         report = memory.forget_user(user, tenant=tenant, progress=lambda _: advance(shown))
     memory.close()
+    unnamed = unnamed_hot_tier(settings)
+    not_looked_at = [*report.not_looked_at, *unnamed]
     if as_json:
-        print_json({"complete": report.complete, "counts": report.counts, "tombstones": report.tombstones, "left": report.left})
+        print_json({**asdict(report), "complete": report.complete and not unnamed, "not_looked_at": not_looked_at})
     else:
         print_table(f"Deleted of {user}", ("what", "how many"), list(report.counts.items()), right=(1,))
-        if settings.users_url is None:
-            messages.print("no memory table was named (MANGA_MEMORY_USERS_URL or --users): memories were not looked at")
     for name in report.left:
         messages.print(f"left: {name}", markup=False)
-    return 0 if report.complete else FAILED
+    return FAILED if told_of(not_looked_at) or report.left else 0

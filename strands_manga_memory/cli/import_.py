@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli import FAILED
+from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of
 from strands_manga_memory.cli.output import advance, confirmed, console, messages, print_json, progress
 from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.importing import KINDS, SessionsReport, import_sessions, import_user, open_source
+from strands_manga_memory.ops.importing import KINDS, SessionsReport, import_sessions, import_user, open_source
 from strands_manga_memory.scope import ConversationScope
 
 _KINDS = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())

@@ -8,7 +8,8 @@ import typer
 
 from strands_manga_memory.cli.options import Durable, Json, Users, settings_of
 from strands_manga_memory.cli.output import messages, print_json
-from strands_manga_memory.stores import SESSIONS, USER_MEMORY, cloudformation_yaml, open_table
+from strands_manga_memory.ops.cloudformation import cloudformation_yaml
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.urls import users_table_url, without_password
 
@@ -24,8 +25,9 @@ def init_table(
     """Make the tables, their indexes and their TTL setting, as far as they are missing."""
     settings = settings_of(durable=durable, users=users)
     urls = {SESSIONS: settings.durable_url}
-    if settings.users_url is not None:
-        urls[USER_MEMORY] = users_table_url(settings.users_url, settings.durable_url)
+    users_url = users_table_url(settings.users_url, settings.durable_url)
+    if users_url is not None:
+        urls[USER_MEMORY] = users_url
     if print_:
         named = []
         for schema, url in urls.items():

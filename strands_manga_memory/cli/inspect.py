@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from strands_manga_memory.cli import FAILED
+from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
 from strands_manga_memory.cli.output import console, messages, print_json
 from strands_manga_memory.facade import MangaMemory
@@ -144,7 +144,7 @@ def _hot(found: Inspection) -> str:
         return "no copy"
     left = found.hot["expires_in"]
     time_left = f"expires in {left:,.0f} s" if left > 0 else f"expired {-left:,.0f} s ago"
-    return f"{found.hot['state']}, epoch {found.hot['epoch']}, {time_left} of {found.hot['ttl']:,.0f} s"
+    return f"{found.hot['state']}, {time_left} of {found.hot['ttl']:,.0f} s"
 
 
 def _durable(found: Inspection) -> str:
@@ -152,7 +152,7 @@ def _durable(found: Inspection) -> str:
         return "no copy"
     more = ", the hot tier is ahead" if found.durable["ahead"] else ""
     over = ", over" if found.durable["expired"] else ""
-    return f"{found.durable['state']}, epoch {found.durable['epoch']}, {found.durable['turns']} turns flushed{more}{over}"
+    return f"{found.durable['state']}, {found.durable['turns']} turns flushed{more}{over}"
 
 
 def _when(at: float) -> str:

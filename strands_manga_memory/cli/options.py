@@ -18,7 +18,9 @@ Durable = Annotated[
 Users = Annotated[
     str | None,
     typer.Option(
-        "--users", metavar="URL", help="Memory table, or 'true': beside the durable tier; default MANGA_MEMORY_USERS_URL."
+        "--users",
+        metavar="URL",
+        help="Memory table, 'true': beside the durable tier, or 'none': there is none; default MANGA_MEMORY_USERS_URL.",
     ),
 ]
 CodecName = Annotated[
@@ -38,6 +40,13 @@ def settings_of(*, hot: str | None = None, durable: str | None = None, users: st
     """Return the settings of the variables, with the options over them."""
     given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
     return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
+
+
+def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
+    """Return why the hot tier was not looked at, if it was not: beside a durable tier that is a service, it is one too."""
+    if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
+        return []
+    return ["hot tier: none is named (MANGA_MEMORY_HOT_URL or --hot); memory:// says that no other process has one"]
 
 
 def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemory:

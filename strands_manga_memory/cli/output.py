@@ -50,6 +50,13 @@ def advance(shown: Progress) -> None:
     shown.advance(TaskID(0))
 
 
+def told_of(not_looked_at: Sequence[str]) -> bool:
+    """Say which places were not looked at; tell whether there are any."""
+    for place in not_looked_at:
+        messages.print(f"not looked at: {place}", markup=False)
+    return bool(not_looked_at)
+
+
 def confirmed(question: str, *, yes: bool) -> None:
     """Ask, unless ``yes``.
 

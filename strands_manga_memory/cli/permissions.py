@@ -9,9 +9,9 @@ import typer
 
 from strands_manga_memory.cli.options import Durable, Hot, Users, settings_of
 from strands_manga_memory.cli.output import print_json
+from strands_manga_memory.ops.permissions import iam_policy, redis_acl
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
-from strands_manga_memory.stores.permissions import iam_policy, redis_acl
 from strands_manga_memory.stores.table import TableSchema
 from strands_manga_memory.stores.urls import redis_prefix, users_table_url
 
@@ -47,6 +47,10 @@ def permissions(
         name = table.name if isinstance(table, DynamoDBTable) else schema.name
         return f"arn:aws:dynamodb:{region}:{account}:table/{name}"
 
-    durable_url, users_url = settings.durable_url, settings.users_url
-    memories = None if users_url is None else arn(users_table_url(users_url, durable_url), USER_MEMORY)
-    print_json(iam_policy(arn(durable_url, SESSIONS), memories=memories, setup=setup, kms_key=kms_key, stream=stream))
+    durable_url = settings.durable_url
+    users_url = users_table_url(settings.users_url, durable_url)
+    memories = None if users_url is None else arn(users_url, USER_MEMORY)
+    sessions = arn(durable_url, SESSIONS)
+    objects = getattr(open_table(durable_url), "objects", None) if durable_url.startswith("dynamodb:") else None
+    bucket = None if objects is None else f"arn:aws:s3:::{objects.bucket}"
+    print_json(iam_policy(sessions, memories=memories, setup=setup, kms_key=kms_key, stream=stream, bucket=bucket))

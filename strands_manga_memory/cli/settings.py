@@ -15,7 +15,7 @@ from strands_manga_memory.stores.urls import without_password
 
 def settings(
     as_json: Json = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of all settings for the README.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of all settings for the guide.")] = False,
 ) -> None:
     """Show every setting: its value, where that comes from, and what it takes."""
     if as_markdown:

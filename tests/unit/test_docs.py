@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import subprocess
-import sys
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import strands_manga_memory as package
 
+ROOT = Path(__file__).parents[2]
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.") if "__main__" not in module.name
 )
@@ -38,19 +39,37 @@ def test_modules_classes_functions_and_methods_say_what_they_are(module: str) ->
                     assert inspect.getdoc(getattr(value, method)), f"{module}.{name}.{method}"
 
 
-def test_the_site_is_rendered(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pdoc",
-        "-o",
-        str(tmp_path),
-        "strands_manga_memory.settings",
-        "strands_manga_memory.doctor",
+def test_the_site_has_every_guide_every_notebook_and_every_folder(tmp_path: Path) -> None:
+    site = runpy.run_path(str(ROOT / ".ci/site.py"))
+    site["stage"](tmp_path / "source")
+    listed = (tmp_path / "source/README.md").read_text(encoding="utf-8").split("```{toctree}", 1)[1]
+    guides = [*(ROOT / "strands_manga_memory").rglob("*.md"), *(ROOT / "examples/notebooks").glob("*.ipynb")]
+    assert len(guides) > 20
+    assert [guide for guide in guides if f"\n{guide.relative_to(ROOT).with_suffix('')}\n" not in listed] == []
+    folders = {module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg} - {"cli"}
+    assert folders <= {page.stem for page in (tmp_path / "source/reference").glob("*.md")}
+    assert "EnvironmentSource" in (tmp_path / "source/reference/state.md").read_text(encoding="utf-8")
+
+
+def test_links_of_the_site_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    broken = runpy.run_path(str(ROOT / ".ci/site.py"))["broken"]
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "index.html").write_text('<h1 id="top"></h1><a href="deep/a.html#here">a</a><a href="#top">b</a>')
+    (tmp_path / "deep/a.html").write_text('<p id="here"></p><a href="../index.html">a</a><a href="https://example.com/x">b</a>')
+    assert broken(tmp_path) == []
+    (tmp_path / "deep/a.html").write_text('<a href="../gone.html">a</a><img src="../index.html#gone"><a href="#gone">c</a>')
+    assert broken(tmp_path) == [
+        "deep/a.html: #gone",
+        "deep/a.html: ../gone.html",
+        "deep/a.html: ../index.html#gone",
+        "index.html: deep/a.html#here",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "strands_manga_memory" / "settings.html").read_text(encoding="utf-8")
-    assert "MANGA_MEMORY_FLUSH_EVERY" in page
-    guide = (tmp_path / "strands_manga_memory" / "doctor.html").read_text(encoding="utf-8")
-    assert "Stuck sweeper" in guide  # the runbook is part of the doctor's page
+
+
+@pytest.mark.parametrize("folder", ["strands_manga_memory", "tests", "examples"])
+def test_texts_cite_nothing_that_is_not_in_the_repository(folder: str) -> None:
+    outside = re.compile(r"\b(?:mission|design section|issue) (?:rows? )?[A-F]?\d|\bthe mission\b", re.IGNORECASE)
+    texts = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".md"} and path != Path(__file__)]
+    assert len(texts) > 10
+    cited = {path: found for path in texts if (found := outside.findall(path.read_text(encoding="utf-8")))}
+    assert not cited

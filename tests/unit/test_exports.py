@@ -23,6 +23,10 @@ def test_all_is_sorted_and_complete() -> None:
     assert set(package.__all__) == set(package._MODULE_OF)
 
 
+def test_the_door_is_small() -> None:
+    assert len(package.__all__) <= 48
+
+
 @pytest.mark.parametrize("name", package.__all__)
 def test_every_name_loads_from_the_root_and_from_its_folder(name: str) -> None:
     home = importlib.import_module(f"strands_manga_memory.{package._MODULE_OF[name]}")

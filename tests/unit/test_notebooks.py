@@ -1,26 +1,60 @@
-"""The notebooks are kept as text without results; CI runs them, and what they claim is asserted in them."""
+"""The notebooks are a course that is read without running it: what is in git is what their sources showed."""
+
+from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
+from typing import Any
 
+import jupytext
+import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.py"))
+SOURCES = sorted((ROOT / "examples/notebooks").glob("*.py"))
+NOTEBOOKS = [source.with_suffix(".ipynb") for source in SOURCES]
+MOST_BYTES = 150_000
 
 
-def test_ci_runs_them_all_and_the_readme_names_each() -> None:
-    assert len(NOTEBOOKS) == 7
-    assert "ls examples/notebooks/*.py | xargs" in (ROOT / ".ci/run").read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [notebook.stem for notebook in NOTEBOOKS if f"`{notebook.stem}`" not in readme] == []
-    assert not list((ROOT / "examples").rglob("*.ipynb"))
+def read(notebook: Path) -> Any:
+    return nbformat.read(notebook, as_version=4)
+
+
+def test_they_are_numbered_linked_from_the_readme_and_run_by_ci() -> None:
+    assert [int(source.stem.split("_")[0]) for source in SOURCES] == list(range(1, len(SOURCES) + 1))
+    assert len(SOURCES) >= 7
+    assert sorted((ROOT / "examples").rglob("*.ipynb")) == NOTEBOOKS
+    readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    assert [notebook.name for notebook in NOTEBOOKS if f"(notebooks/{notebook.name})" not in readme] == []
+    assert "python -m tests.notebooks --out build/notebooks" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_it_says_first_what_is_seen_and_it_explains_plots_and_asserts(source: Path) -> None:
+    text = source.read_text(encoding="utf-8")
+    tree = compile(text, source.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    first = jupytext.reads(text, fmt="py:percent").cells[0].source
+    assert re.match(rf"# {source.stem[0]}\. .+\n\n\*\*What you will see:\*\*\n\w", first)
+    assert text.count("# %% [markdown]") >= 4
+    assert sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 5
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_the_notebook_is_its_source_run_from_top_to_bottom(source: Path) -> None:
+    notebook = read(source.with_suffix(".ipynb"))
+    cells = jupytext.read(source).cells
+    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [(cell.cell_type, cell.source) for cell in cells]
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_explains_plots_and_asserts(notebook: Path) -> None:
-    source = notebook.read_text(encoding="utf-8")
-    tree = compile(source, notebook.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    assert source.count("# %% [markdown]") >= 4
-    assert "plt.show()" in source
-    assert sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 5
+def test_it_shows_pictures_and_texts_and_is_small(notebook: Path) -> None:
+    outputs = [output for cell in read(notebook).cells for output in cell.get("outputs", ())]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"] == []
+    assert notebook.stat().st_size <= MOST_BYTES
+    texts = "".join(output.get("text", "") for output in outputs)
+    assert texts
+    assert not re.search(r"/(?:tmp|root|home|var)/", texts), "a path of the machine that ran it"

@@ -1,4 +1,4 @@
-"""The README tells the truth: its commands are the ones CI runs, and its Python runs."""
+"""The README and the guides tell the truth: CI runs their commands, their Python runs, their links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks.rivals.table import BEGIN, END, in_short
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "strands_manga_memory").rglob("*.md")])
+TEXTS = {str(guide.relative_to(ROOT)): guide.read_text(encoding="utf-8") for guide in GUIDES}
+SNIPPETS = [
+    pytest.param(code, id=f"{guide}-{number}")
+    for guide, text in TEXTS.items()
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+]
 
 
 def test_it_opens_with_two_sentences_and_two_commands() -> None:
@@ -26,8 +34,72 @@ def test_ci_runs_the_readmes_test_command() -> None:
     assert "\npip install uv && uv run pytest\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_its_python_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_shows_a_picture_five_promises_with_proofs_and_ten_rows_of_the_comparison() -> None:
+    assert len(re.findall(r"!\[[^\]]+\]\([^)]+\.(?:png|gif)\)", README)) == 1
+    promises = re.findall(r"^- \*\*.+\[proof\]\((tests/.+?)\)", README, re.MULTILINE)
+    assert len(promises) == 5
+    assert all((ROOT / promise).is_file() for promise in promises)
+    table = README.partition(BEGIN)[2].partition(END)[0].strip()
+    assert table == in_short((ROOT / "strands_manga_memory/guide/comparison.md").read_text(encoding="utf-8"))
+    assert len(table.splitlines()) == 2 + 10
+
+
+def test_every_folder_has_a_page_and_the_glossary_its_terms() -> None:
+    package = ROOT / "strands_manga_memory"
+    folders = {path.parent.name for path in package.glob("*/__init__.py")} - {"cli", "telemetry"}
+    assert {page.parent.name for page in package.glob("*/README.md")} >= folders
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", TEXTS["strands_manga_memory/guide/glossary.md"], re.MULTILINE)
+    assert len(terms) >= 30
+    assert terms == sorted(set(terms))
+
+
+def test_it_is_read_in_a_few_minutes() -> None:
+    assert len(README.encode()) <= 8000
+    prose = [
+        part
+        for part in re.sub(r"```.*?```|<!--.*?-->\n", "", README, flags=re.DOTALL).split("\n\n")
+        if not part.startswith(("|", "- "))
+    ]
+    assert max(len(part.strip().splitlines()) for part in prose) <= 4
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that code hosts give to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("guide", TEXTS)
+def test_every_link_leads_to_a_file_and_to_a_heading_in_it(guide: str) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[guide]):
+        if link.startswith(("http:", "https:")):
+            continue
+        path, _, heading = link.partition("#")
+        target = (ROOT / guide).parent / path if path else ROOT / guide
+        if not target.is_file() or (heading and heading not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_guide_is_linked() -> None:
+    linked = {
+        str((ROOT / guide).parent.joinpath(link).resolve().relative_to(ROOT))
+        for guide, text in TEXTS.items()
+        for link in re.findall(r"\]\(([^)\s]+\.md)\)", text)
+        if not link.startswith("http")
+    }
+    assert linked >= set(TEXTS) - {"README.md"}
+
+
+def test_the_snippets_are_found() -> None:
+    assert len(SNIPPETS) >= 18
+
+
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_its_python_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {"model": ScriptedModel(["はい、あります。"])})
-    assert any(tmp_path.rglob("*.sqlite3"))
+    given = {} if request.node.callspec.id.startswith("README") else {"model": ScriptedModel(["はい、あります。"])}
+    exec(compile(code, "README.md", "exec"), given)
+    stores = re.search(r"sqlite:///|MangaMemory\.open\(", code) is not None
+    assert any(tmp_path.rglob("*.sqlite3")) is stores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -78,3 +79,10 @@ def test_a_bad_id_fails_at_construction(name: str, value: object, message: str) 
 def test_no_tenant_is_a_tenant_of_its_own() -> None:
     assert ConversationScope("u", "s").storage_session_id == ":u:s"
     assert ConversationScope("u", "s", tenant="t").storage_session_id == "t:u:s"
+
+
+@pytest.mark.parametrize("value", [" " * 10**6, "a" * 10**6, ["a"] * 10**6])
+def test_an_id_of_a_million_letters_makes_a_short_error(value: Any) -> None:
+    with pytest.raises(ValueError, match="user_id") as refused:
+        ConversationScope(value, "s")
+    assert len(str(refused.value)) < 300

@@ -9,8 +9,9 @@ import pytest
 
 from strands_manga_memory import MangaMemory, MangaMemorySettings, TtlPolicy
 from strands_manga_memory.settings import markdown, rows, takes, variable
+from tests import settings_page
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "strands_manga_memory/guide/settings.md"
 
 BAD: dict[str, list[str]] = {
     "hot_url": ["localhost", "http://x", "sqlite:///x"],
@@ -33,6 +34,7 @@ BAD: dict[str, list[str]] = {
     "ttl_grace": ["3599"],
     "history": ["all"],
     "max_tokens": ["0", "many"],
+    "trim_to": ["0", "half"],
     "breaker_failures": ["0"],
     "breaker_reset_after": ["0", "601"],
     "breaker_timeout": ["0"],
@@ -114,7 +116,30 @@ def test_the_facade_goes_by_the_variables(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_readme_has_the_table_of_all_settings() -> None:
-    assert markdown() in README.read_text(encoding="utf-8")  # strands-manga-memory settings --markdown
+    assert markdown() in GUIDE.read_text(encoding="utf-8")  # strands-manga-memory settings --markdown
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
             assert re.search(r"(seconds|tokens|turns|messages|failures)$", takes(name))
+
+
+def test_the_settings_page_is_written_from_the_declarations() -> None:
+    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page(), "uv run python -m tests.settings_page"
+    for kind in settings_page.DOCUMENTED:
+        rows = settings_page.parameters(kind)
+        assert rows
+        assert all(meaning for _, _, meaning in rows)
+
+
+def test_a_parameter_that_no_docstring_explains_is_found() -> None:
+    class Undocumented:
+        """Does something.
+
+        Args:
+            known: What it is.
+        """
+
+        def __init__(self, known: int, forgotten: int = 1) -> None:
+            del known, forgotten
+
+    with pytest.raises(ValueError, match="forgotten"):
+        settings_page.parameters(Undocumented)

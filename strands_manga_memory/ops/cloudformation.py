@@ -1,0 +1,44 @@
+"""cloudformation_yaml: the package's tables as a CloudFormation template. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from strands_manga_memory.stores.dynamodb_tables import table_definition
+from strands_manga_memory.stores.table import TableSchema
+
+
+def cloudformation_yaml(*tables: TableSchema | tuple[TableSchema, str]) -> str:
+    """Return a CloudFormation template in YAML that makes the same tables as ``create_if_missing``, with their TTL.
+
+    Tables are kept when their stack is deleted.
+
+    Args:
+        tables: Schemas, or pairs of a schema and the name of its table; the name is the schema's by default.
+
+    Raises:
+        ValueError: There is no table, or two have one name.
+    """
+    named = [(table, table.name) if isinstance(table, TableSchema) else table for table in tables]
+    if not named or len({name for _, name in named}) < len(named):
+        raise ValueError(f"tables must be at least one, each with a name of its own, got {[name for _, name in named]}")
+    resources = {
+        "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", name)) + "Table": {
+            "Type": "AWS::DynamoDB::Table",
+            "DeletionPolicy": "Retain",
+            "UpdateReplacePolicy": "Retain",
+            "Properties": {
+                **table_definition(schema, name),
+                "TimeToLiveSpecification": {"AttributeName": schema.ttl, "Enabled": True},
+            },
+        }
+        for schema, name in named
+    }
+    template = {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "Tables of strands_manga_memory",
+        "Resources": resources,
+    }
+    return yaml.safe_dump(template, sort_keys=False)

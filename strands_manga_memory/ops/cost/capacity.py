@@ -1,0 +1,121 @@
+"""capacity_plan: how large a deployment has to be, on paper, and on which assumptions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from strands_manga_memory.ops.cost.cost_model import USABLE_MEMORY, CostModel
+from strands_manga_memory.ops.cost.use import Workload, session_use
+from strands_manga_memory.session.expiry import BUCKETS
+
+_SECONDS_A_DAY = 86_400.0
+_SCRIPTS_A_SECOND = 25_000.0
+_PARTITION_WRITES, _PARTITION_READS, _PARTITION_GB = 1_000.0, 3_000.0, 10.0
+_TABLE_WRITES = 40_000.0
+_LAYER_SECONDS, _TURN_SECONDS, _TURNS_AT_A_TIME = 0.0015, 3.0, 50
+_EXPIRY_WRITES = 6.0
+
+ASSUMPTIONS = (
+    "messages spread over users and over the day with the stated peak; sessions are all as long as the mean one",
+    f"a shard runs {_SCRIPTS_A_SECOND:,.0f} of our scripts a second (a quarter of what a Valkey node does with plain ones), "
+    f"and {USABLE_MEMORY:.0%} of a node's memory is for data",
+    "conversations are spread over 1,024 hash tags, so that more than 512 shards would be filled unevenly",
+    f"a DynamoDB partition takes {_PARTITION_WRITES:,.0f} write units and {_PARTITION_READS:,.0f} read units a second, and "
+    f"{_PARTITION_GB:g} GB; it splits by itself between partition keys, not within one",
+    f"an on-demand table takes {_TABLE_WRITES:,.0f} write units a second until AWS raises that quota",
+    f"the expiry index has {BUCKETS} partition keys and {_EXPIRY_WRITES:g} writes a session",
+    f"a worker holds {_TURNS_AT_A_TIME} turns at a time, a turn takes {_TURN_SECONDS:g} s, and the layer "
+    f"{1000 * _LAYER_SECONDS:g} ms of one core",
+    "nothing of this was run at that size: it is arithmetic over measured units",
+)
+"""What the plan takes for granted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityPlan:
+    """How large a deployment has to be, at its peak.
+
+    Attributes:
+        messages_per_second: User messages a second, at the peak.
+        live_sessions: Conversations in the hot tier, at the peak.
+        hot_gb: GB of them, without replicas.
+        node: Type of the nodes.
+        shards: Shards of the hot tier, for memory and for calls.
+        nodes: With replicas.
+        write_units_per_second: Of the tables, at the peak.
+        read_units_per_second: Of the tables, at the peak.
+        stored_gb: GB in the tables, with indexes.
+        partitions: Partitions that DynamoDB needs at least.
+        expiry_writes_per_key: Write units a second of each partition key of the expiry index.
+        workers: Processes that hold turns.
+        cores: Cores that the layer itself keeps busy.
+        limits: What would be in the way at this size, and what to do; empty if nothing is.
+    """
+
+    messages_per_second: float
+    live_sessions: float
+    hot_gb: float
+    node: str
+    shards: int
+    nodes: int
+    write_units_per_second: float
+    read_units_per_second: float
+    stored_gb: float
+    partitions: int
+    expiry_writes_per_key: float
+    workers: int
+    cores: float
+    limits: tuple[str, ...]
+
+
+def capacity_plan(model: CostModel) -> CapacityPlan:
+    """Return how large a deployment has to be for a workload, up to 1 billion messages a day; see ``ASSUMPTIONS``."""
+    workload, use = model.workload, model.use()
+    cost = model.cost()
+    a_second = workload.peak / _SECONDS_A_DAY
+    messages, sessions = workload.messages_per_day * a_second, workload.sessions_per_day * a_second
+    month = 30 * _SECONDS_A_DAY
+    writes = (use.write_units + use.index_write_units) / month * workload.peak
+    reads = use.read_units / month * workload.peak
+    hot_gb = use.hot_gb * workload.peak
+    by_memory = math.ceil(hot_gb * 1e9 / (model.prices.nodes[cost.node].memory_gib * 2**30 * USABLE_MEMORY))
+    shards = max(1, by_memory, math.ceil((messages + 3 * sessions) / _SCRIPTS_A_SECOND), cost.nodes // (1 + workload.replicas))
+    stored = use.stored_gb + use.index_gb
+    partitions = math.ceil(max(writes / _PARTITION_WRITES, reads / _PARTITION_READS, stored / _PARTITION_GB, 1))
+    expiry = sessions * _EXPIRY_WRITES / BUCKETS
+    return CapacityPlan(
+        messages_per_second=messages,
+        live_sessions=use.live_sessions * workload.peak,
+        hot_gb=hot_gb,
+        node=cost.node,
+        shards=shards,
+        nodes=shards * (1 + workload.replicas),
+        write_units_per_second=writes,
+        read_units_per_second=reads,
+        stored_gb=stored,
+        partitions=partitions,
+        expiry_writes_per_key=expiry,
+        workers=max(2, math.ceil(messages * _TURN_SECONDS / _TURNS_AT_A_TIME)),
+        cores=messages * _LAYER_SECONDS,
+        limits=tuple(_limits(workload, shards, writes, expiry)),
+    )
+
+
+def _limits(workload: Workload, shards: int, writes: float, expiry: float) -> list[str]:
+    found = []
+    if expiry > _PARTITION_WRITES:
+        most = workload.messages_per_day * _PARTITION_WRITES / expiry
+        found.append(
+            f"the {BUCKETS} partition keys of the expiry index take {expiry:,.0f} write units a second each, DynamoDB allows "
+            f"{_PARTITION_WRITES:,.0f}: split users over several tables, one for each {most:,.0f} messages a day"
+        )
+    if writes > _TABLE_WRITES:
+        found.append(
+            f"{writes:,.0f} write units a second are over the default quota of a table: ask AWS to raise it beforehand"
+        )
+    if shards > 512:
+        found.append(f"{shards:,} shards are too many for 1,024 hash tags: use larger nodes, or several clusters")
+    if session_use(workload).memory_bytes > 10e9:
+        found.append("a session's memories are larger than a partition")
+    return found

@@ -1,0 +1,246 @@
+"""CostModel: what a deployment costs a month."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from strands_manga_memory.ops.cost.prices import Prices, prices
+from strands_manga_memory.ops.cost.use import DAYS_A_MONTH, MonthlyUse, Workload, measured_use, tokens_used
+
+Preset = Literal["measured", "paper"]
+
+USABLE_MEMORY = 0.75
+"""Share of a node's memory that ElastiCache leaves to data."""
+
+_HOURS_A_MONTH = 730.0
+_PAPER_PRICES = "2024-10-31"
+_PAPER_MESSAGES, _PAPER_USERS = 1e6, 200_000.0
+_PAPER_NODE = "cache.t4g.medium"
+_PAPER_SHARDS = 2
+_PAPER_HOT_BYTES = 40_000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a deployment costs a month, in US dollars.
+
+    Attributes:
+        redis_usd_month: Nodes of the hot tier.
+        dynamodb_usd_month: Requests and storage of the tables.
+        model_usd_month: Tokens.
+        usd_per_message: All of it for one user message.
+        parts: The same, by what is paid for.
+        nodes: How many nodes of the hot tier.
+        node: Their type.
+        use: What is paid for.
+        prices_of: Date of the prices.
+    """
+
+    redis_usd_month: float
+    dynamodb_usd_month: float
+    model_usd_month: float
+    usd_per_message: float
+    parts: Mapping[str, float]
+    nodes: int
+    node: str
+    use: MonthlyUse
+    prices_of: str
+
+    @property
+    def total_usd_month(self) -> float:
+        """All of it."""
+        return self.redis_usd_month + self.dynamodb_usd_month + self.model_usd_month
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostModel:
+    """What a workload uses, and what that costs.
+
+    Args:
+        workload: What is asked of the deployment.
+        prices: What providers ask.
+        preset: Where the use is from: ``measured`` or ``paper``.
+        node: Type of the nodes of the hot tier; None: the cheapest that hold the data.
+
+    Raises:
+        ValueError: ``node``, or a model of the workload, has no price.
+    """
+
+    workload: Workload
+    prices: Prices
+    preset: Preset = "measured"
+    node: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in ((self.node, self.prices.nodes), *((model, self.prices.models) for model in self.workload.models)):
+            if name is not None and name not in known:
+                raise ValueError(f"there is no price for {name!r} of {self.prices.date}; there are {', '.join(known)}")
+
+    @classmethod
+    def measured(cls, workload: Workload | None = None, *, at: Prices | None = None, node: str | None = None) -> CostModel:
+        """Return the model of what this package was measured to take, at the latest prices."""
+        return cls(workload=workload or Workload(), prices=at or prices(), node=node)
+
+    @classmethod
+    def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
+        """Return the model of the published design, at the prices of its time.
+
+        Its inputs, at 1 million messages a day: 400,000 writes and 1 million reads of one unit a day, 200,000 users of 250 KB,
+        two indexes of 30 GB that every write goes to, 10,000 live sessions. It publishes what Redis costs and not on which
+        nodes; two shards of cache.t4g.medium with a replica each are what comes to that sum and holds its sessions.
+        """
+        return cls(workload=workload or Workload(), prices=at or prices(_PAPER_PRICES), preset="paper", node=_PAPER_NODE)
+
+    def use(self) -> MonthlyUse:
+        """Return what the workload uses in a month."""
+        return _paper_use(self.workload) if self.preset == "paper" else measured_use(self.workload)
+
+    def cost(self) -> Cost:
+        """Return what that costs."""
+        use, ask = self.use(), self.prices
+        node, nodes = self._nodes(use)
+        parts = {
+            "redis nodes": nodes * ask.nodes[node].usd_hour * _HOURS_A_MONTH,
+            "dynamodb writes": use.write_units * ask.write_units_per_million / 1e6,
+            "dynamodb index writes": use.index_write_units * ask.write_units_per_million / 1e6,
+            "dynamodb reads": use.read_units * ask.read_units_per_million / 1e6,
+            "dynamodb storage": use.stored_gb * ask.storage_gb_month,
+            "dynamodb index storage": use.index_gb * ask.storage_gb_month,
+        }
+        for name, tokens in use.tokens.items():
+            parts[f"model {name}"] = sum(count * getattr(ask.models[name], kind) for kind, count in tokens.items()) / 1e6
+        sums = {
+            kind: sum(usd for name, usd in parts.items() if name.startswith(kind)) for kind in ("redis", "dynamodb", "model")
+        }
+        return Cost(
+            redis_usd_month=sums["redis"],
+            dynamodb_usd_month=sums["dynamodb"],
+            model_usd_month=sums["model"],
+            usd_per_message=sum(sums.values()) / use.messages if use.messages else 0.0,
+            parts={name: usd for name, usd in parts.items() if usd},
+            nodes=nodes,
+            node=node,
+            use=use,
+            prices_of=ask.date,
+        )
+
+    def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
+        """Return the type and number of nodes that hold the data at the peak, replicas included."""
+        a_shard = 1 + self.workload.replicas
+        peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
+        least = _PAPER_SHARDS if self.preset == "paper" else 1
+        counts = {
+            name: a_shard * max(least, math.ceil(peak_gb * 1e9 / (node.memory_gib * 2**30 * USABLE_MEMORY)))
+            for name, node in self.prices.nodes.items()
+            if self.node in (None, name)
+        }
+        return min(counts.items(), key=lambda entry: (entry[1] * self.prices.nodes[entry[0]].usd_hour, entry[1]))
+
+
+def _paper_use(workload: Workload) -> MonthlyUse:
+    load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
+    writes = 400_000 * load * DAYS_A_MONTH
+    live = 10_000 * load
+    return MonthlyUse(
+        messages=workload.messages_per_day * DAYS_A_MONTH,
+        write_units=writes,
+        index_write_units=2 * writes,
+        read_units=1_000_000 * load * DAYS_A_MONTH,
+        stored_gb=workload.users * 250_000 / 1e9,
+        index_gb=2 * 30.0 * users,
+        live_sessions=live,
+        hot_gb=live * _PAPER_HOT_BYTES / 1e9,
+        tokens=tokens_used(workload),
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the published design and this package part.
+
+    Attributes:
+        what: The quantity.
+        paper: Its value in the published design.
+        measured: Its value here.
+        why: The reason.
+    """
+
+    what: str
+    paper: float
+    measured: float
+    why: str
+
+
+def differences(workload: Workload | None = None) -> list[Difference]:
+    """Return where the two presets part for a workload, and why."""
+    paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
+    rows: list[tuple[str, Any, str]] = [
+        (
+            "write units a month",
+            lambda cost: cost.use.write_units + cost.use.index_write_units,
+            "the paper writes 0.4 items a message, of one unit; here every turn's text is logged, flushed every 5 turns, "
+            "made into memories that two indexes list, and deleted again",
+        ),
+        (
+            "read units a month",
+            lambda cost: cost.use.read_units,
+            "the paper reads once a message; here what is known is read at a session's start and end, a turn reads nothing",
+        ),
+        (
+            "GB stored",
+            lambda cost: cost.use.stored_gb + cost.use.index_gb,
+            "the paper keeps 250 KB for each user; here what is made of a session is kept for 90 days, its log for a day",
+        ),
+        (
+            "live sessions",
+            lambda cost: cost.use.live_sessions,
+            "the paper states 10,000; here it follows from session length and time to live",
+        ),
+        (
+            "USD a month for Redis",
+            lambda cost: cost.redis_usd_month,
+            "the paper's sum; here the cheapest nodes that hold the peak, at Valkey's price",
+        ),
+        (
+            "USD for a million write units",
+            lambda cost: prices(cost.prices_of).write_units_per_million,
+            "DynamoDB on-demand was halved on 2024-11-01",
+        ),
+        ("USD a month for DynamoDB", lambda cost: cost.dynamodb_usd_month, "all of the above"),
+    ]
+    return [Difference(what, value(paper), value(ours), why) for what, value, why in rows]
+
+
+_VARIED: dict[str, tuple[float, float]] = {
+    "messages_per_day": (0.5, 2.0),
+    "users": (0.5, 2.0),
+    "turns_per_session": (0.5, 2.0),
+    "bytes_per_message": (0.5, 2.0),
+    "ttl_seconds": (0.5, 2.0),
+    "memory_days": (0.5, 2.0),
+    "peak": (0.5, 2.0),
+    "history_tokens": (0.5, 2.0),
+    "output_tokens": (0.5, 2.0),
+    "calls_per_message": (0.77, 2.0),
+}
+
+
+def sensitivity(model: CostModel) -> dict[str, tuple[float, float]]:
+    """Return what all costs a month if one input is halved, and if it is doubled; of the cache-hit rate, at 0.5 and 0.9."""
+    found = {}
+    for name, factors in _VARIED.items():
+        value = getattr(model.workload, name)
+        low, high = (
+            max(1.0, value * factor) if name in ("peak", "turns_per_session") else value * factor for factor in factors
+        )
+        found[name] = (_total(model, name, low), _total(model, name, high))
+    found["cache_hit_rate"] = (_total(model, "cache_hit_rate", 0.5), _total(model, "cache_hit_rate", 0.9))
+    return found
+
+
+def _total(model: CostModel, name: str, value: float) -> float:
+    changes: dict[str, Any] = {name: value}
+    return replace(model, workload=replace(model.workload, **changes)).cost().total_usd_month

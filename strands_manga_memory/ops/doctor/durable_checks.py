@@ -1,0 +1,225 @@
+"""Checks of a durable table."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
+from strands_manga_memory.ops.permissions import SESSION_ACTIONS
+from strands_manga_memory.stores.dynamodb import DynamoDBTable
+from strands_manga_memory.stores.dynamodb_tables import table_definition
+from strands_manga_memory.stores.sqlite import FILE_VERSION, SQLiteTable
+from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
+
+_CREATE = "strands-manga-memory init-table"
+_ACTIONS = ", ".join(f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive"))
+
+
+def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
+    """Yield what is found of a table.
+
+    Args:
+        table: The table.
+        tier: What its checks are called: ``durable`` or ``users``.
+        clock: Seconds since 1970.
+    """
+    if isinstance(table, DynamoDBTable):
+        described = _described(table, tier)
+        if isinstance(described, Finding):
+            yield described
+            return
+        yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
+        yield from _shape(table, described["Table"], tier)
+        yield from _regions(table, described["Table"], tier)
+        yield _ttl(table, tier)
+        skew = _skew(described, clock)
+        if skew is not None:
+            yield clock_finding(f"{tier}.clock", skew, "DynamoDB")
+    elif isinstance(table, SQLiteTable):
+        found = list(_file(table, tier))
+        yield from found
+        if any(finding.remedy for finding in found):
+            return
+    yield _tried(table, tier)
+
+
+def _described(table: DynamoDBTable, tier: str) -> Mapping[str, Any] | Finding:
+    try:
+        return table.client.describe_table(TableName=table.name)
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        if code == "ResourceNotFoundException":
+            return problem(
+                f"{tier}.table", f"there is no table {table.name!r} here", f"{_CREATE} (or --print for CloudFormation)"
+            )
+        if code in (
+            "UnrecognizedClientException",
+            "InvalidClientTokenId",
+            "InvalidSignatureException",
+            "ExpiredTokenException",
+        ):
+            return problem(f"{tier}.auth", f"AWS refuses the credentials: {code}", "aws sts get-caller-identity; renew them")
+        if code.startswith("AccessDenied"):
+            return _denied(tier, str(error))
+        return problem(f"{tier}.reach", f"the table {table.name!r} cannot be looked at: {error}", "check region and endpoint")
+    except BotoCoreError as error:
+        if "redential" in str(error):
+            return problem(
+                f"{tier}.auth", f"there are no AWS credentials: {error}", "aws configure, or give the role to the task"
+            )
+        return problem(
+            f"{tier}.reach", f"DynamoDB does not answer: {error}", "check region, endpoint, VPC endpoint and security group"
+        )
+
+
+def _denied(tier: str, what: str) -> Finding:
+    return problem(
+        f"{tier}.permission",
+        f"a call is not allowed: {what}",
+        f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
+    )
+
+
+def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+    wanted = table_definition(table.schema, table.name)
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]}
+    want_types = {entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]}
+
+    def keys(schema: Any, kinds: Mapping[str, str]) -> list[str]:
+        return [f"{entry['AttributeName']} ({kinds.get(entry['AttributeName'])}, {entry['KeyType']})" for entry in schema]
+
+    have, want = keys(there["KeySchema"], types), keys(wanted["KeySchema"], want_types)
+    if have != want:
+        yield problem(
+            f"{tier}.schema",
+            f"the keys of {table.name!r} are {', '.join(have)}, not {', '.join(want)}",
+            f"name another table in the URL and run {_CREATE}: the keys of a table cannot be changed",
+        )
+    else:
+        yield ok(f"{tier}.schema", f"keys are {', '.join(have)}")
+    indexes = {index["IndexName"]: index for index in there.get("GlobalSecondaryIndexes", ())}
+    for index in wanted.get("GlobalSecondaryIndexes", ()):
+        name = index["IndexName"]
+        if name not in indexes:
+            yield problem(
+                f"{tier}.index",
+                f"the index {name!r} is missing",
+                f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE} --print)",
+            )
+        elif keys(indexes[name]["KeySchema"], types) != keys(index["KeySchema"], want_types):
+            yield problem(
+                f"{tier}.index", f"the index {name!r} has other keys", f"delete it and make it as in {_CREATE} --print"
+            )
+        else:
+            yield ok(f"{tier}.index", f"the index {name!r} is there")
+
+
+def _regions(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+    regions = sorted(str(replica.get("RegionName")) for replica in there.get("Replicas", ()))
+    if regions and there.get("MultiRegionConsistency") != "STRONG":
+        yield warning(
+            f"{tier}.regions",
+            f"{table.name!r} is a global table with replicas in {', '.join(regions)}: of two regions that write one "
+            "conversation at once, the later one wins, and what the other has stored is lost in silence",
+            "let one region write, and the others only after a failover; or make the table with strong consistency",
+        )
+
+
+def _ttl(table: DynamoDBTable, tier: str) -> Finding:
+    attribute = table.schema.ttl
+    try:
+        found = table.client.describe_time_to_live(TableName=table.name)["TimeToLiveDescription"]
+    except (ClientError, BotoCoreError) as error:
+        return warning(f"{tier}.ttl", f"the TTL setting cannot be read: {error}", "allow dynamodb:DescribeTimeToLive")
+    if found["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+        return problem(
+            f"{tier}.ttl",
+            "TTL is not enabled: what has expired is never deleted, and storage grows for ever",
+            f"{_CREATE}, or: aws dynamodb update-time-to-live --table-name {table.name} "
+            f"--time-to-live-specification Enabled=true,AttributeName={attribute}",
+        )
+    if found.get("AttributeName") != attribute:
+        return problem(
+            f"{tier}.ttl",
+            f"TTL is on for the attribute {found.get('AttributeName')!r}, not for {attribute!r}",
+            f"disable it, wait an hour, and run {_CREATE}",
+        )
+    return ok(f"{tier}.ttl", f"TTL is on for {attribute!r}")
+
+
+def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | None:
+    date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if date is None:
+        return None
+    skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()  # the header has whole seconds
+    return 0.0 if abs(skew) < 1.5 else skew
+
+
+def _file(table: SQLiteTable, tier: str) -> Iterator[Finding]:
+    path = table.path
+    if not path.exists():
+        yield problem(f"{tier}.table", f"there is no file {path}", f"{_CREATE}, or let the application make it")
+        return
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
+        try:
+            [[version]] = connection.execute("PRAGMA user_version").fetchall()
+            [[state]] = connection.execute("PRAGMA quick_check(1)").fetchall()
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        yield problem(f"{tier}.reach", f"{path} cannot be read: {error}", "is it a SQLite file, and may this user read it?")
+        return
+    yield ok(f"{tier}.reach", f"{path} can be read")
+    if version > FILE_VERSION:
+        yield problem(f"{tier}.schema", f"a newer version ({version}) of this package wrote the file", "upgrade this package")
+    elif state != "ok":
+        yield problem(f"{tier}.schema", f"the file is damaged: {state}", "restore it from a backup; sqlite3 FILE .recover")
+    elif table.schema.name not in names:
+        yield problem(f"{tier}.table", f"the file has no table {table.schema.name!r}", _CREATE)
+    else:
+        yield ok(f"{tier}.schema", f"version {version}, intact")
+
+
+def _tried(table: Table, tier: str) -> Finding:
+    """Do everything the package does, on records of our own."""
+    schema = table.schema
+    partition, extra = (
+        f"doctor/{uuid.uuid4().hex}",
+        {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes},
+    )
+    item = {schema.partition: partition, schema.sort: "probe", "epoch": 1, **extra}
+    other = {**item, schema.sort: "probe2"}
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("put", lambda: table.put(item, when=ABSENT)),
+        ("get", lambda: table.get(partition, "probe")),
+        ("batch_write", lambda: table.batch_write(puts=[other])),
+        ("batch_get", lambda: table.batch_get([(partition, "probe"), (partition, "probe2")])),
+        ("query", lambda: list(table.query(partition))),
+        *(
+            (f"query {index.name}", lambda index=index: list(table.query(partition, index=index.name)))
+            for index in schema.indexes
+        ),
+        ("transact", lambda: table.transact([Write(item=item, when=Condition(equals={"epoch": 1}))])),
+        ("delete", lambda: table.delete(partition, "probe", when=Condition(equals={"epoch": 1}))),
+        ("batch delete", lambda: table.batch_write(deletes=[(partition, "probe"), (partition, "probe2")])),
+    ]
+    for step, work in steps:
+        try:
+            work()
+        except StoreError as error:
+            reason = getattr(error, "reason", None)
+            if reason is None and isinstance(error, StoreUnavailableError):
+                return problem(f"{tier}.reach", f"{step}: {error}", "is the table throttled, or the file locked? try again")
+            denied = reason in ("permission", "read-only") or "not authorized" in str(error)
+            found = _denied(tier, str(error)) if denied else problem(f"{tier}.permission", str(error), "see the message")
+            return Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
+    return ok(f"{tier}.permission", f"{len(steps)} kinds of calls were tried and are allowed")

@@ -1,0 +1,229 @@
+"""Checks of the hot tier."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisError
+
+from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
+from strands_manga_memory.ops.permissions import redis_acl
+from strands_manga_memory.stores.hot import HotStore, HotWrite
+from strands_manga_memory.stores.redis import RedisHotStore
+
+_OLDEST = (6, 2)
+_SLOTS = 16_384
+_FULL = 0.9
+_CONNECT = "check host, port, security group and TLS (rediss://); is the server running?"
+_MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
+
+
+def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
+    """Yield what is found of a hot store.
+
+    Args:
+        store: The store.
+        shown: Its URL, without its password.
+        clock: Seconds since 1970.
+    """
+    if not isinstance(store, RedisHotStore):
+        yield warning(
+            "hot.shared",
+            f"{shown} is the memory of one process: other processes do not see it, and it ends with this one",
+            "name a Redis or Valkey in MANGA_MEMORY_HOT_URL when more than one process serves users",
+        )
+        yield from _tried(store)
+        return
+    reached = _reached(store, shown)
+    yield reached
+    info = _info(store)
+    if reached.remedy:
+        yield from () if info is None else _cluster(info, store)
+        return
+    yield from _server(info, store)
+    yield from _clock(store, clock)
+    yield from _tried(store)
+
+
+def not_opened(error: ValueError | StoreError) -> Finding:
+    """Return why a hot store could not even be opened: that of a cluster reads the cluster's shape when it is."""
+    if "not covered" in str(error):
+        return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
+    return problem("hot.reach", str(error), _CONNECT)
+
+
+def _reached(store: RedisHotStore, shown: str) -> Finding:
+    try:
+        store.read("doctor", ["none"])
+    except StoreRefusedError as error:
+        return _refusal("hot.reach", error)
+    except StoreUnavailableError as error:
+        return problem(
+            "hot.reach",
+            f"{shown} does not answer: {error}",
+            _CONNECT,
+        )
+    except StoreError as error:
+        return _refusal("hot.reach", error)
+    return ok("hot.reach", f"{shown} answers")
+
+
+def _refusal(check: str, error: StoreError) -> Finding:
+    text, reason = str(error), getattr(error, "reason", "")
+    if reason == "authentication":
+        return problem(
+            "hot.auth", f"the login is refused: {text}", "put user and password into the URL: redis://user:password@host:port"
+        )
+    if reason == "permission":
+        return problem(
+            "hot.permission",
+            f"the user may not do what is needed: {text}",
+            f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
+            "strands-manga-memory permissions --print acl",
+        )
+    if reason == "cluster":
+        return problem(
+            "hot.cluster", f"this is a cluster: {text}", "use redis+cluster://; if that is used, CLUSTER INFO says what is down"
+        )
+    return problem(check, text, getattr(error, "remedy", "") or "read the server's log")
+
+
+def _one_node(client: Any) -> dict[str, Any]:
+    """Return arguments that send a command to one node of a cluster; none for a single server."""
+    return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
+
+
+def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
+    """Return what the server says of itself, of a cluster one node; None if the user may not ask."""
+    try:
+        return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
+    except RedisError:
+        return None
+
+
+def _server(info: Mapping[str, Any] | None, store: RedisHotStore) -> Iterator[Finding]:
+    if info is None:
+        yield warning(
+            "hot.info",
+            "the user may not run INFO: version, eviction, memory and persistence were not looked at",
+            "ACL SETUSER <user> +info, for this doctor only",
+        )
+        return
+    yield _version(info)
+    yield _eviction(info)
+    yield _memory(info)
+    yield _persistence(info)
+    yield from _cluster(info, store)
+
+
+def _version(info: Mapping[str, Any]) -> Finding:
+    name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
+    text = str(info.get("valkey_version") or info.get("redis_version") or "0")
+    version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if version < _OLDEST:
+        return problem(
+            "hot.version", f"{name} {text} is too old", f"upgrade to Redis {'.'.join(map(str, _OLDEST))} or any Valkey"
+        )
+    return ok("hot.version", f"{name} {text}")
+
+
+def _eviction(info: Mapping[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy.startswith("allkeys"):
+        return problem(
+            "hot.eviction",
+            f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no time to live, so that "
+            "conversations are never finalized",
+            "CONFIG SET maxmemory-policy volatile-ttl (ElastiCache: in the parameter group), or noeviction",
+        )
+    return ok("hot.eviction", f"maxmemory-policy is {policy}")
+
+
+def _memory(info: Mapping[str, Any]) -> Finding:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not most:
+        return ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
+    said = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
+    if used > _FULL * most:
+        return warning(
+            "hot.memory", said, "add memory or shards (strands-manga-memory cost shows how many), or shorten the time to live"
+        )
+    return ok("hot.memory", said)
+
+
+def _persistence(info: Mapping[str, Any]) -> Finding:
+    replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
+    snapshots = info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0
+    if replicas or aof or snapshots:
+        return ok("hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}")
+    return warning(
+        "hot.persistence",
+        "the server has no replica, no append-only file and no snapshot: a restart loses what is hot",
+        "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns of a conversation are lost",
+    )
+
+
+def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
+    if not int(info.get("cluster_enabled", 0)):
+        return
+    client: Any = store.client
+    if not isinstance(store.client, RedisCluster):
+        yield problem(
+            "hot.cluster", "the server is a node of a cluster, and the URL is that of a single server", "use redis+cluster://"
+        )
+        return
+    try:
+        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())  # each knows best of its own
+    except RedisError as error:
+        yield warning("hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster")
+        return
+    slots = min(int(answer.get("cluster_slots_ok", 0)) for answer in answers.values())
+    if slots < _SLOTS:
+        yield problem(
+            "hot.cluster",
+            f"{_SLOTS - slots:,} of {_SLOTS:,} slots are not served: the conversations in them cannot be read or written",
+            _MEND,
+        )
+    else:
+        yield ok("hot.cluster", f"all {_SLOTS:,} slots are served by {len(client.get_primaries())} shards")
+
+
+def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
+    client = store.client
+    try:
+        before = clock()
+        seconds, microseconds = client.time(**_one_node(client))
+    except RedisError:
+        return  # scripts ask for the time, too: what is tried below tells
+    yield clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
+
+
+def _tried(store: HotStore) -> Iterator[Finding]:
+    """Do everything the package does, on a conversation of our own."""
+    name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
+    write = HotWrite(expect=None, epoch=1, version=1, writers="d=1", writer="d", number=1, fields={"window": b""}, ttl=0.001)
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("write", lambda: store.write(name, write)),
+        ("load", lambda: store.load(name, [], touch=True)),
+        ("read", lambda: store.read(name, ["window"])),
+        ("expired", lambda: list(store.expired(limit=1))),
+        ("claim", lambda: store.claim(name, expired_only=False)),
+        ("drop", lambda: store.drop(name, expect=(1, 1))),
+        ("acquire_lease", lambda: store.acquire_lease(name, owner="d", ttl=1.0)),
+        ("release_lease", lambda: store.release_lease(name, owner="d")),
+        ("put_value", lambda: store.put_value(name, b"", ttl=1.0)),
+        ("get_value", lambda: store.get_value(name)),
+        ("bury", lambda: store.bury(name, epoch=2, ttl=0.001)),
+    ]
+    for step, work in steps:
+        try:
+            work()
+        except StoreError as error:
+            found = _refusal("hot.permission", error)
+            yield Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
+            return
+    yield ok("hot.permission", f"{len(steps)} kinds of calls were tried and are allowed")

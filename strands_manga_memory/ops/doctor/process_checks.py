@@ -1,0 +1,86 @@
+"""Checks of this process: versions, vocabulary, the model's window, and whether somebody sweeps."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from strands_manga_memory.conversation.tokens.budget import budget_plan
+from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter, default_counter
+from strands_manga_memory.ops.doctor.finding import Finding, ok, problem, warning
+from strands_manga_memory.session.expiry import ExpiryIndex
+from strands_manga_memory.stores.table import Table
+
+_OVERDUE_SECONDS = 3600.0
+_MOST_COUNTED = 1000
+
+
+def check_versions(installed: Callable[[str], str] = importlib.metadata.version) -> Iterator[Finding]:
+    """Yield whether what this package needs is there, in a version it knows."""
+    for name, least in _needed().items():
+        try:
+            version = installed(name)
+        except importlib.metadata.PackageNotFoundError:
+            yield problem("process.version", f"{name} is not installed", f"pip install '{name}>={least}'")
+            continue
+        if _numbers(version) < _numbers(least):
+            yield problem("process.version", f"{name} {version} is too old", f"pip install '{name}>={least}'")
+        else:
+            yield ok("process.version", f"{name} {version}")
+
+
+def _needed() -> Mapping[str, str]:
+    """Return the least version of each requirement, as the package itself declares it."""
+    wanted = {}
+    for requirement in importlib.metadata.requires("strands-manga-memory") or ():
+        found = re.match(r"([\w.-]+)[^;]*?>=([\d.]+)[^;]*$", requirement)
+        if found and found[1] in ("strands-agents", "redis", "boto3", "mcp"):
+            wanted[found[1]] = found[2]
+    return wanted
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def check_vocabulary() -> Finding:
+    """Tell whether tokens are counted or estimated."""
+    if isinstance(default_counter(), EstimateCounter):
+        return warning(
+            "process.vocabulary",
+            "there is no tiktoken vocabulary on the disk: tokens are estimated, and corrected by what the model reports",
+            "pip install 'strands-manga-memory[offline]'",
+        )
+    return ok("process.vocabulary", "tokens are counted with a vocabulary on the disk")
+
+
+def check_window(window: int | None, max_tokens: int) -> Finding:
+    """Tell whether a request with a history of ``max_tokens`` fits a model's context window of ``window`` tokens."""
+    if window is None:
+        return ok("process.window", f"a history of {max_tokens:,} tokens; name the model's window with --window to check it")
+    plan = budget_plan(history=max_tokens)
+    if not plan.fits(window):
+        fitting = max(0, window - budget_plan(history=0).total)
+        return problem(
+            "process.window",
+            f"a request of up to {plan.total:,} tokens does not fit the model's window of {window:,}",
+            f"MANGA_MEMORY_MAX_TOKENS={fitting} or less" if fitting else "use a model with a larger window",
+        )
+    return ok("process.window", f"a request of up to {plan.total:,} tokens leaves {plan.left(window):,} of the window free")
+
+
+def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
+    """Tell whether somebody sweeps: whether conversations wait that should have been looked at an hour ago."""
+    overdue = 0
+    for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
+        overdue += 1
+        if overdue >= _MOST_COUNTED:
+            break
+    if overdue:
+        return warning(
+            "durable.sweeper",
+            f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a sweeper for over an hour",
+            "run strands-manga-memory sweep --loop in one or more processes, and look at its log",
+        )
+    return ok("durable.sweeper", "no conversation has waited for a sweeper for over an hour")

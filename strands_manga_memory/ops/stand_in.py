@@ -1,0 +1,45 @@
+"""StandInModel: a model that always says the same, where an agent is wanted and no model is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from strands.models import Model
+from strands.types.content import Messages
+from strands.types.streaming import StreamEvent
+
+_Output = TypeVar("_Output", bound=BaseModel)
+
+
+class StandInModel(Model):
+    """Answers every request with one text.
+
+    Args:
+        text: What it says.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def update_config(self, **model_config: Any) -> None:
+        """Change nothing: there is nothing to configure."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        return {"model_id": "stand-in"}
+
+    async def structured_output(
+        self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
+    ) -> AsyncGenerator[dict[str, _Output | Any], None]:
+        """Answer with the text, read as JSON of ``output_model``."""
+        yield {"output": output_model.model_validate_json(self._text)}
+
+    async def stream(self, messages: Messages, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:
+        """Stream the text."""
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": self._text}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn"}}

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import SQLiteTable
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.histogram import LogHistogram
+from strands_manga_memory.ops.advice import synthetic_gaps, ttl_advice
+from strands_manga_memory.ops.cost import CostModel, Workload
+from strands_manga_memory.session.returns import PARTITION, ReturnGaps, stored_gaps
+from strands_manga_memory.stores.writer import Writer
+
+DAY = 86_400.0
+
+
+def gaps(*values: float) -> LogHistogram:
+    histogram = LogHistogram()
+    for value in values:
+        histogram.add(value)
+    return histogram
+
+
+def test_the_curve_is_the_share_of_returns_within_a_time() -> None:
+    chance = random.Random(7)
+    values = [math.exp(chance.gauss(5, 1)) for _ in range(5_000)]
+    advice = ttl_advice(gaps(*values), CostModel.measured())
+    assert advice.enough
+    assert advice.curve[-1][1] == 1.0
+    for choice in advice.choices:
+        exact = sum(value <= choice.seconds for value in values) / len(values)
+        assert choice.resumed == pytest.approx(exact, abs=0.05)
+
+
+def test_the_knee_is_where_talks_end_and_absences_begin() -> None:
+    values = [60.0] * 700 + [600.0] * 200 + [40_000.0] * 100  # a talk, an interruption, another day
+    advice = ttl_advice(gaps(*values), CostModel.measured())
+    assert 600 / 1.25 <= advice.knee <= 600 * 1.25
+    assert advice.at_knee.resumed == pytest.approx(0.9)
+
+
+def test_memory_and_reloads_go_opposite_ways() -> None:
+    choices = ttl_advice(synthetic_gaps(20_000), CostModel.measured(Workload(ttl_seconds=2_700))).choices
+    for shorter, longer in pairwise(choices):
+        assert longer.hot_gb > shorter.hot_gb
+        assert longer.hot_usd_month > shorter.hot_usd_month
+        assert longer.cold_returns_per_day <= shorter.cold_returns_per_day
+        assert longer.reload_usd_month <= shorter.reload_usd_month
+
+
+def test_few_gaps_are_not_enough_and_none_are_refused() -> None:
+    assert not ttl_advice(gaps(1.0, 2.0), CostModel.measured()).enough
+    with pytest.raises(ValueError, match="at least one gap"):
+        ttl_advice(LogHistogram(), CostModel.measured())
+
+
+def test_gaps_are_stored_once_in_five_minutes_and_added_up(tmp_path: Path) -> None:
+    table, writer = SQLiteTable(tmp_path / "t.sqlite3"), Writer()
+    table.create_if_missing()
+    processes = [ReturnGaps(table, writer) for _ in range(2)]
+    for one in processes:
+        for second in range(299):
+            one.add(60.0, 1e9 + second)
+    assert list(table.query(PARTITION)) == []
+    for one in processes:
+        one.add(60.0, 1e9 + 300)
+    assert writer.drain(5)
+    assert len(list(table.query(PARTITION))) == 2
+    assert stored_gaps(table).total == 600
+    processes[0].add(60.0, 1e9 + 2 * DAY)  # stored with the old day; from then on there is a record of the new one
+    assert writer.drain(5)
+    processes[0].add(60.0, 1e9 + 2 * DAY)
+    processes[0].save(1e9 + 2 * DAY)
+    assert stored_gaps(table).total == 602
+    assert stored_gaps(table, since=1e9 + DAY).total == 1
+    table.close()
+
+
+def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) -> None:
+    from strands import Agent
+
+    from strands_manga_memory import MangaMemory
+    from strands_manga_memory.testing import FakeClock, ScriptedModel
+
+    url, clock = f"sqlite:///{tmp_path}/s.sqlite3", FakeClock(1_700_000_000.0)
+    assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no table yet, and no gaps
+    capsys.readouterr()
+    memory = MangaMemory.open(durable=url, clock=clock)
+    agent = Agent(
+        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u", session_id="s")
+    )
+    for away in (0.0, 30.0, 30.0, 600.0):
+        clock.advance(away)
+        agent("hello")
+    memory.close()
+    memory = MangaMemory.open(durable=url, clock=clock)
+    clock.advance(3_000.0)  # another process, after the conversation had cooled down
+    agent = Agent(
+        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u", session_id="s")
+    )
+    agent("hello again")
+    memory.close()
+    found = stored_gaps(SQLiteTable(tmp_path / "s.sqlite3"))
+    assert found.total == 4
+    assert [count for _, count in found.steps()] == [2, 1, 1]
+
+
+def test_gaps_from_a_file_and_made_up_ones(tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "gaps.csv"
+    file.write_text("gap_s\n" + "\n".join(["45"] * 150 + ["7200"] * 50))
+    assert run(["ttl-advice", "--input", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["gaps"] == 200
+    assert found["at_knee"]["resumed"] == pytest.approx(0.75)
+    assert run(["ttl-advice", "--synthetic", "2000"]) == 0
+    assert "knee:" in capsys.readouterr().out
+    file.write_text("45\nlong\n")
+    assert run(["ttl-advice", "--input", str(file)]) == 2
+    assert run(["ttl-advice", "--input", str(file), "--synthetic", "5"]) == 2

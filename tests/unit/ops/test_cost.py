@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.ops.cost import CostModel, Workload, capacity_plan, differences, prices, sensitivity, session_use
+
+
+def told(capsys: Any, *arguments: str) -> Any:
+    assert run(["cost", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_paper_preset_gives_the_published_figures(capsys: Any) -> None:
+    found = told(capsys, "--preset", "paper")
+    assert found["redis_usd_month"] == pytest.approx(188, rel=0.05)
+    assert found["dynamodb_usd_month"] == pytest.approx(80, rel=0.05)
+    assert found["redis_usd_month"] + found["dynamodb_usd_month"] == pytest.approx(268, rel=0.05)
+    use = found["use"]
+    assert (use["write_units"], use["read_units"]) == (12e6, 30e6)
+    assert (use["stored_gb"], use["index_gb"], use["live_sessions"]) == (50, 60, 10_000)
+
+
+def test_the_json_adds_up(capsys: Any) -> None:
+    found = told(capsys, "--messages-per-day", "1e6", "--users", "2e5")
+    parts = sum(found["parts"].values())
+    assert found["total_usd_month"] == pytest.approx(parts)
+    assert found["redis_usd_month"] + found["dynamodb_usd_month"] + found["model_usd_month"] == pytest.approx(parts)
+    assert found["usd_per_message"] == pytest.approx(parts / 30e6)
+    assert found["assumptions"]
+    assert {each["what"] for each in found["differences"]} >= {"write units a month", "GB stored", "live sessions"}
+
+
+def test_what_is_asked_scales_what_is_paid() -> None:
+    one, ten = (CostModel.measured(Workload(messages_per_day=load, users=load / 5)).cost() for load in (1e6, 1e7))
+    assert ten.dynamodb_usd_month == pytest.approx(10 * one.dynamodb_usd_month)
+    assert ten.model_usd_month == pytest.approx(10 * one.model_usd_month)
+    assert ten.usd_per_message == pytest.approx(one.usd_per_message, rel=0.01)
+    paper = CostModel.paper(Workload(messages_per_day=2e6, users=4e5)).cost()
+    assert paper.dynamodb_usd_month == pytest.approx(160)
+    nothing = CostModel.measured(Workload(messages_per_day=0, users=0)).cost()
+    assert (nothing.dynamodb_usd_month, nothing.model_usd_month, nothing.usd_per_message) == (0, 0, 0)
+
+
+def test_model_cost_goes_by_the_worst_hit_rate() -> None:
+    assert Workload().cache_hit_rate == 0.70
+    worse, better = (CostModel.measured(Workload(cache_hit_rate=rate)).cost().model_usd_month for rate in (0.5, 0.9))
+    assert better < CostModel.measured().cost().model_usd_month < worse
+    only = Workload(models={"sonnet": 1.0}, calls_per_message=1, history_tokens=0, other_tokens=0, output_tokens=1000)
+    million = only.messages_per_day * 30 / 1e6
+    expected = million * (1300 * (0.7 * 0.3 + 0.3 * 3.75) + 1000 * 15)
+    assert CostModel.measured(only).cost().model_usd_month == pytest.approx(expected)
+
+
+def test_the_sensitivity_goes_in_the_right_direction() -> None:
+    model = CostModel.measured()
+    found, now = sensitivity(model), model.cost().total_usd_month
+    for name in ("messages_per_day", "bytes_per_message", "output_tokens", "calls_per_message"):
+        low, high = found[name]
+        assert low < now < high
+    assert found["cache_hit_rate"][0] > now > found["cache_hit_rate"][1]
+
+
+def test_the_capacity_plan_up_to_a_billion_messages_a_day() -> None:
+    plans = [capacity_plan(CostModel.measured(Workload(messages_per_day=load, users=load / 5))) for load in (1e6, 1e8, 1e9)]
+    small, large, huge = plans
+    assert small.limits == ()
+    assert small.shards <= large.shards < huge.shards
+    assert small.node != large.node or small.shards < large.shards
+    assert huge.nodes == 2 * huge.shards
+    assert huge.messages_per_second == pytest.approx(3e9 / 86_400)
+    assert any("expiry index" in limit for limit in huge.limits)
+    assert huge.partitions * 10 >= huge.stored_gb
+    memory = huge.shards * prices().nodes[huge.node].memory_gib * 2**30 * 0.75
+    assert memory >= huge.hot_gb * 1e9
+
+
+def test_nodes_hold_the_peak() -> None:
+    cost = CostModel.measured(Workload(messages_per_day=1e8, users=2e7)).cost()
+    held = cost.nodes / 2 * prices().nodes[cost.node].memory_gib * 2**30 * 0.75
+    assert held >= 3 * cost.use.hot_gb * 1e9
+    asked = CostModel.measured(Workload(messages_per_day=1e8), node="cache.r7g.large").cost()
+    assert asked.node == "cache.r7g.large"
+
+
+def test_prices_are_data_with_a_date(tmp_path: Path, capsys: Any) -> None:
+    assert prices("2024-11-15").date == "2024-10-31"
+    assert prices().date > "2026"
+    with pytest.raises(ValueError, match="date must be 2024-10-31 or later"):
+        prices("2020-01-01")
+    file = tmp_path / "prices.json"
+    entry = json.loads((Path(CostModel.__module__.replace(".", "/")).parent / "prices.json").read_text())[-1]
+    entry["dynamodb"]["write_units_per_million"] = 100.0
+    file.write_text(json.dumps([entry]))
+    dear = told(capsys, "--prices", str(file))
+    assert dear["parts"]["dynamodb writes"] == pytest.approx(dear["use"]["write_units"] / 1e6 * 100)
+    file.write_text("{}")
+    assert run(["cost", "--prices", str(file)]) == 1
+
+
+def test_a_plot_is_drawn(tmp_path: Path) -> None:
+    assert run(["cost", "--plot", str(tmp_path / "plot.svg")]) == 0
+    assert "<svg" in (tmp_path / "plot.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("users", -1),
+        ("cache_hit_rate", 1.1),
+        ("peak", 0.5),
+        ("turns_per_session", 0),
+        ("models", {"haiku": 0.5}),
+        ("users", True),
+    ],
+)
+def test_a_workload_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        Workload(**{name: value})
+
+
+def test_unknown_models_and_nodes_are_named(capsys: Any) -> None:
+    assert run(["cost", "--model", "gpt=1.0"]) == 1
+    assert "'gpt'" in capsys.readouterr().err
+    assert run(["cost", "--node", "cache.none"]) == 1
+    assert run(["cost", "--model", "haiku"]) == 2
+    assert run(["cost", "--preset", "guess"]) == 2
+
+
+def test_the_differences_have_reasons() -> None:
+    assert all(each.why and each.paper != each.measured for each in differences())
+    assert session_use(Workload(earlier_sessions=0)).write_units < session_use(Workload(earlier_sessions=9)).write_units

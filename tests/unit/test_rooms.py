@@ -1,0 +1,107 @@
+"""Modules are small enough to be read in one go, and import one another one way only."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
+TEXTS = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+
+LONG = {
+    "conversation/importance/importance.py": 560,
+    "conversation/importance/selection.py": 525,
+    "conversation/history/summary.py": 325,
+    "conversation/summaries/verified.py": 375,
+    "conversation/summaries/writing.py": 325,
+    "erasure.py": 355,
+    "facade.py": 550,
+    "language/acts_english.py": 375,
+    "language/entities.py": 500,
+    "mcp/breaker.py": 400,
+    "mcp/call.py": 325,
+    "memory/store.py": 500,
+    "session/core/author.py": 555,
+    "session/manager.py": 575,
+    "session/sync/agent_copy.py": 340,
+    "session/sync/conductor.py": 470,
+    "session/sync/conversation.py": 500,
+    "stores/dynamodb.py": 375,
+    "stores/memory.py": 325,
+    "stores/sqlite.py": 450,
+}
+"""Modules above 300 lines, and how long each may be at most; numbers go down and names go from here, none come."""
+
+
+SHARED = {
+    "conversation.py",
+    "hot.py",
+    "opening.py",
+    "records.py",
+    "window.py",
+}
+"""Names of files that stand for several things; names go from here, none come."""
+
+
+def test_a_file_name_stands_for_one_thing() -> None:
+    """Commands of the command line aside: each is named as it is called, and as what it shows."""
+    names = [path.name for path in PACKAGE.rglob("*.py") if path.parent.name != "cli" and not path.name.startswith("__")]
+    assert {name for name in names if names.count(name) > 1} <= SHARED
+
+
+def test_no_module_grows_beyond_300_lines() -> None:
+    lengths = {
+        path.relative_to(PACKAGE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert len(lengths) > 100
+    assert {name: length for name, length in lengths.items() if length > LONG.get(name, 300)} == {}
+    assert {name for name in LONG if lengths.get(name, 0) <= 300} == set(), "these need no exception any more"
+
+
+def test_nothing_that_is_shipped_uses_the_test_doubles() -> None:
+    uses = re.compile(r"^\s*from strands_manga_memory(\.testing import|.* import .*\btesting\b)", re.MULTILINE)
+    assert uses.search("from strands_manga_memory.testing import ScriptedModel")
+    assert [name for name, text in TEXTS.items() if uses.search(text)] == []
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules of the package that a file imports, wherever: in functions and for types only, too."""
+    root = PACKAGE.name
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith(root))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == root:
+            for each in node.names:
+                module = f"{node.module}.{each.name}"
+                yield module if module in MODULES else node.module
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    graph = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
+    assert sum(map(len, graph.values())) > 1_000
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise AssertionError(circle) from None
+
+
+def test_a_circle_would_be_found(tmp_path: Path) -> None:
+    source = tmp_path / "one.py"
+    source.write_text("if TYPE_CHECKING:\n    from strands_manga_memory.stores import table\n", encoding="utf-8")
+    assert list(imported(source)) == ["strands_manga_memory.stores.table"]
+    with pytest.raises(CycleError):
+        TopologicalSorter({"one": {"two"}, "two": {"one"}}).prepare()
