@@ -109,6 +109,13 @@ def dynamodb_server() -> Iterator[servers.DynamoDB]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[servers.Postgres]:
+    """A PostgreSQL server for the whole run of this worker. To stop one, start your own with ``servers.postgres()``."""
+    with servers.postgres() as server:
+        yield server
+
+
 @pytest.fixture(params=["sqlite", "dynamodb"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[tuple[Table, Table]]:
     """The tables of sessions and of user memory, created, on a SQLite file and on a DynamoDB server in turn."""

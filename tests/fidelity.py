@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = ("tests/contracts/test_table.py", "tests/integration/test_user_memory.py", "tests/unit/test_cloudformation.py")
+TESTS = ("tests/contracts/test_table.py", "tests/integration/test_user_memory.py", "tests/unit/ops/test_cloudformation.py")
 NOT_RUN = 3
 _PACKAGE = "amplify-dynamodb-simulator"
 _INSIDE = "MANGA_MEMORY_FIDELITY_INSIDE"

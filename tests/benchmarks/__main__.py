@@ -23,6 +23,8 @@ NAMES = [
     "imports",
     "stall",
     "dead-tier",
+    "turn",
+    "contexts",
     "trim",
     "tokens",
     "recall",

@@ -19,7 +19,8 @@ from typing import Any
 
 from strands import tool
 
-from strands_manga_memory import BreakerPolicy, CircuitBreaker, GuardedMCPTools, guard_tool
+from strands_manga_memory import BreakerPolicy, GuardedMCPTools, guard_tool
+from strands_manga_memory.mcp import CircuitBreaker
 from tests import mcp_servers
 from tests.benchmarks import progress
 from tests.integration.mcp_support import until

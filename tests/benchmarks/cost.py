@@ -17,7 +17,7 @@ from typing import Any
 from strands import Agent
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, DynamoDBTable, MangaMemory
-from strands_manga_memory.cost import Workload, session_use
+from strands_manga_memory.ops.cost import Workload, session_use
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import begin_anew, progress, text
@@ -40,7 +40,7 @@ BUDGETS: dict[str, str | float] = {
 }
 
 _TODAY = 1_790_000_000.0  # where weeks and months begin decides how many of their roll-ups are written anew
-_COUNTED, _COUNTED_OF_NEW_USERS = 3, 9  # sessions; what one takes depends on what happens to be said
+_COUNTED, _COUNTED_OF_NEW_USERS = 3, 9  # sessions; what one takes depends on what happens to be said, and on when it ends
 _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again in each index
 
 
@@ -140,16 +140,17 @@ class Held:
     hot_bytes: float
 
 
-def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> Held:
+def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, keeps_agents: bool = True) -> Held:
     """Hold sessions, finalize and sweep them; return what one of the last took.
 
     Args:
         stage: The servers.
         user: Begin of the users' ids.
-        turns: Of each session.
+        turns: Of each session; of a new user's on average.
         size: Bytes of each message.
         earlier: Sessions that the same user had before the middle one of those that count, one every two days; 0: each is its
             user's first.
+        keeps_agents: Whether one agent answers all of a session; else each message has an agent of its own.
     """
     memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
     memories.create_if_missing()
@@ -164,11 +165,14 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> He
     for number in range(max(0, earlier - 1) + counted):
         scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
         before = (units.writes, units.reads, units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
-        model = ScriptedModel(lambda _: text(size))
-        agent = Agent(
-            model=model, callback_handler=None, **memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)
-        )
-        for _ in range(turns):
+        agent = None
+        for _ in range(turns if earlier else spread(turns, number)):
+            if agent is None or not keeps_agents:
+                agent = Agent(
+                    model=ScriptedModel(lambda _: text(size)),
+                    callback_handler=None,
+                    **memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id),
+                )
             agent(text(size))
             shared_writer(stage.hot, stage.durable).drain(30.0)
         hot = int(stage.direct.memory_usage(stage.key_of(scope), samples=0) or 0)  # type: ignore[arg-type]
@@ -186,6 +190,15 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0) -> He
         took = zip((units.writes, units.reads, *stored), before, strict=True)
         found.append(Held(*(now - then for now, then in took), hot))
     return Held(*(mean(getattr(one, name) for one in found[-counted:]) for name in NAMES))
+
+
+def spread(turns: int, number: int) -> int:
+    """Return how many turns the session of a new user has: up to four more or fewer, on average ``turns``.
+
+    A history is cut in steps, so how large its copy is at the end depends on when the last step was.
+    """
+    middle = _COUNTED_OF_NEW_USERS // 2
+    return turns + round(min(middle, turns - 1) * (number - middle) / middle)
 
 
 def _is_a_look(request: Request) -> bool:

@@ -26,7 +26,8 @@ from typing import Any
 from strands import Agent
 from strands.models import Model
 
-from strands_manga_memory import BreakerPolicy, CircuitBreaker, ConversationScope, MangaMemory, TieredSessionManager
+from strands_manga_memory import BreakerPolicy, ConversationScope, MangaMemory, TieredSessionManager
+from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import recorder
 from strands_manga_memory.telemetry.events import RESTORE, SERIALIZATION, STORE_CALL, TURN

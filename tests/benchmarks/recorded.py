@@ -35,13 +35,14 @@ from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
+    SummaryTrigger,
     VerifiedSummarizingConversationManager,
     default_counter,
 )
-from strands_manga_memory.conversation.summary import is_synthesized
+from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.language import normalized
 from strands_manga_memory.language.corrections import BECAME
-from strands_manga_memory.language.messages import message_text, quoted
+from strands_manga_memory.language.message_texts import message_text, quoted
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
 
@@ -66,13 +67,13 @@ def _rows(folder: Path, name: str) -> dict[str, float]:
     def note(row: str, hit: bool) -> None:
         found.setdefault(row, []).append(hit)
 
-    for stream in progress(list(_streams(folder, name)), f"recorded dialogues, {name}"):
+    for stream in progress(list(streams(folder, name)), f"recorded dialogues, {name}"):
         replaced = list(_replaced(stream))
         taken_back = {(one.at, one.old) for one in replaced}
         values = [query for query in stream["queries"] if (query.get("value") or "yes").lower() not in _NO_VALUES]
         values = [query for query in values if (query["gold"][0], query["value"]) not in taken_back]
         ours = VerifiedSummarizingConversationManager(
-            4_096, hard_tokens=4_096, model=lambda _: "The user asked for several services."
+            SummaryTrigger(tokens=4_096, hard_tokens=4_096), model=lambda _: "The user asked for several services."
         )
         view, most = _seen(ours, stream)
         largest = max(largest, most)
@@ -101,7 +102,7 @@ def _rows(folder: Path, name: str) -> dict[str, float]:
     }
 
 
-def _streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+def streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             stream = json.loads(line)

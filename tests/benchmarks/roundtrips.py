@@ -16,7 +16,7 @@ from strands.types.content import Messages
 
 from strands_manga_memory import Codec, ImportanceWeightedConversationManager, TieredSessionManager
 from strands_manga_memory.testing import Reply, ScriptedModel
-from tests.benchmarks import progress, text
+from tests.benchmarks import begin_anew, progress, text
 from tests.benchmarks.wire import PATIENT, READS, Stage, WriteUnits, requests, socket_use, staged
 
 BUDGETS = {
@@ -34,7 +34,8 @@ BUDGETS = {
     "commands_sent_per_turn_at_2000_messages": "== 1",
     "bytes_beyond_bodies_at_200_messages": "<= 2048",
     "bytes_beyond_bodies_at_2000_messages": "<= 2048",
-    "bytes_beyond_bodies_uncompressed_at_200_messages": "<= 2048",
+    # A turn in which the view was chosen anew, and the notes on the history were written with it.
+    "bytes_beyond_bodies_uncompressed_at_200_messages": "<= 3400",
     "bytes_per_turn_at_2000_over_200_messages": "<= 1.2",
     "commands_executed_per_turn_at_2000_over_200_messages": "<= 1.2",
     "write_units_per_flush_of_5_turns_of_1_kb": "<= 6",
@@ -170,6 +171,7 @@ def _ageing(stage: Stage, session: str, ages: Sequence[int], **settings: Any) ->
         for _ in progress(range(count), f"growing a conversation by {2 * count} messages"):
             await agent.invoke_async(text(500))
             agent.model.requests.clear()  # type: ignore[attr-defined]
+            stage.settle()  # what waits for a flush would else depend on how fast the machine is
 
     found: dict[int, list[Turn]] = {}
     for age in ages:
@@ -216,6 +218,7 @@ def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[st
 
 def run() -> dict[str, float]:
     """Count, on a stage of its own."""
+    begin_anew()
     noise = random.Random(1)
     with staged() as here:
         return {

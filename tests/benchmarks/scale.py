@@ -1,9 +1,9 @@
 """scale: percentiles at 12 and 50 messages a second, ten times that held, what a turn takes of the processor, growth by age,
 and a soak; on real servers.
 
-At 12 and 50 messages a second every message is answered by an agent that is restored for it, over Valkey and the DynamoDB API
-(mission A17). At 500 a second the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and
-SQLite: the DynamoDB emulator is a Python process, which would need the processors for itself.
+At 12 and 50 messages a second every message is answered by an agent that is restored for it, over Valkey and the DynamoDB API.
+At 500 a second the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and SQLite:
+the DynamoDB emulator is a Python process, which would need the processors for itself.
 
 ``--minutes`` is how long the peak is held (10), ``--soak`` for how many minutes 50 messages a second go on with sessions that
 end and begin (none), ``--plot`` the folder for pictures.
@@ -304,6 +304,21 @@ def _soak(hot: str) -> dict[str, float]:
     }
 
 
+_WORDS = {
+    "layer_p50_ms": "layer, median, ms",
+    "layer_p99_ms": "layer, 99 %, ms",
+    "messages": "messages a second",
+    "resident_mb": "memory, MB",
+    "threads": "threads",
+    "backlog": "work that waits",
+    "bytes_per_turn": "bytes a turn",
+    "commands_per_turn": "commands a turn",
+    "hot_bytes": "bytes, hot tier",
+    "durable_bytes": "bytes, durable tier",
+    "turn": "milliseconds a turn",
+}
+"""What plots call what is measured."""
+
 _GROWS = ("resident_mb", "threads", "descriptors")
 
 
@@ -314,7 +329,7 @@ def _plot_timeline(name: str, timelines: Sequence[Sequence[Mapping[str, float]]]
     for axis, what in zip(axes, shown, strict=True):
         for number, line in enumerate(timelines, 1):
             axis.plot([point["at"] for point in line], [point[what] for point in line], label=f"process {number}")
-        axis.set_ylabel(what)
+        axis.set_ylabel(_WORDS[what])
         axis.set_ylim(bottom=0)
     axes[-1].set_xlabel("seconds")
     axes[0].legend()
@@ -327,7 +342,7 @@ def _plot_growth(rows: Mapping[str, float]) -> None:
     figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
     for axis, (what, unit) in zip(axes, shown.items(), strict=True):
         axis.plot(AGES, [rows[f"growth_{what}_at_{age}_messages{unit}"] for age in AGES], marker="o")
-        axis.set_ylabel(what + unit)
+        axis.set_ylabel(_WORDS[what])
         axis.set_xscale("log")
         axis.set_ylim(bottom=0)
     axes[-1].set_xlabel("messages in the conversation's log")

@@ -28,15 +28,17 @@ from strands_manga_memory.conversation import (
     MicroCompaction,
     Reactive,
     Snip,
+    SummarySizes,
+    SummaryTrigger,
     TieredCompactionConversationManager,
     ToolResultCap,
     VerifiedSummarizingConversationManager,
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.conversation.summary import record_of
+from strands_manga_memory.conversation.history.summary import record_of
 from strands_manga_memory.language import RuleSlotExtractor
-from strands_manga_memory.language.merging import merged
+from strands_manga_memory.language.current_slots import merged
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import begin_anew, planted, progress, recorded, text, threads_queued
 
@@ -149,7 +151,7 @@ def _with_local_model() -> dict[str, float]:
 
     model: Any = open_model("local")
     model.update_config(params={**model.get_config()["params"], "max_tokens": _LOCAL_ANSWER_TOKENS})
-    manager = VerifiedSummarizingConversationManager(model=model, source_tokens=1_200)
+    manager = VerifiedSummarizingConversationManager(model=model, sizes=SummarySizes(source_tokens=1_200))
     answer = "Yes, we have it. It is a quiet story with fine drawings."
     rows, _, said = _held(manager, None, f"a small local model, {planted.TURNS} turns", answer=lambda _: answer)
     stats = manager.stats()
@@ -173,7 +175,7 @@ def _stalls_ms() -> dict[str, float]:
     """Return how long an event loop stands still at most while a summarizer takes a second beside it, and without summaries."""
     with_summaries, without = [], []
     for _ in range(_STALL_RUNS):  # the best counts: what the package does on the loop, it does each time
-        manager = VerifiedSummarizingConversationManager(trigger_tokens=3_000, trigger_turns=8)
+        manager = VerifiedSummarizingConversationManager(SummaryTrigger(tokens=3_000, turns=8))
         with_summaries.append(_stall_ms(manager))
         if not manager.stats().swapped:
             raise RuntimeError("no summary was swapped in while the loop was watched")

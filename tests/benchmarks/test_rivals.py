@@ -1,4 +1,4 @@
-"""The comparison: what it finds of those that are installed here, how it counts, and that the README holds its table."""
+"""The comparison: what it finds of those that are installed here, how it counts, and that the guide holds its table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmarks.rivals.catalogue import RIVALS, Rival
 from tests.benchmarks.rivals.stage import RivalError, Stage, driven, stage_of
 from tests.benchmarks.rivals.table import BEGIN, END, Column, markdown, write
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "strands_manga_memory/guide/comparison.md"
 OURS, FILE = RIVALS[:2]
 
 
@@ -92,12 +92,14 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
         write(path, table)
 
 
-def test_the_readme_holds_a_table_of_this_form() -> None:
-    text = README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+def test_the_guide_holds_a_table_of_this_form() -> None:
+    text = GUIDE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[0].startswith(f"| question | {OURS.name} ")
     for rival in RIVALS:
-        assert rival.name in text, f"{rival.name} is missing: python -m tests.benchmarks rivals --write README.md"
+        assert rival.name in text, (
+            f"{rival.name} is missing: python -m tests.benchmarks rivals --write strands_manga_memory/guide/comparison.md"
+        )
     assert "Measured on 20" in text
     wide = rows[0].count("|")
     assert sum(row.count("|") == wide for row in rows) > 15

@@ -35,7 +35,7 @@ from strands_manga_memory import (
     TieredSessionManager,
     UserMemoryStore,
 )
-from strands_manga_memory.conversation.tokens import TiktokenCounter
+from strands_manga_memory.conversation.tokens.token_counter import TiktokenCounter
 from strands_manga_memory.language.transcript import Transcript, Utterance
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii import PiiPolicy

@@ -89,7 +89,7 @@ async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(vis
     assert "purchase" in state
     assert "B07X5541" in state
     assert "unsaved 0" in re.sub(r"\s+", " ", await page.locator("#tiers").inner_text())
-    assert "favorite genre: mystery" in await page.locator("#known").inner_text()
+    assert "genre: mystery" in await page.locator("#known").inner_text()
     assert "<conversation_state>" in (await page.locator("#told").text_content() or "")
 
 
@@ -124,9 +124,84 @@ async def test_a_session_becomes_a_memory_and_a_user_can_be_forgotten(visit: New
     await expect(page.locator("#known")).to_contain_text("mystery")
     assert "mystery" in await say(page, "What do you know about me?")
     await page.click("#forget")
+    await page.get_by_role("button", name="Keep everything").click()
+    assert "mystery" in await page.locator("#known").inner_text()
+    await page.click("#forget")
+    await page.click("#really")
     await expect(page.locator("#known")).not_to_contain_text("mystery")
     assert await user_of(page) == user
     assert "Nothing yet" in await say(page, "What do you know about me?")
+
+
+async def test_a_question_about_oneself_is_answered_from_memory(visit: NewPage) -> None:
+    page = await visit()
+    assert "not told me" in await say(page, "What is my favourite genre?")
+    await say(page, "My favorite genre is mystery.")
+    for question in ("What is my favourite genre?", "私の好きなジャンルは何ですか？"):
+        assert "mystery" in await say(page, question)
+    await page.click("#new")
+    await expect(page.locator(".question")).to_have_count(0)
+    assert "mystery" in await say(page, "Do you remember my favorite genre?")
+
+
+async def test_who_asks_for_something_else_is_not_held_in_a_purchase(visit: NewPage) -> None:
+    page = await visit()
+    assert "Which volume" in await say(page, "I would like to buy The Tide-Waiting Diner.")
+    assert "How about one of these?" in await say(page, "By the way, recommend me some fantasy.")
+    assert "ORD-" in await say(page, "Where is my order?")
+    assert "Paper or digital?" in await say(page, "The manga: volume 2, please buy it.")
+    assert "nothing into your basket" in await say(page, "Never mind the manga, cancel it.")
+    assert "browsing" in await page.locator("#state").inner_text()
+
+
+async def test_an_empty_chat_invites_and_says_that_answers_are_scripted(visit: NewPage) -> None:
+    page = await visit()
+    await expect(page.locator("#welcome")).to_be_visible()
+    await expect(page.locator("#scripted")).to_contain_text("scripted: rules stand in for a model")
+    await expect(page.locator("#model")).to_have_text("answers are scripted")
+    await page.locator("#starters button").first.click()
+    await expect(page.locator(".answer.done")).to_have_count(1)
+    await expect(page.locator("#welcome")).to_be_hidden()
+
+
+async def test_what_recall_quotes_stands_with_its_question(visit: NewPage) -> None:
+    page = await visit()
+    await say(page, "Please keep in mind that the shelf in my hall holds 212 volumes of manga.")
+    for text in ("The Night-Round Detective of Glass Town", "The Tide-Waiting Diner", "The Lighthouse Star Post") * 2:
+        await say(page, f"Show me all volumes of {text}.")
+    await say(page, "Recommend me manga for the shelf in my hall.")
+    quotes = page.locator("#turns li").last.locator("blockquote")
+    assert await quotes.count() > 0
+    assert len({await each.inner_text() for each in await quotes.all()} & set(await transcript(page))) == 0
+
+
+async def test_a_timeline_tells_what_breakers_did_and_what_stood_in(visit: NewPage) -> None:
+    page = await visit()
+    await say(page, "Is The Tide-Waiting Diner volume 7 in stock?")
+    await break_stock(page, "error")
+    for volume in (1, 2, 4, 7):
+        await say(page, f"Is The Tide-Waiting Diner volume {volume} in stock?")
+    happened = page.locator("#happened")
+    for words in ("get_stock opened", "an earlier answer stood in", "failed (3 in a row)"):
+        await expect(happened).to_contain_text(words)
+    await expect(page.locator("#tracks .span.open, #tracks .span.half_open").first).to_be_visible()
+    await expect(page.locator("#tracks .mark").first).to_be_visible()
+    await break_stock(page, "none")
+    await expect(page.locator('[data-tool="get_stock"] .badge').first).to_have_text("half open", timeout=20_000)
+    await say(page, "Is The Tide-Waiting Diner volume 6 in stock?")
+    await expect(happened).to_contain_text("closed again")
+
+
+async def test_the_memory_is_reachable_on_a_phone(visit: NewPage) -> None:
+    page = await visit()
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await expect(page.locator("#memory")).to_be_hidden()
+    await page.click("#panel")
+    await expect(page.locator("#memory")).to_be_visible()
+    await expect(page.locator("#chat")).to_be_hidden()
+    await page.click("#panel")
+    await expect(page.locator("#form")).to_be_in_viewport()
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 # --- what survives ----------------------------------------------------------------------------------------------------
@@ -164,6 +239,20 @@ async def test_kill_9_and_a_restart_restore_everything(visit: NewPage, app: head
     assert "slot volume 2 confirmed" in re.sub(r"\s+", " ", await page.locator("#state").inner_text())
     await expect(page.locator("#text")).to_have_value("Is anybody there?")  # still there to be sent
     assert "Volume 2 (paper) is in your basket." in await say(page, "On paper.")
+
+
+async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(visit: NewPage) -> None:
+    page = await visit()
+    await say(page, "My favorite genre is mystery.")
+    said, worker = await transcript(page), await page.locator("#worker").inner_text()
+    await page.click("#kill")
+    restored = page.locator("#restored")
+    await expect(restored).to_contain_text("in the middle of an answer", timeout=60_000)
+    await expect(restored).to_contain_text("restored 1 finished turn, each as it was")
+    assert (await transcript(page))[:2] == said
+    assert await transcript(page) == [*said, "Recommend me something to read.", "(This was not answered.)"]
+    assert await page.locator("#worker").inner_text() != worker
+    assert "mystery" in await say(page, "What is my favorite genre?")
 
 
 # --- strangers --------------------------------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ from pathlib import Path
 from rich.progress import track
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, SQLiteTable
-from strands_manga_memory.memory.cache import cache_name
-from strands_manga_memory.memory.records import Owner, place_of, preference_id
+from strands_manga_memory.memory.hot_copy import cache_name
+from strands_manga_memory.memory.memory_records import Owner, place_of, preference_id
 from strands_manga_memory.memory.spool import bucket_of
 from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.expiry import due_key
-from strands_manga_memory.session.records import Place, directory_key
+from strands_manga_memory.session.place import Place, directory_key
 from tests import servers
-from tests.faults.hostile_world import World
+from tests.faults.hostile.world import World
 
 _BATCH = 1_000
 """Scopes that are compared with one another: 499,500 pairs."""

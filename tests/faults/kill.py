@@ -142,8 +142,8 @@ def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng:
         _note(ledger, report, worker.kill())
         report.kills += 1
         return
-    wanted = rng.randrange(4)
-    while acknowledged < wanted or ledger.begun is None:
+    wanted, has_begun = rng.randrange(4), False
+    while acknowledged < wanted or not has_begun:
         said = worker.listen(_WORKER_WITHIN)
         if not said or "error" in said:
             report.invalid.append(f"round {report.rounds}: the worker ended: {said}")
@@ -151,6 +151,7 @@ def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng:
             return
         _note(ledger, report, [said])
         acknowledged += "done" in said
+        has_begun = "begin" in said
     time.sleep(rng.choice([0.0, rng.uniform(0.0, 0.015), rng.uniform(0.0, 0.06)]))
     _note(ledger, report, worker.kill())
     report.kills += 1

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -149,29 +147,6 @@ def split_pairs(log: Sequence[Message]) -> list[str]:
 
 def _shown(message: Message) -> str:
     return f"{message['role']}:{str(message['content'])[:60]}"
-
-
-class Ticker:
-    """Ticks every millisecond on an event loop and remembers the longest gap."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-
-    async def __aenter__(self) -> Ticker:
-        self._task = asyncio.create_task(self._tick())
-        await asyncio.sleep(0.005)
-        self.longest = 0.0
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-
-    async def _tick(self) -> None:
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.perf_counter()
-            self.longest, last = max(self.longest, now - last), now
 
 
 def writer_threads() -> int:

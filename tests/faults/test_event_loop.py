@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.stores import open_hot_store
-from tests import servers
+from tests import clocks, servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
 from tests.faults.kill import Stores
@@ -40,9 +41,9 @@ def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(new_process: Ne
     process.settle()
 
     async def longest(agent: Any, tag: str) -> float:
-        async with talk.Ticker() as ticker:
+        async with clocks.Loop() as loop:
             await agent.invoke_async(f"{tag} tool")
-            return ticker.longest
+            return loop.longest
 
     async def run() -> tuple[float, float]:
         bare = talk.bare_agent()
@@ -84,6 +85,28 @@ def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: F
     process.manager.flush()
     wanted = sorted(mark for number in range(8) for mark in talk.wanted_marks(f"t{number}", "text"))
     assert sorted(talk.marks(new_process(stores).log()).elements()) == wanted
+
+
+def test_a_process_that_is_held_up_takes_no_tier_for_dead(
+    new_process: NewProcess, services: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by a collection of garbage, in which nothing of the process runs, neither the loop nor the writer."""
+    hold_the_interpreter = ctypes.PyDLL(None).usleep  # without giving it up meanwhile
+    hot = open_hot_store(services.hot or "")
+    write = hot.write
+
+    def held_up(*given: Any) -> Any:
+        hold_the_interpreter(150_000)
+        return write(*given)
+
+    process = new_process(services, hot=hot, hot_deadline=0.05)
+    process.agent("t0 text")
+    hot.write = held_up  # type: ignore[method-assign]
+    asyncio.run(process.agent.invoke_async("t1 text"))
+
+    assert "not saved yet" not in caplog.text
+    assert process.stats()["hot_failures"] == 0
+    assert process.stats()["unsaved_messages"] == 0
 
 
 def test_the_durable_tier_throttles(new_process: NewProcess, far: Far, services: Stores) -> None:

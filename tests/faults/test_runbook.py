@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
@@ -20,16 +21,19 @@ from strands_manga_memory import (
     TieredSessionManager,
     guard_tool,
     open_table,
+    telemetry,
 )
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.doctor import diagnose
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.inspection import inspect, places
+from strands_manga_memory.ops.doctor import diagnose
+from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
 
-RUNBOOK = (Path(strands_manga_memory.__file__).parent / "runbook.md").read_text(encoding="utf-8")
+RUNBOOK = (Path(strands_manga_memory.__file__).parent / "ops/runbook.md").read_text(encoding="utf-8")
 
 
 def agent_of(memory: MangaMemory, session: str = "s", **settings: Any) -> Agent:
@@ -43,7 +47,7 @@ def found(settings: MangaMemorySettings, check: str, **options: Any) -> bool:
 
 def test_every_incident_has_its_test() -> None:
     incidents = {re.sub(r"\W+", "_", title.lower()) for title in re.findall(r"^## (.*)$", RUNBOOK, re.MULTILINE)}
-    assert len(incidents) == 5
+    assert len(incidents) == 8
     assert {f"test_{name}" for name in incidents} <= set(globals())
 
 
@@ -173,3 +177,114 @@ def test_stuck_sweeper(tmp_path: Path) -> None:
     assert not found(settings, "durable.sweeper")
     assert memory.finalize(ConversationScope("u", "none")) is None
     memory.close()
+
+
+def counted(metric: str) -> float:
+    """Return what was counted of an event in this process."""
+    telemetry.flush()
+    stats = telemetry.recorder.stats()
+    event, name = metric.rsplit(" ", 1)
+    return stats[event].sums.get(name, 0.0) if event in stats else 0.0
+
+
+def test_tool_loop() -> None:
+    @tool
+    def stock(title: str) -> str:
+        """Look up the stock.
+
+        Args:
+            title: The title.
+        """
+        return f"nothing known of {title}"
+
+    def use(number: int, title: str) -> list[Any]:
+        return [{"toolUse": {"toolUseId": f"t{number}", "name": "stock", "input": {"title": title}}}]
+
+    before = counted("tool.loop loops")
+    with MangaMemory.open() as memory:
+        asked = [use(0, "Gyo"), use(1, "Uzumaki"), use(2, "Gyo"), use(3, "Monster"), use(4, "Gyo"), "I don't know.", "ok"]
+        model = ScriptedModel(asked)
+        settings = memory.agent_kwargs(user_id="u", session_id="s", task_state=True)
+        agent = Agent(model=model, tools=[stock], callback_handler=None, **settings)
+        agent("Is Gyo there?")
+        told = [str(request.messages[-1]) for request in model.requests]
+        assert "stock gave the same result 3 times" in told[5]
+        assert not any("the same result" in each for each in told[:5])
+        agent("thanks")  # another task
+        assert "the same result" not in str(model.requests[-1].messages[-1])
+        coordinator = coordinator_of(agent)
+        assert coordinator is not None
+        assert coordinator.stats()["loops"] == 1
+    assert counted("tool.loop loops") == before + 1
+
+
+def test_agents_that_wait_for_one_another() -> None:
+    """Two conversations whose requests call the other one's agent: one of them is refused at once, and the other goes on."""
+    turns = ConversationTurns()
+    first, second = ConversationScope("u", "s", "first"), ConversationScope("u", "s", "second")
+    before = counted("wait.stuck waits")
+
+    async def calls(mine: ConversationScope, other: ConversationScope, both: asyncio.Barrier) -> str:
+        async with turns.hold(mine, wait=60):
+            await both.wait()
+            try:
+                async with turns.hold(other, wait=60):
+                    return "answered"
+            except BusyError:
+                return "refused"
+
+    async def both() -> list[str]:
+        barrier = asyncio.Barrier(2)
+        return await asyncio.gather(calls(first, second, barrier), calls(second, first, barrier))
+
+    async def itself() -> str:
+        async with turns.hold(first, wait=60):
+            return await asyncio.to_thread(asyncio.run, calls_itself())
+
+    async def calls_itself() -> str:
+        try:
+            async with turns.hold(first, wait=60):
+                return "answered"
+        except BusyError:
+            return "refused"
+
+    started = time.monotonic()
+    assert sorted(asyncio.run(both())) == ["answered", "refused"]
+    assert asyncio.run(itself()) == "refused"
+    assert asyncio.run(both()).count("answered") == 1  # nothing of before is left
+    assert time.monotonic() - started < 50
+    assert counted("wait.stuck waits") == before + 3
+
+    async def one_after_the_other() -> None:
+        async with turns.hold(first, wait=60), turns.hold(second, wait=60):
+            pass
+        async with turns.hold(second, wait=60), turns.hold(first, wait=60):
+            pass
+
+    asyncio.run(one_after_the_other())  # an order is no circle
+
+
+def test_state_drift() -> None:
+    clock, cart = FakeClock(), ["B07X1234"]
+    source = CallableEnvironmentSource(lambda _: {"cart": list(cart), "time_of_day": str(clock())})
+    before = counted("state.drift fields")
+    with MangaMemory.open(environment=source) as memory:
+        model = ScriptedModel(lambda _: "ok")
+        settings = memory.agent_kwargs(user_id="u", session_id="s", task_state={"recheck_after": 60.0, "clock": clock})
+        agent = Agent(model=model, callback_handler=None, **settings)
+        agent("hello")
+        cart.append("B07X9999")
+        memory.changes(user_id="u", session_id="s").publish(cart=cart)
+        agent("and now?")
+        assert "B07X9999" in str(model.requests[-1].messages[-1])
+        cart.append("B07X7777")  # and nobody says so
+        agent("and now?")
+        assert "B07X7777" not in str(model.requests[-1].messages[-1])
+        clock.advance(61)
+        coordinator = coordinator_of(agent)
+        assert coordinator is not None
+        agent("and now?")
+        servers.wait_until(lambda: coordinator.stats()["drifts"] == 1, "the drift")
+        agent("and now?")
+        assert "B07X7777" in str(model.requests[-1].messages[-1])
+    assert counted("state.drift fields") == before + 1

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
-from strands_manga_memory.conversation.summary import record_of
+from strands_manga_memory.conversation import SummaryTrigger, VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.history.summary import record_of
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
@@ -28,7 +28,9 @@ def summarizing(stores: Stores, session: str, summarizer: Any = lambda _: PROSE,
     agent = Agent(
         agent_id="librarian",
         model=ScriptedModel(lambda _: "I have noted that, it is in stock. " * 4),
-        conversation_manager=VerifiedSummarizingConversationManager(trigger_turns=6, model=summarizer, log=sessions.history),
+        conversation_manager=VerifiedSummarizingConversationManager(
+            SummaryTrigger(turns=6), model=summarizer, log=sessions.history
+        ),
         session_manager=sessions,
         callback_handler=None,
     )
@@ -53,14 +55,15 @@ def records(agent: Agent) -> list[Any]:
 
 
 def assert_covered(agent: Agent, sessions: Any) -> None:
-    """There is one summary, and what left the window is what it covers."""
+    """There is one summary, and what left the window is within what it covers; a turn that came later may be there, too."""
     (record,) = records(agent)
     logged = [message["tracking_id"] for message in sessions.history()]
     first, last = map(logged.index, record.covered)
     window = {message["tracking_id"] for message in agent.messages}
     gone = [at for at, id_ in enumerate(logged) if id_ not in window]
-    assert gone == [at for at in range(first, last + 1) if logged[at] not in record.kept]
-    assert record.turns == (last + 1 - first) // 2
+    assert gone
+    assert set(gone) <= {at for at in range(first, last + 1) if logged[at] not in record.kept}
+    assert len(gone) // 2 <= record.turns <= (last + 1 - first) // 2
 
 
 @pytest.mark.parametrize("backend", ["services", "sqlite"])

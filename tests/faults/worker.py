@@ -111,12 +111,12 @@ class Talker:
         agent.hooks.add_callback(AfterInvocationEvent, self._note_failure)
 
     @property
-    def _model(self) -> Any:
-        return self.manager._conversations["A", _AGENT].model
+    def _author(self) -> Any:
+        return self.manager._members.conversations["A", _AGENT].copy.author
 
     async def _note_epoch(self, _: BeforeModelCallEvent) -> None:
         self.turn_epoch = min(self.turn_epoch, self.epoch)
-        self.was_deleted = self.was_deleted or self._model.deleted
+        self.was_deleted = self.was_deleted or self._author.is_gone
 
     async def _note_failure(self, event: AfterInvocationEvent) -> None:
         """Tell of a turn that ends with an error before it is saved as ended: the worker may not live to see it."""
@@ -125,14 +125,14 @@ class Talker:
 
     @property
     def epoch(self) -> int:
-        """The incarnation this process believes in; a deletion ends it and all before."""
-        return int(self._model.epoch)
+        """One more than the graves that this process knows; a deletion ends every life that knows fewer."""
+        return 1 + len(self._author.copy.graves)
 
     def turn(self, text: str) -> dict[str, Any]:
         """Make a turn and return what is known of it afterwards."""
         self.turn_epoch, self.was_deleted, self.text = 1 << 62, False, text
         self.agent(text)
-        self.was_deleted = self.was_deleted or bool(self._model.deleted)
+        self.was_deleted = self.was_deleted or self._author.is_gone
         return {
             "unsaved": self.manager.stats(_AGENT)["unsaved_messages"],
             "epoch": self.turn_epoch,

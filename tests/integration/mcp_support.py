@@ -11,7 +11,8 @@ from typing import Any
 from strands import Agent
 from strands.types.tools import AgentTool
 
-from strands_manga_memory import BreakerPolicy, GuardedMCPTools, GuardedTool
+from strands_manga_memory import BreakerPolicy, GuardedMCPTools
+from strands_manga_memory.mcp import GuardedTool
 from strands_manga_memory.testing import ScriptedModel
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
+from typing import Any
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,7 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from strands import Agent, tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, MangaMemory, guard_tool
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.servers import wait_until
 
 CANARY = "zanzibar-canary"
 
@@ -24,6 +29,46 @@ CANARY = "zanzibar-canary"
 def sick() -> str:
     """Fail."""
     raise RuntimeError(CANARY)
+
+
+@tool
+def known(of: str) -> str:
+    """Say what is known.
+
+    Args:
+        of: Of what.
+    """
+    return CANARY
+
+
+def trouble(memory: MangaMemory) -> None:
+    """Go round in circles, drift, and wait for oneself."""
+    calls: list[Any] = [[{"toolUse": {"toolUseId": f"k{n}", "name": "known", "input": {"of": CANARY}}}] for n in range(3)]
+    cart = ["one"]
+    source = CallableEnvironmentSource(lambda _: {"cart": list(cart)})
+    clock = FakeClock()
+    state = {"source": source, "recheck_after": 1.0, "clock": clock}
+    agent = Agent(
+        model=ScriptedModel([*calls, "done", "ok"]),
+        tools=[known],
+        callback_handler=None,
+        **memory.agent_kwargs(user_id="secret-user", session_id="s3", task_state=state),
+    )
+    agent("what is known?")
+    cart.append(CANARY)
+    clock.advance(2)
+    agent("and now?")
+    coordinator = coordinator_of(agent)
+    wait_until(lambda: coordinator is not None and bool(coordinator.stats()["drifts"]), "the drift")
+    asyncio.run(_waits_for_itself(ConversationScope("secret-user", "s3")))
+
+
+async def _waits_for_itself(scope: ConversationScope) -> None:
+    turns = ConversationTurns()
+    async with turns.hold(scope, wait=5):
+        with suppress(BusyError):
+            async with turns.hold(scope, wait=5):
+                pass
 
 
 def main(folder: str) -> None:
@@ -54,6 +99,7 @@ def main(folder: str) -> None:
         long(f"Tell me of {CANARY}.")
     asyncio.run(asyncio.sleep(0))
     long.conversation_manager.finish(long)
+    trouble(memory)
     stats = memory.stats()
     memory.close()
     data = json.loads(reader.get_metrics_data().to_json())

@@ -18,11 +18,12 @@ from strands_manga_memory.conversation import (
     MicroCompaction,
     Reactive,
     Snip,
+    SummarySchedule,
     ToolResultCap,
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.conversation.messages import assistant, calls, results, user
 
@@ -224,7 +225,7 @@ def test_a_restart_restores_exactly(tmp_path: Path) -> None:
             ToolResultCap(),
             Snip(),
             MicroCompaction(),
-            VerifiedSummary(model=lambda _: "They talked.", strategy="inline"),
+            VerifiedSummary(model=lambda _: "They talked.", schedule=SummarySchedule(strategy="inline")),
             Reactive(),
         ]
         session = FileSessionManager("s", storage_dir=str(tmp_path))

@@ -408,7 +408,7 @@ def test_defect_agentcore_delete_deletes(aws: Stores) -> None:
     live._session_manager.flush()
     aws.manager().delete_session()
     assert aws.agent().messages == []
-    assert [str(row["sk"]) for row in aws.durable.query(aws.session)] == ["A:default#HEAD"]
+    assert [str(row["sk"]) for row in aws.durable.query(aws.session)] == ["#GRAVE", "A:default#HEAD"]
     assert _head(aws)["state"] == "deleted"
 
 
@@ -540,7 +540,7 @@ def test_defect_a_store_that_fails_ends_no_turn(aws: Stores) -> None:
     assert texts(live.messages)[-4:] == ["third", "toolUse", "toolResult", "done"]
     assert live._session_manager.stats()["unsaved_messages"] == 8
     aws.hot.down = aws.durable.down = False
-    servers.wait_until(lambda: not live._session_manager._conversations["A", "default"].is_dirty, "the save")
+    servers.wait_until(lambda: not live._session_manager._members.conversations["A", "default"].is_dirty, "the save")
     live._session_manager.flush()
     assert same(aws.agent().messages, live.messages)
     assert len(list(aws.manager().history())) == 12

@@ -18,11 +18,13 @@ import pytest
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, ConversationScope, MangaMemorySettings, TieredSessionManager, open_table
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.conversation import tokens
-from strands_manga_memory.doctor import Finding, Level, diagnose
-from strands_manga_memory.doctor.process import check_versions
+from strands_manga_memory.conversation.tokens import token_counter as tokens
+from strands_manga_memory.ops.doctor import Finding, Level, diagnose
+from strands_manga_memory.ops.doctor.durable_checks import check_durable
+from strands_manga_memory.ops.doctor.process_checks import check_versions
 from strands_manga_memory.session.expiry import ExpiryIndex
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.stores import DynamoDBTable
 from tests import servers
 
 
@@ -355,6 +357,9 @@ def test_no_vocabulary(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyP
 
 def test_a_model_whose_window_is_too_small(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, found = doctor(capsys, "--durable", sqlite_url, "--window", "6000")
+    assert sound(found, "process.window"), "where nobody says how much, the history is a share of the window"
+    monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "4096")
+    _, found = doctor(capsys, "--durable", sqlite_url, "--window", "6000")
     small = the(found, "process.window")
     assert "MANGA_MEMORY_MAX_TOKENS=2476" in small.remedy
     monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "2476")
@@ -375,3 +380,22 @@ def test_what_is_printed_for_people(sqlite_url: str, capsys: Any) -> None:
     assert "PROBLEM process.window" in printed
     assert "-> use a model with a larger window" in printed
     assert "1 problems" in printed
+
+
+@pytest.mark.parametrize(("consistency", "warned"), [("EVENTUAL", True), (None, True), ("STRONG", False)])
+def test_a_global_table_that_several_regions_may_write(
+    dynamodb_server: servers.DynamoDB, unique: str, consistency: str | None, warned: bool
+) -> None:
+    table = open_table(dynamodb_server.table_url(unique))
+    assert isinstance(table, DynamoDBTable)
+    table.create_if_missing()
+
+    def replicated(parsed: Any, **_: Any) -> None:
+        parsed["Table"]["Replicas"] = [{"RegionName": "eu-west-1"}, {"RegionName": "ap-northeast-1"}]
+        if consistency is not None:
+            parsed["Table"]["MultiRegionConsistency"] = consistency
+
+    table.client.meta.events.register("after-call.dynamodb.DescribeTable", replicated)
+    found = [finding for finding in check_durable(table, tier="durable", clock=time.time) if finding.check == "durable.regions"]
+    assert [finding.level for finding in found] == [Level.WARNING] * warned
+    assert all("ap-northeast-1, eu-west-1" in finding.detail and "one region" in finding.remedy for finding in found)

@@ -15,26 +15,28 @@ from strands import Agent, tool
 
 from strands_manga_memory import (
     USER_MEMORY,
+    AesGcmCipher,
     Codec,
     ConversationScope,
     CorruptRecordError,
     DynamoDBTable,
     KeyMissingError,
-    KmsKeys,
     MangaMemory,
-    MemoryType,
     RedisHotStore,
     SQLiteTable,
     StoreError,
     StoreUnavailableError,
     Table,
-    TenantCipher,
-    TenantKeys,
-    forget_user,
+    UserMemoryStore,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.session.split import MOST_BYTES
+from strands_manga_memory.erasure import forget_user
+from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.memory import MemoryType
+from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.session.core.records import DAMAGED_TEXT
+from strands_manga_memory.session.replicas.split import MOST_BYTES
+from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
 from strands_manga_memory.stores.keys import KeyProvider
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -104,7 +106,7 @@ SAID = [
 
 def talk(memory: MangaMemory, tenant: str | None = "acme", session: str = "s1", **kwargs: Any) -> Agent:
     """Bring the canary into everything that is stored of a user but ids and keys of preferences."""
-    arguments = memory.agent_kwargs(user_id="u1", tenant=tenant, session_id=session, state=True, **kwargs)
+    arguments = memory.agent_kwargs(user_id="u1", tenant=tenant, session_id=session, task_state=True, **kwargs)
     agent = Agent(model=ScriptedModel(SAID), tools=[look_up], callback_handler=None, **arguments)
     agent.state.set("note", CANARY)
     image = {"image": {"format": "png", "source": {"bytes": IMAGE}}}
@@ -168,7 +170,7 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     talk(memory, history=history)
     data = dumped(memory, unique)
     memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
-    memory._spool.store(Owner("u1", "acme"), "format", CANARY, at=1.0)  # type: ignore[union-attr]
+    memory._spool.store(Owner("u1", "acme"), Preference("format", CANARY), at=1.0)  # type: ignore[union-attr]
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000
@@ -232,8 +234,7 @@ def test_a_record_is_refused_in_any_place_but_its_own(make: Make, unique: str, v
     known = [row for table, row, _ in cold if table is memory.memories and row["memory_id"].startswith("preference#genre")]
     assert len(known) == 3
     memory.memories.put({**known[0], "sealed": known[1]["sealed"]})  # type: ignore[union-attr]
-    with pytest.raises(CorruptRecordError, match="preference#genre"):
-        make(used).user("u1", tenant="acme").recall()
+    assert all(each.memory_id != "preference#genre" for each in make(used).user("u1", tenant="acme").recall())
 
 
 def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
@@ -248,7 +249,7 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
         fields = fields_of(client, unique)
         own = {place: value for place, value in fields.items() if b"acme:u1:s1/" in place[0]}
         assert len({field for _, field in own}) >= 5
-        refused = 0
+        refused, wanted = 0, repr(restored(make(used)))
         for (key, field), value in own.items():
             number = field[3:]
             if field.startswith(b"f:m") and number.isdigit() and int(number) > 4:
@@ -257,8 +258,12 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
             strangers += [other for place, other in own.items() if place[1] != field][:1]
             for stranger in strangers:
                 client.hset(key, field, stranger)
-                with pytest.raises(CorruptRecordError):
-                    restored(make(used))
+                try:  # a message costs itself, unless the other tier has it; anything else is an error
+                    found = restored(make(used))
+                except CorruptRecordError:
+                    pass
+                else:
+                    assert repr(found) == wanted or (number.isdigit() and DAMAGED_TEXT in repr(found))
                 refused += 1
             client.hset(key, field, value)
         assert refused >= 12
@@ -520,10 +525,44 @@ def test_kms_keys_rotate_by_age_and_on_request_and_old_ones_are_read(
     clock.advance(301)
     assert second.current("acme").id == "000003"
     another = kms_server.client().create_key()["KeyMetadata"]["Arn"]
-    moved = KmsKeys(kms, key_id=another, table=tables[0], clock=clock)
+    moved = KmsKeys(kms, key_id=another, table=tables[0], former=[key], clock=clock)
     assert moved.rotate("acme") == "000004"
-    assert keys().get("acme", "000001") == old.key
-    assert keys().current("acme") == moved.current("acme")
+    assert moved.get("acme", "000001") == old.key
+    assert keys(former=[another]).current("acme") == moved.current("acme")
+
+
+def test_a_data_key_that_somebody_elses_kms_key_wrapped_is_not_used(
+    kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
+) -> None:
+    """Who can write to the table, and has a KMS key of his own that we may use, could read what we encrypt."""
+    theirs = kms_server.client().create_key()["KeyMetadata"]["Arn"]
+    KmsKeys(kms, key_id=theirs, table=tables[0]).current("acme")
+    with pytest.raises(KeyError):
+        KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
+
+
+def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Table, Table]) -> None:
+    table = tables[1]
+
+    def store(keys: dict[str, bytes], current: str) -> UserMemoryStore:
+        return UserMemoryStore(table, user_id="u1", codec=Codec(cipher=AesGcmCipher(keys, current=current)))
+
+    old, new = {"k1": bytes(32)}, {"k2": bytes([1]) * 32}
+    for _ in range(2):
+        first = store(old, "k1").prefer("Secret hiding place", "the cellar")
+    store(old, "k1").prefer("genre", "horror")
+    assert {str(item["memory_id"]) for item in table.query("u1")} >= {"preference#genre", first.memory_id}
+    assert not any("secret" in str(item).lower() or "hiding" in str(item).lower() for item in table.query("u1"))
+    store(old | new, "k2").partition.reseal()
+    again = store(new, "k2")
+    assert again.prefer("secret  hiding place", "the attic").memory_id == first.memory_id
+    assert {record.content for record in again.recall()} == {"genre: horror", "secret hiding place: the attic"}
+    assert (
+        UserMemoryStore(table, user_id="u2", codec=Codec(cipher=AesGcmCipher(new, current="k2")))
+        .prefer("secret hiding place", "none")
+        .memory_id
+        != first.memory_id
+    )
 
 
 def test_kms_keys_are_bound_to_their_tenant_and_few_are_kept(kms: Counting, key: str, tables: tuple[Table, Table]) -> None:

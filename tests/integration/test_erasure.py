@@ -18,9 +18,8 @@ from strands_manga_memory import (
     RedisHotStore,
     StoreUnavailableError,
     Table,
-    export_user,
-    forget_user,
 )
+from strands_manga_memory.erasure import export_user, forget_user
 from strands_manga_memory.language.session_summary import SessionSummary
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer

@@ -31,5 +31,5 @@ def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) ->
 
 def test_a_live_agent_of_sixty_messages_is_small(told: dict[str, Any]) -> None:
     assert len(told["size"]["tables"]) <= 1
-    assert 30 < told["size"]["kb"] <= 200, told["size"]["most"]  # the records of its messages are 35 KB
-    assert 100 < told["size"]["objects"] <= 240, "what the garbage collector would have to look at"
+    assert 30 < told["size"]["kb"] <= 215, told["size"]["most"]  # the records of its messages are 35 KB
+    assert 100 < told["size"]["objects"] <= 420, "what the garbage collector would have to look at"

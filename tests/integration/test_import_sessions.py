@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from strands_manga_memory import (
     open_table,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.importing import (
+from strands_manga_memory.ops.importing import (
     Folder,
     MessageFilesSource,
     RedisSource,
@@ -214,7 +215,7 @@ def test_a_long_log_is_stored_in_segments_that_a_restore_can_leave_alone(folder:
     [done] = imports(from_files(folder), memory).conversations
     assert (done.messages, done.window) == (460, 10)
     segments = [row for row in memory.durable.query("s1") if "#LOG#" in str(row["sk"])]
-    assert [row["last"] for row in segments] == [100, 200, 300, 400, 460]
+    assert [int(str(row["sk"])[-8:]) for row in segments] == [1, 101, 201, 301, 401]
     assert len(list(memory.session("s1").history("a"))) == 460
     here = build(memory.session("s1"))
     assert [message["tracking_id"] for message in here.messages] == [f"id-{number}" for number in range(450, 460)]
@@ -450,7 +451,8 @@ def test_an_import_that_is_cut_off_has_stored_all_of_a_conversation_or_nothing(
 
     cut.put = put
     memory = MangaMemory.open(durable=cut, create_tables=False)
-    with pytest.raises(StoreUnavailableError):
+    # Of the very last put only the answer was lost: a look at the table finds everything there.
+    with nullcontext() if puts == 3 and is_stored else pytest.raises(StoreUnavailableError):
         import_sessions(from_files(folder), memory)
     stored = [session for session in wanted if TieredSessionManager(session, durable=table).exists("a")]
     assert stored == [session for session, head in (("s1", 1), ("s2", 3)) if puts > head or (puts == head and is_stored)]

@@ -19,6 +19,7 @@ from strands_manga_memory import (
     StateCoordinator,
     VerifiedSummarizingConversationManager,
 )
+from strands_manga_memory.conversation import SummarySizes, SummaryTrigger
 from strands_manga_memory.language.injection import BLOCKS, as_data, harmless, without_own_tags
 from strands_manga_memory.squad.handoff import Handoff
 from strands_manga_memory.state import DialogueSlot
@@ -150,9 +151,9 @@ def test_what_the_state_says(memory: MangaMemory) -> None:
         model = ScriptedModel([*calls, "no", "ok"])
         coordinator = StateCoordinator(intents={"reorder": [DialogueSlot(name="volume", question=attack)]})
         agent = Agent(model=model, callback_handler=None, tools=[look_up], plugins=[coordinator])
-        coordinator.set_intent("reorder")
-        coordinator.fill_slot("volume", attack)
-        coordinator.set_goal(attack)
+        coordinator.dialogue.set_intent("reorder")
+        coordinator.dialogue.fill_slot("volume", attack)
+        coordinator.goals.set(attack)
         agent(f"find {attack}")
         agent("go on")
         block = told(model, "conversation_state")
@@ -167,7 +168,9 @@ def test_summaries(number: int) -> None:
         return f"The user asked for order ORD-12345. {attack}"
 
     model = ScriptedModel()
-    manager = VerifiedSummarizingConversationManager(400, keep_recent_turns=1, model=write, summary_tokens=200)
+    manager = VerifiedSummarizingConversationManager(
+        SummaryTrigger(tokens=400, keep_recent_turns=1), model=write, sizes=SummarySizes(summary_tokens=200)
+    )
     agent = Agent(model=model, callback_handler=None, conversation_manager=manager)
     for turn in range(6):
         agent(f"turn {turn}: I promise to pay order ORD-1234{turn}. {attack} " + "words " * 60)

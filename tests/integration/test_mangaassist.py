@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -23,7 +24,7 @@ from strands_manga_memory.testing import ScriptedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from mangaassist import catalogue, orders
+from mangaassist import catalogue, orders, recall
 from mangaassist.assistant.classifier import WordClassifier
 from mangaassist.assistant.customer import CustomerTool
 from mangaassist.assistant.heard import Heard
@@ -218,20 +219,47 @@ def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         "/fault error",
         "/fault exit",
         "/what",
-        "/new",
     ]
     monkeypatch.setattr(Console, "input", lambda self, prompt: lines.pop(0) if lines else "/quit")
     screen = io.StringIO()
-    Terminal(shop, "u", Console(file=screen, width=120)).chat()
+    visitors = Visitors(tmp_path / "visitors.sqlite3")
+    Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
     shown = screen.getvalue()
     for text in ("How about one of these?", "[calls search_manga]", "open", "done", "is down", "/forget", "breaker not closed"):
         assert text in shown
     lines[:] = ["/forget"]
     screen.truncate(0)
-    Terminal(shop, "u", Console(file=screen, width=120)).chat()
+    Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
     assert "going on after 1 turns" in screen.getvalue()
     assert "[red]fantasy[/red]" in screen.getvalue()  # what was said is text
     assert "everything is gone" in screen.getvalue()
+    visitors.close()
+    shop.memory.close()
+
+
+@pytest.mark.parametrize("command", ["/new", "/forget"])
+def test_a_new_session_in_the_terminal_begins_with_nothing(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shop = _shop(tmp_path)
+    shop.servers.status = dict
+    visitors = Visitors(tmp_path / "visitors.sqlite3")
+    lines = ["Find me some manga about fantasy.", command, "/memory", "Find me some manga about horror."]
+    monkeypatch.setattr(Console, "input", lambda self, prompt: lines.pop(0) if lines else "/quit")
+    screen = io.StringIO()
+    Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
+    _, _, after = screen.getvalue().partition("(none yet)")
+    assert "fantasy" not in after
+    began = visitors.at_terminal("u").session_id
+    history = asyncio.run(shop.history("u", began))
+    assert [said.question for said in history] == ["Find me some manga about horror."]
+    lines[:] = [command]
+    Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
+    screen.truncate(0)
+    Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()  # as after a restart
+    assert "going on" not in screen.getvalue()
+    assert visitors.at_terminal("someone else").session_id != began
+    visitors.close()
     shop.memory.close()
 
 
@@ -257,6 +285,7 @@ class FakeShop:
     """A shop whose answers wait until they are let go."""
 
     def __init__(self) -> None:
+        self.played_by = "scripted"
         self.go = asyncio.Event()
         self.fails: Exception | None = None
         self.on_change: Any = None
@@ -300,7 +329,7 @@ async def test_a_page_gets_all_there_is_and_then_each_change() -> None:
     assert (await _next(early))["text"] == "o"
     late = chat.events()
     assert (await _next(late))["turns"][1] == {
-        "id": 2, "question": "<b>now?</b>", "agent": "products", "answer": "o", "done": False,
+        "id": 2, "question": "<b>now?</b>", "agent": "products", "answer": "o", "quotes": [], "done": False,
     }  # fmt: skip
     shop.go.set()
     for page in (early, late):
@@ -425,6 +454,16 @@ async def test_other_sites_may_not_change_anything(site: Site, headers: dict[str
     assert site.shop.ended == []
 
 
+async def test_text_that_no_page_could_show_is_refused_or_mended(site: Site) -> None:
+    assert (await site.send("POST", "/messages", b"[" * 16_000))[0] == 400
+    assert (await site.send("POST", "/messages", b'{"text": ' + b"[" * 12_000))[0] == 400
+    from mangaassist.web.chat import _json
+
+    told = _json({"type": "said", "text": "half an emoji \ud83d"})  # type: ignore[arg-type]
+    assert told.encode()
+    assert json.loads(told)["text"] == "half an emoji \ud83d"
+
+
 async def test_a_visitor_gets_a_cookie_that_scripts_and_other_sites_do_not_see(site: Site) -> None:
     status, headers, body = await site.send("GET", "/", cookie=None, sec_fetch_site="cross-site", sec_fetch_mode="navigate")
     assert status == 200
@@ -467,3 +506,13 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     moved = site.visitors.find(site.token)
     assert moved is not None
     assert moved.session_id != site.visitor.session_id
+
+
+def test_the_quick_start_shows_an_instruction_kept_and_a_japanese_passage_recalled() -> None:
+    console = Console(record=True, width=160, file=io.StringIO())
+    recall.show(console)
+    shown = console.export_text()
+    assert re.search(r"kept +instruction .* high band", shown)
+    quoted = next(line for line in shown.splitlines() if line.startswith("[assistant"))
+    assert "返品は到着から八日以内であれば送料無料で承ります。" in quoted
+    assert "営業時間は店舗" not in quoted, "of a long answer only what fits the question is quoted"

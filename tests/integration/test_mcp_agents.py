@@ -21,7 +21,8 @@ from strands.tools.mcp import MCPClient
 from strands.types.exceptions import ToolProviderException
 from strands.types.tools import AgentTool, ToolContext
 
-from strands_manga_memory import BreakerMiddleware, GuardedMCPTools, GuardedTool, MangaMemory, guard_tool
+from strands_manga_memory import GuardedMCPTools, MangaMemory, guard_tool
+from strands_manga_memory.mcp import BreakerMiddleware, GuardedTool
 from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of, restart, stop
 from strands_manga_memory.testing import ScriptedModel
 from tests import mcp_servers

@@ -9,7 +9,8 @@ import pytest
 import redis
 from strands import tool
 
-from strands_manga_memory import GuardedTool, InMemoryHotStore, RedisHotStore, SharedBreakers, guard_tool
+from strands_manga_memory import InMemoryHotStore, RedisHotStore, guard_tool
+from strands_manga_memory.mcp import GuardedTool, SharedBreakers
 from strands_manga_memory.stores import HotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore
 from tests.integration.mcp_support import call, policy

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -21,20 +23,21 @@ from strands_manga_memory import (
     ConversationScope,
     DynamoDBTable,
     HotStore,
-    KinesisPreferenceSink,
-    KmsKeys,
     MangaMemory,
     RedisHotStore,
     SQLiteTable,
     StoreError,
     Table,
-    TenantCipher,
     open_hot_store,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.memory import KinesisPreferenceSink
+from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl
+from strands_manga_memory.stores import KmsKeys, S3Objects, TenantCipher, TieredStorage
 from strands_manga_memory.stores.hot import HotWrite
-from strands_manga_memory.stores.permissions import REDIS_COMMANDS, iam_policy, redis_acl
+from strands_manga_memory.stores.s3 import s3_client
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -46,7 +49,8 @@ STREAM = "arn:aws:kinesis:us-east-1:000000000000:stream/s"
 
 def live(memory: MangaMemory) -> None:
     """Do everything that workers and sweepers do."""
-    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", history="summarize", state=True, recall=True)
+    asked: dict[str, Any] = {"history": "summarize", "task_state": True, "recall": True}
+    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", **asked)
     agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
     for number in range(6):
         agent(f"I look for volume {number} of Titan. My favorite genre is horror {number}. " + "words " * 300)
@@ -62,7 +66,7 @@ def live(memory: MangaMemory) -> None:
     known = user.remember("likes titans")
     user.prefer("format", "paperback")
     assert user.recall(query="titans")
-    memory._spool.store(Owner("u1", "acme"), "language", "ja", at=1.0)  # type: ignore[union-attr]
+    memory._spool.store(Owner("u1", "acme"), Preference("language", "ja"), at=1.0)  # type: ignore[union-attr]
     memory._spool.drain_all()  # type: ignore[union-attr]
     settle(memory)
     again = MangaMemory.open(
@@ -204,6 +208,9 @@ def _needed(service: str, operation: str, params: dict[str, Any]) -> Iterator[tu
     """Yield the actions and resources that AWS checks for a request."""
     if service == "kms":
         yield f"kms:{operation}", params["KeyId"]
+    elif service == "s3":
+        action = {"HeadObject": "GetObject"}.get(operation, operation)
+        yield f"s3:{action}", f"arn:aws:s3:::{params['Bucket']}/{params['Key']}"
     elif service == "kinesis":
         yield f"kinesis:{operation}", STREAM if params["StreamName"] == "s" else params["StreamName"]
     elif operation == "TransactWriteItems":
@@ -236,13 +243,17 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         key = kms_server.client().create_key()["KeyMetadata"]["Arn"]
         names = [f"{unique}s", f"{unique}u"]
         arns = [f"{TABLES}/{name}" for name in names]
-        policy = iam_policy(arns[0], memories=arns[1], setup=True, kms_key=key, stream=STREAM)
+        bucket = unique.lower().replace("_", "-")
+        s3 = s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint)
+        s3.create_bucket(Bucket=bucket)
+        policy = iam_policy(arns[0], memories=arns[1], setup=True, kms_key=key, stream=STREAM, bucket=f"arn:aws:s3:::{bucket}")
         iam = Authorizer(json.loads(json.dumps(policy)))
 
         def table(name: str, **kwargs: Any) -> Table:
             return DynamoDBTable(iam.guard(dynamodb_server.client()), name=name, deadline=10, **kwargs)
 
-        durable, users = table(names[0]), table(names[1], schema=USER_MEMORY)
+        durable = table(names[0], objects=S3Objects(iam.guard(s3), bucket))
+        users = table(names[1], schema=USER_MEMORY)
         stream = _Stream(iam._check, boto3.client("kinesis", region_name="us-east-1"))
 
         def opened() -> MangaMemory:
@@ -257,6 +268,11 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
             )
 
         live(opened())
+        storage = opened().storage(user_id="u1", tenant="acme")
+        asyncio.run(storage.write("large", random.Random(1).randbytes(400_000)))
+        cold = TieredStorage(durable=durable, user_id="u1", tenant="acme", codec=opened().codec)
+        assert asyncio.run(cold.read("large"))
+        asyncio.run(storage.delete("large"))
         assert KmsKeys(iam.guard(kms_server.client()), key_id=key, table=durable).current("acme").id == "000001"
         unused = iam.granted - iam.used
         assert unused == set()
@@ -267,11 +283,13 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
 
 def test_the_command_prints_both(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis+cluster://h:1?prefix=shop")
-    arguments = ["--durable", "dynamodb://sessions?region=x", "--users", "true", "--region", "us-east-1", "--account", "1"]
+    durable = "dynamodb://sessions?region=x&bucket=large"
+    arguments = ["--durable", durable, "--users", "true", "--region", "us-east-1", "--account", "1"]
     assert run(["permissions", *arguments, "--kms-key", KEY, "--stream", STREAM, "--setup"]) == 0
     policy = json.loads(capsys.readouterr().out)
     arns = [f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")]
-    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, kms_key=KEY, stream=STREAM)
+    bucket = "arn:aws:s3:::large"
+    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, kms_key=KEY, stream=STREAM, bucket=bucket)
     assert run(["permissions", "--print", "acl", "--user", "app"]) == 0
     assert capsys.readouterr().out.strip() == redis_acl("app", prefix="shop", cluster=True)
 

@@ -17,23 +17,26 @@ from strands import Agent
 from strands_manga_memory import (
     SESSIONS,
     USER_MEMORY,
-    CallablePreferenceSink,
     InMemoryHotStore,
-    KinesisPreferenceSink,
     MangaMemory,
-    PreferenceSignal,
-    PreferenceSpool,
-    ProfileCache,
     SQLiteTable,
     StoreError,
     StoreUnavailableError,
     Table,
-    TablePreferenceSink,
-    TableProfileSource,
     UserMemoryStore,
 )
+from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.memory import (
+    CallablePreferenceSink,
+    KinesisPreferenceSink,
+    PreferenceSignal,
+    PreferenceSpool,
+    ProfileCache,
+    TablePreferenceSink,
+    TableProfileSource,
+)
 from strands_manga_memory.memory.context import AgentContext
-from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
@@ -82,7 +85,7 @@ def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: Ta
     sink = Sink()
     spool = PreferenceSpool(table, sink)
     for number in range(20):
-        spool.emit(OWNER, "genre", f"value {number}", session_id="s1")
+        spool.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
     settle(table, lambda: len(sink.taken) == 20)
     assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(20)]
     assert [signal.number for signal in sink.taken] == list(range(1, 21))
@@ -95,7 +98,7 @@ def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -
     sink.refusing = True
     spool = PreferenceSpool(table, sink, clock=clock)
     for number in range(60):
-        spool.store(OWNER, f"key {number % 7}", f"value {number}", at=clock())
+        spool.store(OWNER, Preference(f"key {number % 7}", f"value {number}"), at=clock())
         clock.advance(1)
         with pytest.raises(StoreUnavailableError, match="throttled"):
             spool.drain(OWNER)
@@ -115,7 +118,7 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
             raise SystemError("killed")
 
     spool = PreferenceSpool(table, CallablePreferenceSink(die_after_sending))
-    spool.store(OWNER, "genre", "horror", at=1.0)
+    spool.store(OWNER, Preference("genre", "horror"), at=1.0)
     with pytest.raises(SystemError):
         spool.drain(OWNER)
     assert spool.drain(OWNER) == 1
@@ -125,8 +128,8 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
 def test_workers_whose_clocks_differ_agree_on_the_order(table: Table) -> None:
     sink = Sink()
     ahead, behind = (PreferenceSpool(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
-    ahead.store(OWNER, "genre", "first", at=9_000.0)
-    behind.store(OWNER, "genre", "second", at=1_000.0)
+    ahead.store(OWNER, Preference("genre", "first"), at=9_000.0)
+    behind.store(OWNER, Preference("genre", "second"), at=1_000.0)
     ahead.drain(OWNER)
     assert [signal.value for signal in sink.taken] == ["first", "second"]
 
@@ -140,7 +143,7 @@ def test_one_worker_at_a_time_sends_a_users_signals(table: Table) -> None:
         sent.append(signal.value)
 
     spool = PreferenceSpool(table, CallablePreferenceSink(slow))
-    spool.store(OWNER, "genre", "horror", at=1.0)
+    spool.store(OWNER, Preference("genre", "horror"), at=1.0)
     thread = threading.Thread(target=spool.drain, args=(OWNER,))
     thread.start()
     assert inside.wait(20)
@@ -166,7 +169,7 @@ def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: Table) -> 
 def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
     spool = PreferenceSpool(table, sink)
-    spool.store(OWNER, "contact", "call 090-1234-5678", at=1.0)
+    spool.store(OWNER, Preference("contact", "call 090-1234-5678"), at=1.0)
     assert "1234" not in repr(list(table.query("u1")))
     spool.drain(OWNER)
     assert sink.taken[0].value == "call [phone]"
@@ -213,7 +216,7 @@ def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, 
     spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name=stream))
     owner = Owner("u1", "tenant")
     for number in range(5):
-        spool.store(owner, "genre", f"ホラー {number}", at=1.0, session_id="s1")
+        spool.store(owner, Preference("genre", f"ホラー {number}"), at=1.0, session_id="s1")
     assert spool.drain(owner) == 5
     records = records_of(kinesis, stream)
     bodies = [json.loads(record["Data"]) for record in records]
@@ -230,7 +233,7 @@ def test_a_stream_that_throttles_gets_everything_in_order_later(
         spool = PreferenceSpool(table, KinesisPreferenceSink(client, stream_name=stream))
         proxy.refuse("ProvisionedThroughputExceededException")
         for number in range(20):
-            spool.emit(OWNER, "genre", f"value {number}", session_id="s1")
+            spool.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
         servers.wait_until(lambda: proxy.refused >= 3 and len(list(spool.waiting(OWNER))) == 20, "the stream to refuse")
         assert records_of(kinesis, stream) == []
         proxy.passing()
@@ -254,7 +257,7 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
 
     spool = PreferenceSpool(table, CallablePreferenceSink(sink))
     for number in range(20):
-        spool.emit(OWNER, "genre", f"value {number}")
+        spool.emit(OWNER, [Preference("genre", f"value {number}")])
     servers.wait_until(lambda: len(list(spool.waiting(OWNER))) == 20, "all to wait")
     shared_writer(None, table).submit(("spool", OWNER), lambda: None).result(20)
     assert len(tries) <= 6  # it is tried after .2 s, .4 s and so on, however many wait
@@ -269,10 +272,10 @@ def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> 
     spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
     for number in range(3):
-        spool.emit(OWNER, "genre", f"value {number}")
+        spool.emit(OWNER, [Preference("genre", f"value {number}")])
     servers.wait_until(lambda: faulty.calls.count("get") >= 3, "some tries")
     for number in range(3, 6):
-        spool.emit(OWNER, "genre", f"value {number}")
+        spool.emit(OWNER, [Preference("genre", f"value {number}")])
     faulty.down = False
     servers.wait_until(lambda: len(taken) == 6, "what was heard to be stored and sent")
     assert taken == [f"value {number}" for number in range(6)]
@@ -285,13 +288,14 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     faulty = FaultyTable(table)
     spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
-    spool.emit(OWNER, "genre", "horror")
+    spool.emit(OWNER, [Preference("genre", "horror")])
     servers.wait_until(lambda: faulty.calls.count("get") >= 1, "a try")
     with servers.forked() as fork:
         if fork.is_child:
             faulty.down = False
-            spool.emit(OWNER, "genre", "romance")
+            spool.emit(OWNER, [Preference("genre", "romance")])
             servers.wait_until(lambda: taken, "the child's own signal")
+            assert shared_writer(None, faulty).drain(20.0)  # who dies while it sends keeps its lease
             fork.report(",".join(taken))
     assert fork.answer == "romance"
     faulty.down = False
@@ -302,15 +306,15 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
 def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
     taken: list[str] = []
     spool = PreferenceSpool(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
-    spool.emit(OWNER, "genre", object())  # type: ignore[arg-type]
-    spool.emit(OWNER, "genre", "romance")
+    spool.emit(OWNER, [Preference("genre", object())])  # type: ignore[arg-type]
+    spool.emit(OWNER, [Preference("genre", "romance")])
     servers.wait_until(lambda: taken, "the next one")
     assert taken == ["romance"]
 
 
 def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: Table) -> None:
     spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
-    spool.store(OWNER, "genre", "horror", at=1.0)
+    spool.store(OWNER, Preference("genre", "horror"), at=1.0)
     with pytest.raises(StoreError, match="ResourceNotFoundException"):
         spool.drain(OWNER)
     assert len(list(spool.waiting(OWNER))) == 1
@@ -425,7 +429,7 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source)
     memory.user("u1").prefer("language", "en")
     context = memory.user("u1").build_agent_context()
-    assert "favorite genres: horror, noir" in context
+    assert "genre: horror, noir" in context
     assert "language: en" in context
     assert "ja" not in context
     assert list(profiles.query("u1")) == before
@@ -434,7 +438,7 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
 
 def test_memories_beside_the_durable_tier_and_none_without(tmp_path: Path) -> None:
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3")
-    assert set(memory.agent_kwargs(user_id="u", session_id="s")) == {"agent_id", "conversation_manager", "session_manager"}
+    assert set(memory.agent_kwargs(user_id="u", session_id="s")) == {"conversation_manager", "session_manager"}
     with pytest.raises(ValueError, match="memories is None"):
         memory.user("u")
     memory.close()

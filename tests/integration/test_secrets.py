@@ -16,20 +16,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from strands import Agent
 
-from strands_manga_memory import (
-    Codec,
-    DynamoDBTable,
-    KmsKeys,
-    MangaMemory,
-    MangaMemoryError,
-    SQLiteTable,
-    TenantCipher,
-    TenantKeys,
-    open_hot_store,
-    open_table,
-)
-from strands_manga_memory.doctor import diagnose
+from strands_manga_memory import Codec, DynamoDBTable, MangaMemory, MangaMemoryError, SQLiteTable, open_hot_store, open_table
+from strands_manga_memory.ops.doctor import diagnose
 from strands_manga_memory.settings import MangaMemorySettings
+from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
 from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.stores.keys import DataKey
 from strands_manga_memory.stores.writer import shared_writer
@@ -129,7 +119,7 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
     hot = f"redis://{valkey_server.host}:{valkey_server.port}/0?deadline=5"
     with caplog.at_level(logging.DEBUG, logger="strands_manga_memory"):
         memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m", memories=True, codec=codec, hot_deadline=10.0)
-        kwargs = memory.agent_kwargs(user_id=USER, session_id="s", tenant="acme", state=True)
+        kwargs = memory.agent_kwargs(user_id=USER, session_id="s", tenant="acme", task_state=True)
         agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
         agent(f"I say {SAID}. My favorite genre is {SAID}.")
         agent._session_manager.flush()  # type: ignore[union-attr]

@@ -377,3 +377,17 @@ def test_an_answer_that_was_lost_is_no_conflict(both: Stores) -> None:
         one._session_manager.flush()
     assert texts(both.manager().history()) == ["one", "ok", *(t for n in range(3) for t in (f"question {n}", "ok"))]
     assert same(both.agent().messages, one.messages)
+
+
+def test_what_the_other_changed_is_not_changed_back(stores: Stores) -> None:
+    one, other = device(stores), device(stores)
+    one.state.set("cart", ["a"])
+    one("hello")
+    other("hi")
+    other("hi again")
+    other.state.set("cart", ["a", "b"])
+    other("and b")
+    for text in ("go on", "and on", "and on"):
+        one(text)
+    assert one.state.get("cart") == other.state.get("cart") == ["a", "b"]
+    assert stores.agent().state.get("cart") == ["a", "b"]

@@ -9,7 +9,7 @@ import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.session.records import Place
+from strands_manga_memory.session.place import Place
 from tests.unit.session.support import KINDS, Stores, agent, open_stores, texts
 
 
@@ -129,7 +129,7 @@ def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
     first("mine")
     first._session_manager.flush()
     manager = both.manager("z" * 300 + both.session + "x")
-    manager._storage_id = first._session_manager._storage_id
+    manager._members._storage_id = first._session_manager._members._storage_id
     with pytest.raises(CorruptRecordError, match="belongs to other ids"):
         agent(manager)
     with pytest.raises(CorruptRecordError, match="belongs to other ids"):

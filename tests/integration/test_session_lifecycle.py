@@ -25,7 +25,7 @@ from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeMod
 from strands.types.agent import ConcurrentInvocationMode
 
 from strands_manga_memory import ConversationScope, TieredSessionManager
-from strands_manga_memory.session.window import CUT_TEXT
+from strands_manga_memory.language.marks import CUT_TEXT
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
@@ -559,7 +559,7 @@ async def test_prefetch_leaves_nothing_to_read(both: Stores) -> None:
             read.append(name)
             return getattr(self.store, name)
 
-    manager._conversations.clear()
+    manager._members.conversations.clear()
     before = len(read)
     assert texts(agent(manager).messages) == ["hello", "ok"]
     assert len(read) == before
@@ -608,7 +608,7 @@ def test_metadata_from_any_process(stores: Stores) -> None:
 
 
 def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
-    """Role, content, intent, tool calls and results, latency, cache hit (mission B4)."""
+    """Role, content, intent, tool calls and results, latency, cache hit."""
 
     class Cached(ScriptedModel):
         async def stream(self, *arguments: Any, **named: Any) -> Any:
@@ -678,7 +678,11 @@ def test_stats(both: Stores) -> None:
         "dropped_messages": 0,
         "possible_loss": False,
         "hot": "up",
+        "hot_error": "",
+        "hot_failures": 0,
         "durable": "up",
+        "durable_error": "",
+        "durable_failures": 0,
         "tokens": None,
         "budget": None,
         "left": None,
@@ -755,7 +759,7 @@ def test_a_turn_cut_by_a_crash_restores_usable(stores: Stores) -> None:
     seen: list[Agent] = []
 
     def crash(event: BeforeToolCallEvent) -> None:
-        live._session_manager._conversations["A", "default"].request_flush().result()
+        live._session_manager._members.conversations["A", "default"].commits.request_flush().result()
         seen.append(stores.agent(tools=[find]))
 
     live.hooks.add_callback(BeforeToolCallEvent, crash)

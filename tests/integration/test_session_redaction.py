@@ -14,7 +14,8 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.conversation import Conversation
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
@@ -35,7 +36,9 @@ REDACTED = "[redacted by the guardrail]"
 
 @pytest.fixture(params=KINDS)
 def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
+    stores = open_stores(request.param, request)
+    stores.settings["codec"] = Codec(compress_from=1_000_000)  # so that it is found in a file too
+    return stores
 
 
 @pytest.fixture
@@ -89,7 +92,7 @@ def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
         assert SECRET.encode() not in everything_stored(stores)
         assert SECRET not in str(list(manager.history()))
         assert SECRET not in str(live.messages)
-        assert not in_memory(manager._conversations["A", "default"])
+        assert not in_memory(manager._members.conversations["A", "default"])
         restored = stores.agent()
         assert same(restored.messages, live.messages)
         live(f"and then {number}")
@@ -190,7 +193,7 @@ def test_a_model_that_keeps_the_conversation_itself(stores: Stores, save_on: str
     live._session_manager.flush()
     assert SECRET.encode() not in everything_stored(stores)
     assert texts(stores.manager().history()) == ["hello", "ok", REDACTED, "ok"]
-    assert not in_memory(live._session_manager._conversations["A", "default"])
+    assert not in_memory(live._session_manager._members.conversations["A", "default"])
 
 
 @pytest.mark.parametrize("down", ["hot", "durable", "both"])
@@ -221,7 +224,7 @@ def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
 
 def flush_soon(live: Agent) -> None:
     """Flush as soon as the tiers are tried again, and wait until both have it."""
-    conversation = live._session_manager._conversations["A", "default"]
+    conversation = live._session_manager._members.conversations["A", "default"]
 
     def everywhere() -> bool:
         with suppress(StoreUnavailableError):
@@ -235,7 +238,7 @@ def flush_soon(live: Agent) -> None:
 def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) -> None:
     """The segment is stored, the head that makes it count is not: the next flush must not take the segment as it is."""
     live = both.agent(GuardedModel(), save_on="message")
-    conversation: Conversation = live._session_manager._conversations["A", "default"]
+    conversation: Conversation = live._session_manager._members.conversations["A", "default"]
     table = both.durable._store
     put: Callable[..., bool] = table.put
     failing = [True]
@@ -249,7 +252,7 @@ def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) ->
 
     def flush(event: BeforeModelCallEvent) -> None:
         with pytest.raises(StoreUnavailableError):
-            conversation.request_flush().result()
+            conversation.commits.request_flush().result()
         assert SECRET.encode() in everything_stored(both)
         failing[0] = False
 

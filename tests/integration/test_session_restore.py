@@ -15,7 +15,7 @@ from strands.agent.conversation_manager import (
 )
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
-from strands_manga_memory.session.window import CUT_TEXT
+from strands_manga_memory.language.marks import CUT_TEXT
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     BLOCKS,
@@ -125,8 +125,10 @@ def test_hand_edits_inside_a_turn(stores: Stores) -> None:
                     block["toolResult"]["content"] = [{"text": "cut"}]
 
     def summarize(event: AfterInvocationEvent) -> None:
-        if len(event.agent.messages) > 8:
-            event.agent.messages[:6] = [user("summary of six"), assistant("understood")]
+        messages = event.agent.messages
+        if len(messages) > 8:  # whole turns: a result without its call is left out at a restore
+            latest = max(at for at, each in enumerate(messages) if each["role"] == "user" and "text" in each["content"][0])
+            messages[:latest] = [user("summary of what was before"), assistant("understood")]
 
     live = stores.agent(tool_turns(9), tools=[find])
     live.hooks.add_callback(BeforeModelCallEvent, shorten)
@@ -275,7 +277,7 @@ def test_an_unfinished_turn_is_closed_in_the_window_and_not_in_the_log(stores: S
 
     def look(event: MessageAddedEvent) -> None:
         """See what a new process would restore if this one died now."""
-        live._session_manager._conversations["A", "default"].request_flush().result()
+        live._session_manager._members.conversations["A", "default"].commits.request_flush().result()
         restored = stores.agent()
         seen.append(texts(restored.messages))
         roles = [message["role"] for message in restored.messages]

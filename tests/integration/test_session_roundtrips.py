@@ -85,7 +85,7 @@ def test_a_restore_is_one_round_trip_to_each_tier(both: Stores) -> None:
     before = len(both.hot.calls), len(both.durable.calls)
     both.agent()
     assert both.hot.calls[before[0] :] == ["load"]
-    assert both.durable.calls[before[1] :] == ["get"]
+    assert both.durable.calls[before[1] :] == ["batch_get"]
 
 
 def test_a_cold_restore_is_one_more_round(both: Stores) -> None:
@@ -96,7 +96,7 @@ def test_a_cold_restore_is_one_more_round(both: Stores) -> None:
     before = len(both.durable.calls)
     restored = both.agent()
     assert same(restored.messages, live.messages)
-    assert sorted(both.durable.calls[before:]) == ["batch_get", "get", "query"]
+    assert sorted(both.durable.calls[before:]) == ["batch_get", "batch_get"]
 
 
 def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
@@ -211,11 +211,11 @@ def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_wo
     quiet(one)
     gone = both.elsewhere().agent(flush_every=100)
     one._session_manager.flush()
-    conversation = gone._session_manager._conversations["A", gone.agent_id]
+    conversation = gone._session_manager._members.conversations["A", gone.agent_id]
     with conversation.lock:
         revised = {**gone.messages[2], "content": [{"text": "revised"}]}
-        assert conversation.model.revise(revised, at=0.0) is not None
-    conversation.request().result()
+        assert conversation.copy.revise(revised)
+    conversation.commits.request().result()
     after = both.elsewhere().agent(flush_every=100)
     assert texts(after.messages)[2] == texts(after._session_manager.history())[2] == "revised"
     after("turn 3")
@@ -240,7 +240,7 @@ def test_without_a_hot_tier_every_turn_is_flushed(request: pytest.FixtureRequest
     live = stores.agent()
     live("one")
     for number in range(3):
-        assert calls(table, lambda number=number: live(f"turn {number}")) == ["put", "put"]
+        assert calls(table, lambda number=number: live(f"turn {number}")) == ["put"]
 
 
 def test_many_sessions_share_threads_and_connections(request: pytest.FixtureRequest) -> None:

@@ -6,6 +6,9 @@ import asyncio
 import builtins
 import importlib
 import logging
+import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,12 +42,15 @@ from strands_manga_memory import (
     StoreUnavailableError,
     VerifiedSummarizingConversationManager,
     guard_tool,
+    open_hot_store,
 )
+from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.squad import Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.squad.turns import BusyError, ConversationTurns
-from strands_manga_memory.stores import open_hot_store
+from strands_manga_memory.squad.chat_storage import UNANSWERED
+from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from tests import clocks, servers
 from tests.unit.session.support import tool_use
 
 SORRY = "Sorry, something went wrong. Please try again."
@@ -225,7 +231,7 @@ async def test_a_summary_reaches_the_model_and_is_paid_for_once(memory: MangaMem
 
     shop.arguments = {
         "conversation_manager": lambda: VerifiedSummarizingConversationManager(
-            trigger_turns=4, keep_recent_turns=1, model=summarize, strategy="inline"
+            SummaryTrigger(turns=4, keep_recent_turns=1), model=summarize, schedule=SummarySchedule(strategy="inline")
         )
     }
     for number in range(6):
@@ -386,6 +392,52 @@ async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
     shop.may_go_on.set()
     assert await asyncio.gather(first, second) == ["it says found 4242", "heard second"]
     assert len(other.models[0].requests[0].messages) == 5
+
+
+_DYING = """
+import asyncio, sys
+from strands_manga_memory import ConversationScope, open_hot_store
+from strands_manga_memory.squad.turn_order import ConversationTurns
+
+async def main():
+    async with ConversationTurns(open_hot_store(sys.argv[1])).hold(ConversationScope("u1", "s1", "alpha"), wait=30):
+        await asyncio.sleep(2.5)  # longer than the lease
+        print("in the middle of a turn", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def dying(valkey_server: servers.Valkey, unique: str) -> Iterator[tuple[int, str]]:
+    """A process in the middle of a turn, and where it is leased."""
+    url = f"{valkey_server.url}?prefix={unique}"
+    with subprocess.Popen([sys.executable, "-c", _DYING, url], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "in the middle of a turn\n"
+        yield child.pid, url
+        child.kill()
+
+
+async def test_nobody_waits_long_for_a_process_that_was_killed(memory: MangaMemory, dying: tuple[int, str]) -> None:
+    pid, url = dying
+    hot = open_hot_store(url)
+    with pytest.raises(BusyError):
+        async with ConversationTurns(hot).hold(ConversationScope("u1", "s1", "alpha"), wait=0.2):
+            pass
+    shop = Shop(memory, hot=hot)
+    os.kill(pid, signal.SIGKILL)
+    start = clocks.seconds()
+    assert await shop.ask("hello") == "heard hello"
+    assert clocks.seconds() - start < 3.0
+    hot.close()
+
+
+def test_a_lease_is_a_number_of_seconds() -> None:
+    for lease in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="lease"):
+            ConversationTurns(lease=lease)
 
 
 async def test_without_a_lease_what_two_processes_save_is_merged(open_memory: OpenMemory) -> None:
@@ -660,7 +712,41 @@ async def test_a_question_asked_twice_is_not_dropped(memory: MangaMemory) -> Non
     manager = memory.session(ConversationScope("u", "s", "lex"))
     assert [line[1] for line in told(manager.history())] == ["are you there", "hello?", "yes"]
     # What is shown alternates: a supervisor takes it two by two.
-    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("user", "hello?"), ("assistant", "yes")]
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [
+        ("user", "are you there"),
+        ("assistant", UNANSWERED),
+        ("user", "hello?"),
+        ("assistant", "yes"),
+    ]
+
+
+async def test_a_question_whose_answer_failed_is_shown(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory)
+    saved = await storage.save_chat_message("u", "s", "lex", said("user", "are you there"))
+    assert shown(saved) == [("user", "are you there")]
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("user", "are you there"), ("assistant", UNANSWERED)]
+    assert shown(await storage.fetch_all_chats("u", "s")) == [("user", "are you there"), ("assistant", f"[lex] {UNANSWERED}")]
+
+
+async def test_the_limit_that_agent_squad_gives_is_kept(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory)
+    for number in range(6):
+        await storage.save_chat_message("u", "s", "lex", said("user", f"q{number}"), 5)
+        saved = await storage.save_chat_message("u", "s", "lex", said("assistant", f"a{number}"), 5)
+    latest = [("user", "q4"), ("assistant", "a4"), ("user", "q5"), ("assistant", "a5")]
+    assert shown(saved) == latest
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == latest
+    assert len(await storage.fetch_all_chats("u", "s")) == 4
+    saved = await storage.save_chat_message("u", "s", "lex", said("user", "q6"), 5)
+    assert shown(saved) == [*latest[2:], ("user", "q6")]
+
+
+@pytest.mark.parametrize("content", ["hello", ["hello"], [{"text": "hello"}], {"text": "hello"}], ids=repr)
+async def test_content_that_is_text_is_stored(memory: MangaMemory, content: Any) -> None:
+    storage = SessionChatStorage(memory)
+    user: Any = "user"
+    saved = await storage.save_chat_messages("u", "s", "lex", [ConversationMessage(user, content), said("assistant", "hi")])
+    assert shown(saved) == [("user", "hello"), ("assistant", "hi")]
 
 
 async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) -> None:
@@ -934,7 +1020,7 @@ def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
 
 
 def test_errors_keep_their_kind() -> None:
-    from strands_manga_memory.squad.storage import _worded_for_users
+    from strands_manga_memory.squad.chat_storage import _worded_for_users
 
     with pytest.raises(ConflictError, match="try again"), _worded_for_users():
         raise ConflictError("user u1 said secret")

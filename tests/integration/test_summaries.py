@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -29,15 +30,14 @@ from strands_manga_memory import (
     InMemoryHotStore,
     MangaMemory,
     SQLiteTable,
-    SummaryCache,
     TieredSessionManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import default_counter
-from strands_manga_memory.conversation.summary import KEY, is_synthesized
-from strands_manga_memory.conversation.turns import problems
+from strands_manga_memory.conversation import SummaryCache, SummarySchedule, SummarySizes, SummaryTrigger, default_counter
+from strands_manga_memory.conversation.history.summary import KEY, is_synthesized
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
+from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 PROSE = "The user asked about several series, and the assistant answered."
@@ -56,8 +56,19 @@ def view(agent: Agent) -> str:
     return "\n".join(block["text"] for message in agent.messages for block in message["content"] if "text" in block)
 
 
+def grouped(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of the manager with those of its policies, which are given flat here, in their policies."""
+    given = {name.removeprefix("trigger_"): value for name, value in settings.items()}
+    policies = {"trigger": SummaryTrigger, "sizes": SummarySizes, "schedule": SummarySchedule}
+    taken: dict[str, Any] = {}
+    for name, policy in policies.items():
+        fields = {field.name for field in dataclasses.fields(policy)}
+        taken[name] = policy(**{key: given.pop(key) for key in fields & given.keys()})
+    return {**given, **taken}
+
+
 def made(summarizer: Any = lambda _: PROSE, *, model: Any = None, agent: Any = None, **settings: Any) -> Agent:
-    manager = Manager(**{"trigger_turns": 6, "model": summarizer, **settings})
+    manager = Manager(**grouped({"trigger_turns": 6, "model": summarizer, **settings}))
     return Agent(
         model=model or ScriptedModel(lambda _: "Yes, it is in stock. " * 3),
         conversation_manager=manager,
@@ -742,23 +753,31 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"trigger_tokens": 0}, "trigger_tokens must be a positive whole number, got 0"),
-        ({"trigger_turns": 1.5}, "trigger_turns must be a positive whole number, got 1.5"),
+        ({"trigger_tokens": 0}, "tokens must be a positive whole number, got 0"),
+        ({"trigger_turns": 1.5}, "turns must be a positive whole number, got 1.5"),
         ({"keep_recent_turns": True}, "keep_recent_turns must be a positive whole number, got True"),
         ({"summary_tokens": -1}, "summary_tokens must be a positive whole number, got -1"),
         ({"facts_tokens": -1}, "facts_tokens must be a whole number of 0 or more, got -1"),
-        ({"hard_tokens": 10}, r"hard_tokens must be at least trigger_tokens \(8000\), got 10"),
+        ({"hard_tokens": 10}, r"hard_tokens must be at least tokens \(8000\), got 10"),
         ({"strategy": "later"}, "strategy must be one of 'background', 'async', 'inline', got 'later'"),
         ({"model": "gpt"}, "model must be a strands Model or a function of a Prompt, got 'gpt'"),
         ({"slots": 3}, r"slots must have a method extract\(messages\), got 3"),
         ({"trimmer": "fifo"}, "trimmer must be an ImportanceWeightedConversationManager, got 'fifo'"),
         ({"log": []}, r"log must be a function, got \[\]"),
         ({"on_warning": 1}, "on_warning must be a function, got 1"),
+        ({"rest_seconds": -1}, "rest_seconds must be 0 or more, got -1"),
+        ({"wait_seconds": float("nan")}, "wait_seconds must be 0 or more, got nan"),
     ],
 )
 def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Manager(**settings)
+        Manager(**grouped(settings))
+
+
+@pytest.mark.parametrize("name", ["trigger", "sizes", "schedule"])
+def test_what_is_no_policy_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a Summary"):
+        Manager(**{name: {"tokens": 10}})
 
 
 def test_one_manager_serves_one_agent() -> None:
@@ -794,13 +813,10 @@ class Conversations(RuleBasedStateMachine):
         self.script: list[Any] = []
         self.model = ScriptedModel(lambda _: self.script.pop(0) if self.script else "Here you are, with my pleasure.")
         self.manager = Manager(
-            trigger_tokens=1_200,
-            trigger_turns=5,
-            keep_recent_turns=2,
+            SummaryTrigger(tokens=1_200, turns=5, keep_recent_turns=2, hard_tokens=1_800),
             model=summarizer,
             trimmer=ImportanceWeightedConversationManager(1_000),
-            summary_tokens=200,
-            hard_tokens=1_800,
+            sizes=SummarySizes(summary_tokens=200),
         )
         session: Any = None
         if self.session == "file":

@@ -64,7 +64,7 @@ def test_the_same_is_known_in_process(told: dict[str, Any]) -> None:
     for name, count in told["operations"].items():
         if name.partition(".")[0] in ("hot", "durable", "memories"):
             assert counted[name] >= count > 0  # closing makes some more
-    assert told["operations"]["turn"] == 31
+    assert told["operations"]["turn"] == 33
     stats = told["stats"]
     assert (stats["hot"], stats["durable"], stats["turns"]) == ("up", "up", 31)
     assert 0 < stats["compression"] < 1

@@ -1,7 +1,8 @@
 """rivals: our session manager beside others, each in an environment of its own, on the same servers, in one run, one table.
 
-``python -m tests.benchmarks rivals --json`` installs the others from PyPI below ``build/rivals`` (once), ``--write README.md``
-puts the table there, ``--installed`` compares with Strands' own managers alone.
+``python -m tests.benchmarks rivals --json`` installs the others from PyPI below ``build/rivals`` (once),
+``--write strands_manga_memory/guide/comparison.md`` puts the table there, and ten of its rows into the README,
+``--installed`` compares with Strands' own managers alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.benchmarks import progress
 from tests.benchmarks.rivals.catalogue import RIVALS, Rival, installed
 from tests.benchmarks.rivals.measures import MEASURES, by_age
 from tests.benchmarks.rivals.stage import RivalError, stage_of
-from tests.benchmarks.rivals.table import Column, markdown, write
+from tests.benchmarks.rivals.table import Column, in_short, markdown, write
 
 
 def measured(rival: Rival, version: str) -> Column:
@@ -56,6 +57,7 @@ def main(*, as_json: bool, into: Path | None, only_installed: bool) -> int:
     print(table)
     if into is not None:
         write(into, table)
+        write(Path("README.md"), in_short(into.read_text(encoding="utf-8")))
     if as_json:
         found = [
             {

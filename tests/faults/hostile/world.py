@@ -20,11 +20,12 @@ from strands_manga_memory import (
     Table,
 )
 from strands_manga_memory.inspection import inspect
-from strands_manga_memory.session.records import Place, pack, unpack
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.session.core.records import framed, unframed
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.stores.codec import Codec, dump, load_stored
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
-from tests.faults import hostile
+from tests.faults.hostile import planted
 
 SCOPE = ConversationScope("u1", "s1", tenant="acme")
 _CODEC = Codec()
@@ -69,7 +70,7 @@ class World:
         return MangaMemory.open(hot, durable, memories=memories, create_tables=False, hot_deadline=10.0)
 
     def agent(self, memory: MangaMemory) -> Agent:
-        arguments = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", state=True)
+        arguments = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", task_state=True)
         return Agent(model=ScriptedModel(), callback_handler=None, **arguments)
 
     def settle(self) -> None:
@@ -117,7 +118,7 @@ class World:
             name, value = "data", _damaged_data(row["data"], place, rng)
         else:
             name = rng.choice([name for name in row if name not in (table.schema.partition, table.schema.sort)])
-            value = rng.choice(hostile.LEAVES)()
+            value = rng.choice(planted.LEAVES)()
         self._forget_hot(rng)
         try:
             table.put({**row, name: value})
@@ -133,9 +134,9 @@ class World:
         )
         if value[:1] == b"\xb7":
             place = f"{key.decode().split(':c:')[1]}#{field.decode()[2:]}"
-            damaged = rng.choice(list(hostile.raw(rng)))
+            damaged = rng.choice(list(planted.raw(rng)))
             if rng.random() < 0.8:
-                damaged = _CODEC.seal(hostile.mutated_dump(_CODEC.unseal(value, place), rng), place)
+                damaged = _CODEC.seal(planted.mutated_dump(_CODEC.unseal(value, place), rng), place)
         self.client.hset(key, field, damaged)
         return True
 
@@ -147,7 +148,7 @@ class World:
         with table._connected() as connection:
             write = f"UPDATE {table.schema.name} SET item = ? WHERE partition = ? AND sort = ?"
             key = (row[table.schema.partition], row[table.schema.sort])
-            connection.execute(write, (rng.choice(list(hostile.payloads(rng))), *key))
+            connection.execute(write, (rng.choice(list(planted.payloads(rng))), *key))
         return True
 
     def _forget_hot(self, rng: random.Random) -> None:
@@ -193,15 +194,33 @@ class World:
 
 def _damaged_data(data: bytes, place: str, rng: random.Random) -> Any:
     if rng.random() < 0.2:
-        return rng.choice(list(hostile.raw(rng)))
+        return rng.choice(list(planted.raw(rng)))
     if rng.random() < 0.3:
-        return hostile.forged(rng.choice(list(hostile.payloads(rng))), place)
+        return planted.forged(rng.choice(list(planted.payloads(rng))), place)
     try:
-        parts = unpack(_CODEC.unseal(data, place), record=place)
+        header, cells = unframed(_CODEC.unseal(data, place), place)
     except CorruptRecordError:  # a memory's, which is no pack
-        return _CODEC.seal(hostile.mutated_dump(_CODEC.unseal(data, place), rng), place)
-    name = rng.choice(list(parts))
-    parts[name] = hostile.mutated_dump(parts[name], rng)
-    if rng.random() < 0.1:
-        parts.pop(name)
-    return _CODEC.seal(pack(parts), place)
+        return _CODEC.seal(planted.mutated_dump(_CODEC.unseal(data, place), rng), place)
+    at = rng.randrange(len(cells) + 1)
+    if at == len(cells):
+        header = _mutated(header, place, rng)
+    elif rng.random() < 0.1:
+        cells.pop(at)
+    else:
+        cells[at] = _damaged_cell(cells[at], place, rng)
+    return _CODEC.seal(framed(header, cells), place)
+
+
+def _damaged_cell(data: bytes, place: str, rng: random.Random) -> bytes:
+    try:
+        header, blobs = unframed(data, place)
+    except CorruptRecordError:  # the message of a segment
+        return planted.mutated_dump(data, rng)
+    return framed(_mutated(header, place, rng), blobs)
+
+
+def _mutated(header: Any, place: str, rng: random.Random) -> Any:
+    try:
+        return load_stored(planted.mutated_dump(dump(header), rng), place)
+    except CorruptRecordError:
+        return None

@@ -1,0 +1,104 @@
+"""What text turns of the whole layer send to both tiers, flushes included, and what a live agent takes beside a bare one.
+
+Part of the benchmark ``turn``. The sentences are natural, the history is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+import tracemalloc
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from strands import Agent
+from strands.agent.conversation_manager import NullConversationManager
+
+from strands_manga_memory import MangaMemory
+from tests import servers
+from tests.benchmarks import begin_anew, progress, text
+from tests.benchmarks.wire import READS, Stage, requests, staged
+
+BUDGETS = {
+    **{f"bytes_a_text_turn_at_{age}_messages": "<= 2048" for age in (200, 2_000)},
+    "durable_writes_a_flush": "<= 2",
+    "memory_of_60_messages_over_bare": "<= 1.6",
+}
+
+_AGES = (200, 2_000)
+_CHARACTERS = 200
+_COUNTED = 40
+"""Turns that are counted at each age: eight flushes, five steps."""
+
+_EVERY = 5
+_AGENTS = 8
+
+
+def run(build: Callable[..., Agent]) -> dict[str, float]:
+    """Count and weigh.
+
+    Args:
+        build: Returns an agent without anything of this package but what it is given.
+    """
+    with staged() as stage, closing(MangaMemory.open(stage.hot, stage.durable, memories=False)) as memory:
+        rows = asyncio.run(_sent(stage, memory, build))
+    with servers.valkey() as valkey, tempfile.TemporaryDirectory() as folder:  # a wire would keep what passes in this process
+        hot = f"redis://{valkey.host}:{valkey.port}/0?deadline=5"
+        with closing(MangaMemory.open(hot, f"sqlite:///{folder}/sessions.sqlite3", memories=False)) as memory:
+            return {**rows, "memory_of_60_messages_over_bare": _memory(memory, build)}
+
+
+async def _sent(stage: Stage, memory: MangaMemory, build: Callable[..., Agent]) -> dict[str, float]:
+    rows: dict[str, float] = {}
+    agent = build(**memory.agent_kwargs(user_id="u", session_id="sent"))
+    turns = 0
+    for age in _AGES:
+        for _ in progress(range(age // 2 - turns), f"growing a conversation to {age} messages"):
+            await agent.invoke_async(text(_CHARACTERS))
+            stage.settle()
+        stage.clear()
+        for _ in range(_COUNTED):
+            await agent.invoke_async(text(_CHARACTERS))
+            stage.settle()
+        turns = age // 2 + _COUNTED
+        sent = {"hot": stage.hot_wire, "durable": stage.durable_wire}
+        rows[f"bytes_a_text_turn_at_{age}_messages"] = stage.bytes / _COUNTED
+        rows |= {f"to_the_{tier}_tier_at_{age}_messages": wire.to_server_bytes / _COUNTED for tier, wire in sent.items()}
+        writes = [request for request in requests(stage.durable_wire.log) if request.operation not in READS]
+        rows["durable_writes_a_flush"] = len(writes) / (_COUNTED / _EVERY)
+    return rows
+
+
+def _memory(memory: MangaMemory, build: Callable[..., Agent]) -> float:
+    """Return what a live agent with 60 messages takes, all told, times what a bare one with the same messages takes."""
+
+    def ours(number: int) -> dict[str, Any]:
+        return memory.agent_kwargs(user_id="u", session_id=f"s{number}")
+
+    def bare(number: int) -> dict[str, Any]:
+        return {"conversation_manager": NullConversationManager()}
+
+    for settings in (ours, bare):  # what all agents share comes with the first
+        asyncio.run(_played(build(**settings(_AGENTS))))
+    return _each(build, ours) / _each(build, bare)
+
+
+def _each(build: Callable[..., Agent], settings: Callable[[int], dict[str, Any]]) -> float:
+    gc.collect()
+    tracemalloc.start()
+    agents = [asyncio.run(_played(build(**settings(number)))) for number in range(_AGENTS)]
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return taken / len(agents)
+
+
+async def _played(agent: Agent) -> Agent:
+    begin_anew()
+    for _ in range(30):
+        await agent.invoke_async(text(_CHARACTERS))
+    if agent._session_manager is not None:
+        await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[attr-defined]
+    return agent

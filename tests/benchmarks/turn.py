@@ -1,0 +1,205 @@
+"""turn: what a text turn of the whole layer costs beside a bare agent's, live and restored for each message.
+
+Both take the same turn one right after the other in one process, the bare agent with the very texts the layered one has in its
+history. Counted is processor time of the whole process, what is flushed in the background included; the servers are processes
+of their own. A ratio is the median of those of ten stretches of 16 turns, each two steps of the history long. Counted are also
+the bytes that pass, the memory of a live agent, and what a question to the recall takes beside its search. With
+``--kit FOLDER`` recorded dialogues show what trimming in steps does for a prompt cache, and what it costs; with ``--plot FILE``
+also as a picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from strands import Agent
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.models import Model
+from strands.session import FileSessionManager, SnapshotSessionManager
+from strands.storage import LocalFileStorage
+from strands.types.streaming import StreamEvent
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.conversation.history.stubs import without_stubs
+from strands_manga_memory.stores.writer import shared_writer
+from tests import servers
+from tests.benchmarks import footprint, prefixes, progress, recall, text
+
+KIT: Path | None = None
+"""The folder of the kit; set by the command line."""
+
+PLOT: Path | None = None
+"""Where to draw uncached tokens against turn as PNG; needs the kit and matplotlib."""
+
+BUDGETS = {
+    "live_over_bare_sqlite": "<= 2.2",
+    "live_over_bare_services": "<= 2.2",
+    "restored_over_bare_sqlite": "<= 5",
+    "restored_over_bare_services": "<= 5",
+    **footprint.BUDGETS,
+    **recall.RATIOS,
+}
+
+_CHARACTERS = 200
+_TEXTS = 74
+"""About as many texts as our full history holds."""
+
+_WARM_UP, _STRETCHES, _STRETCH = 80, 10, 16
+_TURNS = _STRETCHES * _STRETCH
+
+
+class Answers(Model):
+    """A model that answers each request with other sentences, and takes next to no time for it."""
+
+    def update_config(self, **model_config: Any) -> None:
+        """Change nothing."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        return {"model_id": "answers", "context_window_limit": 200_000}
+
+    async def structured_output(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
+        """Refuse."""
+        raise NotImplementedError
+        yield {}
+
+    async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[StreamEvent]:
+        """Stream an answer."""
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": text(_CHARACTERS)}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn"}}
+
+
+def bare_agent(**settings: Any) -> Agent:
+    """Return an agent without anything of this package but what ``settings`` give it."""
+    return Agent(model=Answers(), callback_handler=None, **settings)
+
+
+@contextmanager
+def embedded() -> Iterator[MangaMemory]:
+    """Open a memory in this process and a SQLite file."""
+    with tempfile.TemporaryDirectory() as folder:
+        memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3", memories=False)
+        yield memory
+        memory.close()
+
+
+@contextmanager
+def services() -> Iterator[MangaMemory]:
+    """Open a memory in Valkey and a DynamoDB API."""
+    with servers.valkey() as valkey, servers.dynamodb() as dynamodb:
+        os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
+        os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
+        memory = MangaMemory.open(
+            f"redis://{valkey.host}:{valkey.port}/0?deadline=5", dynamodb.table_url("turns"), memories=False
+        )
+        yield memory
+        memory.close()
+
+
+STAGES: dict[str, Callable[[], Any]] = {"sqlite": embedded, "services": services}
+
+
+@dataclass(frozen=True)
+class Side:
+    """Agents whose turns are timed: how one is built, and what is done before that and after each turn."""
+
+    build: Callable[[], Agent]
+    prefetch: Callable[[], Awaitable[None]] | None = None
+    settle: Callable[[], object] = lambda: None
+
+
+def ours(memory: MangaMemory, session: str) -> Side:
+    """Return the whole layer."""
+    scope = ConversationScope("u", session)
+    writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
+    return Side(
+        lambda: bare_agent(**memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)),
+        lambda: memory.prefetch(scope),
+        lambda: writer.drain(30.0),
+    )
+
+
+def strands_own(kind: str, folder: str, session: str) -> Side:
+    """Return Strands' session manager of this kind on the local disk, with its sliding window."""
+
+    def build() -> Agent:
+        manager: Any = FileSessionManager(session, storage_dir=folder)
+        if kind == "snapshot":
+            manager = SnapshotSessionManager(session, storage=LocalFileStorage(folder))
+        window = SlidingWindowConversationManager(window_size=_TEXTS, should_truncate_results=False)
+        return bare_agent(agent_id="a", session_manager=manager, conversation_manager=window)
+
+    return Side(build)
+
+
+async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
+    """Return what a turn of the side takes, times one of a bare agent with the same texts, and in seconds of a processor."""
+    live, bare = side.build(), bare_agent(conversation_manager=NullConversationManager())
+
+    async def layered_turn(prompt: str) -> Agent:
+        of_turn = live
+        if restored:
+            if side.prefetch is not None:
+                await side.prefetch()
+            of_turn = side.build()
+        await of_turn.invoke_async(prompt)
+        return of_turn
+
+    async def bare_turn(prompt: str) -> Agent:
+        await bare.invoke_async(prompt)
+        return bare
+
+    taken: dict[Any, list[float]] = {layered_turn: [], bare_turn: []}
+    order = list(taken)
+    history = live.messages
+    for _ in progress(range(_WARM_UP + _TURNS), f"turns, {'restored' if restored else 'live'}"):
+        prompt = text(_CHARACTERS)
+        bare.messages[:] = without_stubs(history)
+        for turn in order:
+            start = time.process_time()
+            after = await turn(prompt)
+            side.settle()
+            taken[turn].append(time.process_time() - start)
+            if turn is layered_turn:
+                history = after.messages
+        order.reverse()
+    layered, alone = (
+        [sum(each[at : at + _STRETCH]) for at in range(_WARM_UP, _WARM_UP + _TURNS, _STRETCH)] for each in taken.values()
+    )
+    ratios = (one / other for one, other in zip(layered, alone, strict=True))
+    return median(ratios), median(layered) / _STRETCH
+
+
+def run() -> dict[str, float]:
+    """Time all; with the kit, put its recorded dialogues through both ways of trimming."""
+    rows: dict[str, float] = {}
+    if KIT is not None:
+        BUDGETS.update(prefixes.BUDGETS)
+        rows = prefixes.run(KIT / "data" / "dev", plot=PLOT)
+
+    def timed(name: str, side: Callable[[str], Side]) -> None:
+        for way in ("live", "restored"):
+            ratio, seconds = asyncio.run(paired(side(way), restored=way == "restored"))
+            rows[f"{way}_over_bare_{name}"] = ratio
+            rows[f"{way}_turns_a_second_and_core_{name}"] = 1 / seconds
+
+    for name, stage in STAGES.items():
+        with stage() as memory:
+            timed(name, partial(ours, memory))
+    for kind in ("file", "snapshot"):
+        with tempfile.TemporaryDirectory() as folder:
+            timed(f"strands_{kind}", partial(strands_own, kind, folder))
+    return {**rows, **footprint.run(bare_agent), **recall.ratios()}

@@ -1,0 +1,100 @@
+"""What an agent lives with is restored as it was, and a damaged record costs the messages that it holds."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import USER_MEMORY, MangaMemory, SQLiteTable
+from tests import servers
+from tests.faults.hostile import draws
+from tests.faults.hostile.__main__ import main
+from tests.faults.hostile.sessions import Case, drawn, played
+from tests.faults.hostile.stores import embedded, opened
+
+pytestmark = pytest.mark.xdist_group("services")
+
+
+def case(content: Any = (), **changed: Any) -> Case:
+    id_, arguments = changed.pop("id_", "t1"), changed.pop("arguments", {})
+    messages = [
+        {"role": "user", "content": [{"text": "q"}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": id_, "name": "x", "input": arguments}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": id_, "status": "success", "content": content}}]},
+        {"role": "assistant", "content": [{"text": "a"}]},
+    ]
+    return {"messages": messages, "state": {}, "memories": [], "damage": False, **changed}
+
+
+CASES = {
+    "a number as text": case([{"text": 42}]),
+    "null as text": case([{"text": None}]),
+    "a string as content": case("text"),
+    "null as content": case(None),
+    "strings as content": case(["a", "b"]),
+    "a deep result": case([{"json": draws.nested(1, 300)}]),
+    "deep arguments": case([], arguments={"a": draws.nested(1, 300)}),
+    "a deep state": case([], state={"a": draws.nested(1, 300)}),
+    "a deep memory": case([], memories=[draws.nested(1, 300), draws.nested(1, 60)]),
+    "a whole number as id": case([], id_=5),
+    "a system message": case([], messages=[{"role": "system", "content": [{"text": "s"}]}]),
+    "empty contents": case([], messages=[{"role": "user", "content": []}, {"role": "assistant", "content": []}]),
+    "no JSON": case([{"json": {"a": (1, b"x"), 5: {1, 2}, "n": math.nan, "i": 2**80, "s": "\ud800"}}]),
+    "a damaged record": case([], damage=True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_an_agent_lives_with_is_restored(name: str, tmp_path: Path) -> None:
+    played(CASES[name], embedded(tmp_path / "m.sqlite3"))
+
+
+def test_what_is_drawn_is_restored_from_served_stores(
+    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str
+) -> None:
+    for seed in range(3):
+        played(drawn(random.Random(seed)), opened(valkey_server, dynamodb_server, prefix=unique))
+
+
+def test_the_command_plays_the_case_of_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "7", "--embedded"]) == 0
+    assert "hostile: seeds 7 to 7 hold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"schema": 99},
+        {"memory_type": "of a later version"},
+        {"content": None},
+        {"importance_score": -5},
+        {"memory_id": "~ledger#0", "used": [{"a": 1}]},
+        {"memory_id": "~ledger#0", "at": "soon"},
+    ],
+)
+def test_a_record_of_a_user_that_cannot_be_read_does_not_take_the_others_with_it(
+    damage: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.sqlite3"
+    table = SQLiteTable(path, USER_MEMORY)
+    memory = MangaMemory.open("memory://", SQLiteTable(path), memories=table)
+    user = memory.user("u", tenant="t")
+    user.remember("likes horror")
+    kept = user.remember("likes tea")
+    partition = user.partition
+    row = next(row for row in table.query(user.owner.partition) if row.get("content") == "likes horror")
+    bad = {**row, **damage}
+    table.put(bad)
+    loaded = partition.load()
+    assert kept is not None
+    assert "likes tea" in [record.content for record in loaded.records.values()]
+    assert loaded.unreadable == [bad["memory_id"]]
+    partition.fold()
+    partition.reseal()
+    assert memory.export_user("u", tenant="t")["memories"]
+    assert table.get(user.owner.partition, bad["memory_id"]) == bad, "it is not as it was"
+    memory.close()

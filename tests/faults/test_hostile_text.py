@@ -1,0 +1,146 @@
+"""No text that users, models and tools send holds the event loop up, or takes more time than its length asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+
+from strands_manga_memory import MangaMemory, PiiPolicy
+from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotExtractor, dialogue_act, normalized
+from strands_manga_memory.language.condense import sentences
+from strands_manga_memory.language.injection import as_data, harmless
+from strands_manga_memory.language.preferences import stated_preferences
+from strands_manga_memory.language.subject import changes_subject
+from strands_manga_memory.language.terms import terms
+from strands_manga_memory.language.traits import traits
+from strands_manga_memory.mcp import redact_secrets
+from strands_manga_memory.testing import ScriptedModel
+from tests.clocks import Loop
+from tests.unit.patterns import UNITS
+
+SIZE = 300_000
+MOST = 0.050
+"""Seconds of processor time for which the loop may stand still at a time."""
+
+TEXTS = {
+    **UNITS,
+    "surrogates": "\ud800",
+    "prose": "I like horror manga. Where is order B07X1234AB for $12.50? ",
+    "Japanese": "私は大阪に住んでいます。『ワンピース』の第12巻を2冊ください。",
+}
+KINDS = pytest.mark.parametrize("kind", [kind for kind in TEXTS if kind != "surrogates"])
+
+
+def text_of(kind: str, size: int = SIZE) -> str:
+    return (TEXTS[kind] * (size // len(TEXTS[kind]) + 1))[:size]
+
+
+def said(text: str) -> list[Any]:
+    return [{"role": role, "content": [{"text": text}], "tracking_id": role} for role in ("user", "assistant")]
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "act": lambda text: dialogue_act(text, "user"),
+    "subject": changes_subject,
+    "traits": traits,
+    "terms": terms,
+    "preferences": lambda text: stated_preferences([text]),
+    "sentences": lambda text: list(sentences(text)),
+    "entities": SHOP.find,
+    "normalized": normalized,
+    "slots": lambda text: RuleSlotExtractor().extract(said(text)),
+    "summary": lambda text: RuleSessionSummarizer()([("user", text), ("assistant", text)], max_tokens=60),
+    "data": as_data,
+    "harmless": harmless,
+    "personal data": lambda text: PiiPolicy().applied(text),
+    "secrets": redact_secrets,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_text_four_times_as_long_takes_no_more_than_its_share(reader: str) -> None:
+    read = READERS[reader]
+    slow = []
+    for kind in TEXTS:
+        short, long = text_of(kind, SIZE // 16), text_of(kind, SIZE // 4)
+        for _ in range(3):
+            taken = [_seconds(read, text) for text in (short, long)]
+            if taken[1] < max(0.05, 8 * taken[0]):
+                break
+        else:
+            slow.append((kind, taken))
+    assert slow == []
+
+
+def _seconds(read: Callable[[str], object], text: str) -> float:
+    start = time.thread_time()
+    read(text)
+    return time.thread_time() - start
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MangaMemory]:
+    path: Path = tmp_path_factory.mktemp("hostile")
+    url = f"sqlite:///{path}/memory.sqlite"
+    opened = MangaMemory.open(hot="memory://", durable=url, memories=True, create_tables=True)
+    yield opened
+    opened.close()
+
+
+def agent_of(memory: MangaMemory, history: str, session: str, text: str) -> Agent:
+    """An agent with every part on, whose tool and whose model may answer with a text."""
+
+    @tool
+    def fetch() -> str:
+        """Fetch a page."""
+        return text
+
+    def reply(messages: Any) -> Any:
+        last = messages[-1]["content"][0]
+        if "toolResult" in last:
+            return "Done with it."
+        if last.get("text") == "fetch it":
+            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "fetch", "input": {}}}]
+        return text if last.get("text") == "answer at length" else "ok."
+
+    settings = memory.agent_kwargs(user_id="u", session_id=session, history=history, recall=True, task_state=True)  # type: ignore[arg-type]
+    model = ScriptedModel(reply, usage=lambda _: 0)
+    return Agent(model=model, tools=[fetch], callback_handler=None, **settings)
+
+
+async def stalled(agent: Agent, *turns: str) -> float:
+    async with Loop() as loop:
+        for turn in turns:  # an empty one is a greeting
+            await agent.invoke_async(turn or "hello")
+        return loop.longest
+
+
+SHAPES = ("", "fetch it", "answer at length")
+"""What a user says: the text itself, or what makes a tool or the model answer with it."""
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize"])
+@KINDS
+def test_the_loop_goes_on_while_a_large_text_is_taken_in(memory: MangaMemory, history: str, kind: str) -> None:
+    text = text_of(kind)
+
+    async def longest() -> dict[str, float]:
+        await stalled(agent_of(memory, history, uuid.uuid4().hex, "short"), *SHAPES)  # what is imported and built once
+        found: dict[str, float] = {}
+        for shape in SHAPES:
+            tries = []
+            while len(tries) < 3 and min(tries, default=MOST) >= MOST:
+                agent = agent_of(memory, history, uuid.uuid4().hex, text)
+                tries.append(await stalled(agent, shape or text, "and then?"))
+            found[shape] = min(tries)
+        return found
+
+    found = asyncio.run(longest())
+    assert {turn: taken for turn, taken in found.items() if taken >= MOST} == {}

@@ -1,0 +1,199 @@
+"""A durable store that goes back, goes away, or changes under the hands of who reads it, through turns of real agents."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.stores import SQLiteTable, Table
+from strands_manga_memory.testing import FakeClock
+from tests import servers
+from tests.unit.session.support import Stores, open_stores, texts
+
+
+@pytest.fixture(params=["sqlite", "dynamodb", "valkey+sqlite", "valkey+dynamodb"])
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+class Passing:
+    """A table of which one method can be replaced."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+
+class Throttled(Passing):
+    """Reads, and refuses to be written while ``throttles``."""
+
+    throttles = False
+
+    def _checked(self) -> None:
+        if self.throttles:
+            raise StoreUnavailableError("ProvisionedThroughputExceededException")
+
+    def put(self, *arguments: Any, **named: Any) -> bool:
+        self._checked()
+        return self.table.put(*arguments, **named)
+
+    def batch_write(self, **named: Any) -> None:
+        self._checked()
+        self.table.batch_write(**named)
+
+
+def saved(manager: TieredSessionManager) -> None:
+    def flushed() -> bool:
+        with suppress(StoreUnavailableError):
+            manager.flush()
+            return True
+        return False
+
+    servers.wait_until(flushed, "flush")
+
+
+def test_who_goes_on_after_a_deletion_that_the_table_refused_is_saved(stores: Stores) -> None:
+    stores.durable = table = Throttled(stores.durable)  # type: ignore[assignment]
+    live = stores.agent(flush_every=1)
+    manager = live._session_manager
+    live("one")
+    manager.flush()
+    table.throttles = True
+    with pytest.raises(StoreUnavailableError):
+        manager.delete_session()
+    table.throttles = False
+    live("two")
+    live("three")
+    saved(manager)
+    log = texts(stores.only_durable().manager().history())
+    assert log[-4:] == ["two", "ok", "three", "ok"]
+    assert manager.stats()["unsaved_messages"] == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "dynamodb"])
+def test_a_head_of_several_parts_that_is_replaced_while_it_is_read_is_read_anew(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    stores = open_stores(kind, request)
+    live = stores.agent(flush_every=1)
+    live.state.set("picture", os.urandom(600_000).hex())
+    live("one")
+    live._session_manager.flush()
+
+    class Replaced(Passing):
+        """Somebody saves between the read of the head and that of its further parts."""
+
+        again = 3
+
+        def batch_get(self, keys: Any) -> Any:
+            if Replaced.again and any("HEAD~" in key[1] for key in keys):
+                Replaced.again -= 1
+                live.state.set("picture", os.urandom(600_000).hex())
+                live(f"more {Replaced.again}")
+                live._session_manager.flush()
+            return self.table.batch_get(keys)
+
+    reader = Stores(None, Replaced(stores.durable), stores.session, settings=stores.settings)  # type: ignore[arg-type]
+    found = reader.agent()
+    assert Replaced.again == 0
+    assert found.state.get("picture") == live.state.get("picture")
+    found("after")
+    assert texts(found.messages)[-2:] == ["after", "ok"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_value_whose_parts_are_missing_for_good_is_damaged(kind: str, request: pytest.FixtureRequest) -> None:
+    stores = open_stores(kind, request)
+    live = stores.agent(flush_every=1)
+    live.state.set("picture", os.urandom(600_000).hex())
+    live("one")
+    live._session_manager.flush()
+    rows = stores.durable.query(stores.session, attributes=[])  # type: ignore[union-attr]
+    parts = [(stores.session, str(row["sk"])) for row in rows if "HEAD~" in str(row["sk"])]
+    stores.durable.batch_write(deletes=parts)  # type: ignore[union-attr]
+    with pytest.raises(Exception, match="parts of it are missing"):
+        stores.agent()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "valkey+sqlite"])
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+def test_a_file_that_is_deleted_or_replaced_in_use_is_noticed_and_gets_what_is_known(
+    kind: str, what: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = open_stores(kind, request)
+    assert isinstance(stores.durable, SQLiteTable)
+    path = stores.durable.path
+    live = stores.agent(flush_every=1)
+    manager = live._session_manager
+    live("one")
+    manager.flush()
+    path.unlink()
+    if what == "replaced":
+        SQLiteTable(path).create_if_missing()
+    for said in ("two", "three", "four"):
+        live(said)
+    saved(manager)
+    assert manager.stats()["durable_failures"] >= 1
+    assert sum("reason=<file>" in record.getMessage() for record in caplog.records) == 1
+    live("five")
+    saved(manager)
+    assert manager.stats()["durable"] == "up"
+    expected = [text for said in ("one", "two", "three", "four", "five") for text in (said, "ok")]
+    elsewhere = stores.elsewhere().only_durable()
+    assert texts(elsewhere.manager().history()) == expected
+    assert texts(elsewhere.agent().messages) == expected
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "dynamodb", "valkey+sqlite"])
+def test_a_worker_whose_clock_is_behind_does_not_end_a_session_earlier(kind: str, request: pytest.FixtureRequest) -> None:
+    stores = open_stores(kind, request)
+    right, behind = FakeClock(2_000_000_000.0), FakeClock(2_000_000_000.0 - 30 * 3600)
+    ttl = TtlPolicy()
+    assert ttl.session <= 30 * 3600
+    one = stores.agent(flush_every=1, clock=right, ttl=ttl)
+    one("said at the right time")
+    one._session_manager.close()
+    other = stores.elsewhere().agent(flush_every=1, clock=behind, ttl=ttl)
+    other("said by who is behind")
+    other._session_manager.close()
+    right.advance(60)
+    stores.lose_hot()
+    found = stores.elsewhere().agent(clock=right, ttl=ttl)
+    assert texts(found.messages) == ["said at the right time", "ok", "said by who is behind", "ok"]
+
+
+def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(request: pytest.FixtureRequest) -> None:
+    """However late: while the gate is shut no request of any flush is answered at all, and every turn ends."""
+    stores = open_stores("valkey+sqlite", request)
+    gate = threading.Event()
+    gate.set()
+
+    class Late(Passing):
+        def put(self, *arguments: Any, **named: Any) -> bool:
+            gate.wait(60)
+            return bool(self.table.put(*arguments, **named))
+
+    stores.durable = Late(stores.durable)  # type: ignore[assignment]
+    lives = [stores.agent(session=f"{stores.session}-{number}", flush_every=1) for number in range(20)]
+    for live in lives:
+        live("begun")
+        live._session_manager.flush()
+    gate.clear()
+    try:
+        for said in ("one", "two", "three"):
+            for live in lives:
+                live(said)
+        assert [live._session_manager.stats()["unsaved_messages"] for live in lives] == [0] * 20
+    finally:
+        gate.set()
+    for live in lives:
+        live._session_manager.flush()

@@ -1,0 +1,84 @@
+"""What is asked for right after a turn, while its background writes are still on their way; and with a profile service down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.memory import TableProfileSource
+from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, RedisHotStore, TableSchema
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+
+@pytest.fixture
+def memory(valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str) -> Iterator[MangaMemory]:
+    with valkey_server.client() as client:
+        memory = MangaMemory.open(
+            RedisHotStore(client, prefix=unique, deadline=2),
+            DynamoDBTable(dynamodb_server.client(), name=unique, deadline=10),
+            memories=DynamoDBTable(dynamodb_server.client(), USER_MEMORY, name=f"{unique}m", deadline=10),
+        )
+        yield memory
+        memory.close()
+
+
+def agent(memory: MangaMemory, session: str) -> Agent:
+    kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
+    return Agent(model=ScriptedModel(lambda _: "ok"), callback_handler=None, **kwargs)
+
+
+def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> None:
+    for number in range(8):
+        live = agent(memory, f"s{number}")
+        for turn in range(5):  # the fifth is flushed in the background
+            live(f"Do you have volume {turn} of 『Uzumaki』?")
+        if number % 2:  # by a worker that keeps no agents
+            memory._managers.clear()
+        stored = memory.finalize(ConversationScope("u1", f"s{number}"))
+        assert stored is not None
+        assert stored.metadata["turns"] == 5
+        assert memory.finalize(ConversationScope("u1", f"s{number}")) is not None  # nothing stays claimed
+
+
+def test_a_disconnect_is_told_by_the_facade(memory: MangaMemory) -> None:
+    agent(memory, "s")("hello")
+    memory.stats()
+    assert memory.disconnected(ConversationScope("u1", "s"))
+    assert not memory.disconnected(ConversationScope("u1", "another"))
+
+
+class Down:
+    def read(self, user_id: str, *, tenant: str | None = None) -> Any:
+        raise ConnectionError("the profile service is down")
+
+
+def test_a_profile_service_that_is_down_costs_only_the_profile(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=Down())
+    memory.user("u1").prefer("genre", "horror")
+    model = ScriptedModel(lambda _: "ok")
+    Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))("hello")
+    assert "genre: horror" in str(model.requests[0].system_prompt_content)
+    assert "the profile could not be read" in caplog.text
+    memory.close()
+
+
+def test_a_profile_table_with_a_partition_key_only(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+    client = dynamodb_server.client()
+    client.create_table(
+        TableName=f"{unique}p",
+        KeySchema=[{"AttributeName": "user_id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "user_id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    client.put_item(TableName=f"{unique}p", Item={"user_id": {"S": "u1"}, "language": {"S": "ja"}})
+    table = DynamoDBTable(client, TableSchema(name="profiles", partition="user_id", sort=""), name=f"{unique}p")
+    profile = TableProfileSource(table).read("u1")
+    assert profile is not None
+    assert profile.preferences == {"language": "ja"}
+    assert TableProfileSource(table).read("u2") is None

@@ -1,0 +1,211 @@
+"""``MangaMemory`` builds agents without surprise: settings are checked, what one brings is merged, it closes itself."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import NullConversationManager
+from strands.hooks import BeforeModelCallEvent
+from strands.plugins import Plugin
+from strands.session import FileSessionManager
+
+from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, MangaMemorySettings, TieredSessionManager
+from strands_manga_memory.agent_options import AgentKwargs, AgentOptions, SessionSettings
+from strands_manga_memory.conversation import budget_plan
+from strands_manga_memory.mcp import SharedBreakers
+from strands_manga_memory.state import coordinator_of
+from strands_manga_memory.testing import ScriptedModel
+
+
+class Mine(Plugin):
+    """A plugin of the user's own."""
+
+    name = "mine"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> MangaMemory:
+    return MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True)
+
+
+def test_the_types_name_what_the_constructors_take() -> None:
+    manager = inspect.signature(TieredSessionManager).parameters
+    assert set(SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}
+    assert set(AgentOptions.__annotations__) == set(inspect.signature(Agent).parameters) - {"model", "agent_id"}
+    assert set(AgentKwargs.__annotations__) < set(inspect.signature(Agent).parameters)
+    assert not set(SessionSettings.__annotations__) & set(AgentOptions.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"flush_evry": 3}, "flush_evry is no setting, closest=flush_every"),
+        ({"flush_every": 0}, "flush_every must be an integer of at least 1, got 0"),
+        ({"save_on": "tun"}, "save_on must be one of 'turn', 'message', got 'tun'"),
+        ({"max_tokens": 3}, r"max_tokens .*defaults=MangaMemorySettings\(max_tokens=...\)"),
+    ],
+)
+def test_every_setting_is_checked_before_anything_is_opened(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    path = tmp_path / "s.sqlite3"
+    with pytest.raises(ValueError, match=message):
+        MangaMemory.open(durable=f"sqlite:///{path}", **given)
+    assert not path.exists()
+
+
+def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
+    wrong: dict[str, Any] = {"flush_evry": 3}
+    for session in (True, False):
+        with pytest.raises(ValueError, match="closest=flush_every"):
+            memory.agent_kwargs(user_id="u", session_id="s", session=session, **wrong)
+    with pytest.raises(ValueError, match="closest=flush_every"):
+        memory.session("s", **wrong)
+    with pytest.raises(ValueError, match="systm_prompt is no setting, closest=system_prompt"):
+        memory.agent(ScriptedModel(), user_id="u", session_id="s", systm_prompt="")  # type: ignore[arg-type]
+    memory.close()
+
+
+def test_an_agent_takes_what_its_user_brings(memory: MangaMemory) -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    seen: list[str] = []
+
+    def hook(event: BeforeModelCallEvent) -> None:
+        seen.append("asked")
+
+    agent = memory.agent(
+        ScriptedModel(["はい"]),
+        user_id="u",
+        session_id="s",
+        agent_id="librarian",
+        recall=True,
+        task_state=True,
+        flush_every=1,
+        system_prompt="Be kind.",
+        plugins=[Mine()],
+        hooks=[hook],
+        tools=[look],
+        state={"basket": 1},
+        callback_handler=None,
+    )
+    agent("こんにちは")
+    assert seen == ["asked"]
+    assert agent.agent_id == "librarian"
+    assert agent.system_prompt == "Be kind."
+    assert agent.state.get("basket") == 1
+    assert "look" in agent.tool_names
+    assert coordinator_of(agent) is not None
+    assert "mine" in agent._plugin_registry._plugins
+    assert isinstance(agent.conversation_manager, ImportanceWeightedConversationManager)
+    memory.close()
+    again = memory.agent(ScriptedModel(), user_id="u", session_id="s", agent_id="librarian", callback_handler=None)
+    assert again.messages == agent.messages
+    memory.close()
+
+
+def test_what_is_given_takes_the_place_of_ours(memory: MangaMemory, tmp_path: Path) -> None:
+    theirs = FileSessionManager("s", storage_dir=str(tmp_path))
+    null = NullConversationManager()
+    agent = memory.agent(
+        ScriptedModel(), user_id="u", session_id="s", session_manager=theirs, conversation_manager=null, callback_handler=None
+    )
+    assert agent._session_manager is theirs
+    assert agent.conversation_manager is null
+    auto = memory.agent(
+        ScriptedModel(), user_id="u", session_id="t", context_manager="auto", callback_handler=None
+    )  # no warning
+    assert auto.context_manager is not None
+    memory.close()
+
+
+def test_kwargs_stand_beside_the_agents_own(memory: MangaMemory) -> None:
+    kwargs = memory.agent_kwargs(user_id="u", session_id="s", recall=True, plugins=[Mine()])
+    agent = Agent(model=ScriptedModel(), agent_id="x", hooks=[], callback_handler=None, **kwargs)  # type: ignore[misc]
+    assert agent.agent_id == "x"
+    assert "mine" in agent._plugin_registry._plugins
+    memory.close()
+
+
+def test_it_closes_itself_and_shows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with MangaMemory.open(durable="sqlite:///a.sqlite3") as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", callback_handler=None)
+        agent("hello")
+        assert repr(memory) == "MangaMemory(hot=memory://, durable=sqlite:///a.sqlite3)"
+    with MangaMemory.open(durable="sqlite:///a.sqlite3") as memory:
+        assert memory.agent(ScriptedModel(), user_id="u", session_id="s", callback_handler=None).messages == agent.messages
+    secret = MangaMemory.open(hot="redis://me:hush@127.0.0.1:1/0", durable="sqlite:///a.sqlite3", memories=True)
+    assert "hush" not in repr(secret)
+    assert "redis://***@127.0.0.1:1/0" in repr(secret)
+    assert "memories=SQLiteTable" in repr(secret)
+
+
+async def test_it_closes_itself_on_an_event_loop(tmp_path: Path) -> None:
+    async with MangaMemory.open(durable=f"sqlite:///{tmp_path}/a.sqlite3") as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", callback_handler=None)
+        await agent.invoke_async("hello")
+    async with memory:
+        again = memory.agent(ScriptedModel(), user_id="u", session_id="s", callback_handler=None)
+        assert again.messages == agent.messages
+
+
+def test_urls_stand_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def built() -> Agent:
+        manager = TieredSessionManager("s1", hot="memory://", durable="sqlite:///x.sqlite3")
+        return Agent(model=ScriptedModel(), session_manager=manager, callback_handler=None)
+
+    agent = built()
+    agent("hello")
+    assert (tmp_path / "x.sqlite3").exists()
+    assert built().messages == agent.messages
+    one, other = (TieredSessionManager(name, durable="sqlite:///x.sqlite3") for name in ("a", "b"))
+    assert one._tiers.durable is other._tiers.durable
+    assert one._tiers.writer is other._tiers.writer
+    assert SharedBreakers("memory://").failures("a tool") == 0
+    with pytest.raises(ValueError, match="it names no table"):
+        TieredSessionManager("s", durable="file:///x")
+
+
+def test_the_history_is_a_share_of_the_models_window(memory: MangaMemory) -> None:
+    def budget(model: ScriptedModel, **asked: Any) -> int:
+        agent = memory.agent(model, user_id="u", session_id="s", callback_handler=None, **asked)
+        manager = agent.conversation_manager
+        assert isinstance(manager, ImportanceWeightedConversationManager)
+        return manager.max_tokens
+
+    small, large, unknown = ScriptedModel(), ScriptedModel(), ScriptedModel()
+    small.update_config(context_window_limit=8_000)
+    large.update_config(context_window_limit=1_000_000)
+    unknown.config["context_window_limit"] = None
+    assert [budget(small), budget(large), budget(unknown)] == [2_000, 50_000, 4_096]
+    assert budget(large, max_tokens=4_096) == 4_096
+    by_hand = memory.agent_kwargs(user_id="u", session_id="s", model=small)
+    assert "model" not in by_hand
+    assert budget_plan(window=8_000).history == 2_000
+    assert budget_plan().history == 4_096
+    assert budget_plan(window=200_000).fits(200_000)
+    with pytest.raises(ValueError, match="window"):
+        budget_plan(window=0)
+    memory.close()
+    preset = MangaMemory.open(durable=memory.durable, defaults=MangaMemorySettings(max_tokens=4_096))
+    agent = preset.agent(large, user_id="u", session_id="t", callback_handler=None)
+    assert isinstance(agent.conversation_manager, ImportanceWeightedConversationManager)
+    assert agent.conversation_manager.max_tokens == 4_096
+
+
+def test_a_summary_is_due_well_below_the_models_window(memory: MangaMemory) -> None:
+    small = ScriptedModel()
+    small.update_config(context_window_limit=8_000)
+    for asked, trigger in (({}, 3_906), ({"max_tokens": 4_096}, 4_096), ({"max_tokens": 3_000}, 4_000)):
+        agent = memory.agent(small, user_id="u", session_id="s", history="summarize", callback_handler=None, **asked)
+        manager: Any = agent.conversation_manager
+        assert manager.trigger_tokens == trigger
+        assert manager.hard_tokens < 8_000

@@ -1,0 +1,116 @@
+"""The view is chosen anew from what is at hand: what left the window returns when there is room, and is restored exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.session import FileSessionManager, SnapshotSessionManager
+from strands.storage import LocalFileStorage
+
+from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
+from strands_manga_memory.messages import problems
+from strands_manga_memory.testing import ScriptedModel
+
+BUDGET = 600
+COUNTER = EstimateCounter()
+
+
+def made(answer: Any, session: Any = None, **settings: Any) -> Agent:
+    return Agent(
+        model=ScriptedModel(answer),
+        conversation_manager=ImportanceWeightedConversationManager(BUDGET, counter=COUNTER, **settings),
+        session_manager=session,
+        callback_handler=None,
+    )
+
+
+def long_at_times(number: int) -> str:
+    return f"answer {number} " + "many words on the weather " * (90 if number % 6 == 3 else 1)
+
+
+def whole(agent: Agent) -> set[str]:
+    return {message["content"][0].get("text", "")[:14] for message in agent.messages if not is_stub(message)}
+
+
+def returned(agent: Agent, turns: range) -> int:
+    """Talk, and count the messages that were gone and are there again."""
+    gone: set[str] = set()
+    before: set[str] = whole(agent)
+    count = 0
+    for number in turns:
+        agent(f"question {number:03} on order ORD-{number:05}")
+        now = whole(agent)
+        count += len(now & gone)
+        gone = (gone | before) - now
+        before = now
+        assert problems(agent.messages) == []
+    return count
+
+
+@pytest.mark.parametrize("settings", [{"trim_every": 4}, {"trim_to": 450}, {}])
+def test_what_a_long_answer_squeezed_out_returns(settings: dict[str, int]) -> None:
+    numbers = iter(range(1_000))
+    agent = made(lambda _: long_at_times(next(numbers)), **settings)
+    assert returned(agent, range(40)) > 0
+    manager: Any = agent.conversation_manager
+    model: Any = agent.model
+    assert all(sum(map(COUNTER.count, request.messages)) <= BUDGET for request in model.requests)
+    ids = [fate.tracking_id for fate in manager.explain(agent)]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
+def test_a_restart_brings_back_the_very_window(kind: str, tmp_path: Path) -> None:
+    numbers = iter(range(1_000))
+
+    def session() -> Any:
+        if kind == "file":
+            return FileSessionManager("s", storage_dir=str(tmp_path))
+        if kind == "snapshot":
+            return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
+        return TieredSessionManager("s", durable=f"sqlite:///{tmp_path}/s.sqlite3")
+
+    seen, window = 0, list[Any]()
+    for start in range(0, 45, 15):
+        manager = session()
+        agent = made(lambda _: long_at_times(next(numbers)), manager, trim_every=4)
+        assert [(message["role"], message["content"]) for message in agent.messages] == window
+        seen += returned(agent, range(start, start + 15))
+        window = [(message["role"], message["content"]) for message in agent.messages]
+        if kind == "tiered":
+            logged = [message["tracking_id"] for message in manager.history("default")]
+            assert len(logged) == len(set(logged)) == 2 * (start + 15)
+            manager.close()
+    assert seen > 0
+
+
+def test_nothing_of_a_conversation_comes_back_in_another() -> None:
+    numbers = iter(range(1_000))
+    agent = made(lambda _: long_at_times(next(numbers)), trim_every=4)
+    returned(agent, range(20))
+    agent.messages.clear()
+    for number in range(20):
+        agent(f"other topic {number} " + "with some words of its own " * 8)
+        assert not any("ORD-" in str(message["content"]) for message in agent.messages)
+
+
+def test_what_is_forgotten_never_returns() -> None:
+    numbers = iter(range(1_000))
+    agent = made(lambda _: long_at_times(next(numbers)), trim_every=4)
+    agent("My first order is the one of last week.")
+    agent("My code word is Sakura.")
+    id_ = agent.messages[2]["tracking_id"]
+    for number in range(60):
+        agent(f"question {number:03} on order ORD-{number:05}, which must come to Osaka by Friday")
+        if "Sakura" not in str(agent.messages):
+            break
+    assert "Sakura" not in str(agent.messages)
+    agent.conversation_manager.forget(id_)  # type: ignore[attr-defined]
+    for _ in range(12):
+        agent("ok")
+        assert "Sakura" not in str(agent.messages)

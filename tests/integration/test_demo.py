@@ -1,0 +1,43 @@
+"""The demo's web chat, started by the command line in an empty folder: the other commands see what is said there."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.servers import wait_until
+
+COMMAND = [sys.executable, "-m", "strands_manga_memory.cli"]
+
+
+@pytest.mark.timeout(180)
+def test_what_is_said_in_the_chat_is_found_by_the_other_commands(tmp_path: Path) -> None:
+    chat = subprocess.Popen([*COMMAND, "demo", "web", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert chat.stdout is not None
+    try:
+        found = re.search(r"http://\S+/", chat.stdout.readline())
+        assert found is not None
+        cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        browser = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+        browser.open(found[0], timeout=30).close()
+        body = json.dumps({"text": "My favorite genre is mystery."}).encode()
+        headers = {"Content-Type": "application/json", "Origin": found[0].rstrip("/")}
+        browser.open(urllib.request.Request(f"{found[0]}messages", body, headers), timeout=30).close()
+
+        def listed() -> bool:
+            users = subprocess.run([*COMMAND, "users", "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+            return "reader-" in users.stdout
+
+        wait_until(listed, "the user to be listed", within=60)
+    finally:
+        chat.send_signal(signal.SIGTERM)
+        assert chat.wait(60) == 0
+        chat.stdout.close()

@@ -1,0 +1,158 @@
+"""A worker that keeps no agents: each message has an agent of its own, and the memory table is hardly read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    AesGcmCipher,
+    Codec,
+    DynamoDBTable,
+    MangaMemory,
+    RedisHotStore,
+    SQLiteTable,
+    UserMemoryStore,
+)
+from strands_manga_memory.memory.hot_copy import MEMORIES, HotCopy, cache_name
+from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.stores.table import Item
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests import servers
+
+NAME = cache_name(Owner("u1", None))
+
+
+class Reads:
+    """A table that counts the queries of whole partitions."""
+
+    def __init__(self, table: DynamoDBTable, sessions: SQLiteTable) -> None:
+        self._table = table
+        self.sessions = sessions
+        self.whole = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def query(self, partition: str, **asked: Any) -> Iterator[Item]:
+        self.whole += partition == "u1" and asked.get("first") is None and asked.get("last") is None
+        return self._table.query(partition, **asked)
+
+
+@pytest.fixture
+def table(dynamodb_server: servers.DynamoDB, unique: str, tmp_path: Path) -> Reads:
+    sessions = SQLiteTable(tmp_path / "sessions.sqlite3")
+    sessions.create_if_missing()
+    made = DynamoDBTable(dynamodb_server.client(), USER_MEMORY, name=f"{unique}m", deadline=10)
+    made.create_if_missing()
+    return Reads(made, sessions)
+
+
+@pytest.fixture
+def hot(valkey_server: servers.Valkey, unique: str) -> Iterator[RedisHotStore]:
+    with valkey_server.client() as client:
+        yield RedisHotStore(client, prefix=unique, deadline=2)
+
+
+Worker = Callable[..., MangaMemory]
+
+
+@pytest.fixture
+def worker(hot: RedisHotStore, table: Reads) -> Iterator[Worker]:
+    made: list[MangaMemory] = []
+
+    def opened(**settings: Any) -> MangaMemory:
+        made.append(MangaMemory(hot=hot, durable=table.sessions, memories=table, **settings))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield opened
+    for memory in made:
+        memory.close()
+
+
+def asked(memory: MangaMemory, text: str) -> str:
+    """Answer one message as a new worker does; return what the model was sent."""
+    model = ScriptedModel(lambda _: "ok")
+    agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s1"))
+    agent(text)
+    for pair in ((memory.hot, None), (None, memory.memories)):
+        assert shared_writer(*pair).drain(20)
+    return str(model.requests[-1].messages[-1])
+
+
+def test_ten_messages_read_the_memories_twice_and_find_them_each_time(worker: Worker, table: Reads) -> None:
+    memory = worker()
+    for number in range(40):
+        memory.user("u1").remember(f"The parcel of Uzumaki number {number} is kept at the locker GX{number}.")
+    told = [asked(memory, "Where is the parcel of Uzumaki number 7 kept?") for _ in range(10)]
+    assert all("GX7" in each for each in told)
+    assert table.whole <= 2
+
+
+def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known_to_the_next(worker: Worker) -> None:
+    memory = worker()
+    old = memory.user("u1").remember("The parcel is at the locker GX1.")
+    for _ in range(3):
+        assert "GX1" in asked(memory, "Where is the parcel?")
+    memory.user("u1").forget(old.memory_id)
+    memory.user("u1").remember("The parcel is at the locker GX2.")
+    told = asked(memory, "Where is the parcel?")
+    assert "GX2" in told
+    assert "GX1" not in told
+    asked(memory, "I love horror manga.")
+    asked(memory, "I don't like horror any more, I prefer romance.")
+    told = asked(memory, "Do I like horror?")
+    assert "genre: horror" not in told
+    assert "romance" in told
+
+
+def test_what_is_dropped_while_the_table_is_read_is_not_kept(hot: RedisHotStore, table: Reads, worker: Worker) -> None:
+    memory = worker()
+    asked(memory, "hello")
+    copy = HotCopy(hot, Owner("u1", None))
+    store = UserMemoryStore(table, user_id="u1", hot=hot)  # type: ignore[arg-type]
+    looked = copy.look()
+    assert looked.seen is not None
+    loaded = store.partition.load()
+    store.remember("The parcel is at the locker GX3.")
+    assert not copy.keep(loaded, looked.seen)
+    assert "GX3" in asked(memory, "Where is the parcel?")
+
+
+def test_a_copy_is_sealed_and_gone_with_its_user(hot: RedisHotStore, worker: Worker) -> None:
+    memory = worker(settings={"codec": Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k"))})
+    memory.user("u1").remember("The parcel is at the locker GX4.")
+    for _ in range(3):
+        asked(memory, "Where is the parcel?")
+    record = hot.load(NAME, [MEMORIES], touch=False)
+    assert record is not None
+    assert record.fields[MEMORIES]
+    assert b"GX4" not in record.fields[MEMORIES]
+    assert memory.forget_user("u1").complete
+    left = hot.load(NAME, [MEMORIES], touch=False)
+    assert left is None or MEMORIES not in left.fields
+
+
+def test_a_copy_that_cannot_be_read_counts_as_none(hot: RedisHotStore, table: Reads, worker: Worker) -> None:
+    memory = worker()
+    memory.user("u1").remember("The parcel is at the locker GX5.")
+    asked(memory, "hello")
+    copy = HotCopy(hot, Owner("u1", None), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
+    looked = copy.look()
+    assert looked.seen is not None
+    assert copy.keep(UserMemoryStore(table, user_id="u1").partition.load(), looked.seen)  # type: ignore[arg-type]
+    assert "GX5" in asked(memory, "Where is the parcel?")
+
+
+def test_without_the_hot_tier_the_table_is_read(hot: RedisHotStore, table: Reads) -> None:
+    down: Any = FaultyHotStore(hot)
+    down.down = True
+    store = UserMemoryStore(table, user_id="u1", hot=down)  # type: ignore[arg-type]
+    store.remember("The parcel is at the locker GX6.")
+    assert [hit.content for hit in store.found("the parcel")] == ["The parcel is at the locker GX6."]

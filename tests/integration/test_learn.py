@@ -1,0 +1,140 @@
+"""What a user says is learned by rules, and by a model in the background where that is asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+
+SAID = "Well, since the move the shelves go by the colour of the spines."
+
+
+def preferences(*stated: tuple[int, str, str]) -> str:
+    return json.dumps({"preferences": [{"line": line, "key": key, "value": value} for line, key, value in stated]})
+
+
+class Thinking(ScriptedModel):
+    """A model that does not answer before it may."""
+
+    def __init__(self, replies: list[Any]) -> None:
+        super().__init__(replies)
+        self.may, self.asked, self.prompts = threading.Event(), threading.Event(), []
+        self.may.set()
+
+    async def structured_output(self, output_model: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:
+        self.prompts.append(prompt[0]["content"][0]["text"])
+        self.asked.set()
+        assert self.may.wait(20)
+        async for event in super().structured_output(output_model, prompt, *args, **kwargs):
+            yield event
+
+
+def open_memory(folder: Path) -> MangaMemory:
+    return MangaMemory.open("memory://", f"sqlite:///{folder}/m.sqlite3", memories=True)
+
+
+def settle(memory: MangaMemory) -> None:
+    assert shared_writer(memory.hot, None).drain(20)
+    assert shared_writer(None, memory._stores["memories"]).drain(20)
+
+
+def known(memory: MangaMemory) -> set[str]:
+    settle(memory)
+    return {record.content for record in memory.user("u").recall(type="preference", limit=None)}
+
+
+def agent_of(memory: MangaMemory, model: ScriptedModel, **options: Any) -> Agent:
+    answers = ScriptedModel(lambda _: "ok")
+    return memory.agent(answers, user_id="u", session_id="s", aux_model=model, callback_handler=None, **options)
+
+
+def test_a_model_finds_what_the_rules_do_not(tmp_path: Path) -> None:
+    model = Thinking([preferences((1, "preferred format", "spines"), (1, "shelves", "the colour of the spines"))])
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, model, learn="model")(SAID)
+        assert known(memory) == {"format: spines", "shelves: the colour of the spines"}
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, model, learn="rules")("I was on the ferry again.")
+        assert len(model.prompts) == 1
+
+
+def test_the_answer_does_not_wait_for_it(tmp_path: Path) -> None:
+    model = Thinking([preferences((1, "format", "spines")), preferences((2, "format", "ferry"))])
+    model.may.clear()
+    with open_memory(tmp_path) as memory:
+        agent = agent_of(memory, model, learn="model")
+        assert str(agent(SAID)).strip() == "ok"
+        assert model.asked.wait(20)
+        agent("Then we had tea.")
+        agent("And I took the ferry home.")  # both are in one question
+        model.may.set()
+        settle(memory)
+        assert [prompt.count("\n") - 1 for prompt in model.prompts] == [1, 2]
+        assert known(memory) == {"format: ferry"}
+
+
+def test_what_was_not_said_is_not_learned(tmp_path: Path) -> None:
+    invented = preferences((1, "genre", "horror"), (9, "format", "spines"), (0, "format", "ferry"))
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, Thinking([invented]), learn="model")(SAID)
+        assert known(memory) == set()
+
+
+@pytest.mark.parametrize("reply", ["no json", RuntimeError("down")])
+def test_a_model_that_fails_leaves_the_rules(tmp_path: Path, reply: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with open_memory(tmp_path) as memory, caplog.at_level(logging.WARNING):
+        agent_of(memory, Thinking([reply]), learn="model")("My favourite genre is horror.")
+        assert known(memory) == {"genre: horror"}
+    assert "the model learned nothing" in caplog.text
+    assert "horror" not in caplog.text
+
+
+def test_a_message_that_is_taken_back_while_the_model_thinks_leaves_nothing(tmp_path: Path) -> None:
+    model = Thinking([preferences((1, "format", "spines"))])
+    model.may.clear()
+    with open_memory(tmp_path) as memory:
+        agent = agent_of(memory, model, learn="model")
+        agent(SAID)
+        assert model.asked.wait(20)
+        agent.messages[0]["content"] = [{"text": "[redacted]"}]
+        agent("Thanks.")
+        shared_writer(memory.hot, None).submit("other", lambda: None).result(20)
+        model.may.set()
+        assert known(memory) == set()
+
+
+def test_nothing_is_learned_where_that_is_asked_for(tmp_path: Path) -> None:
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, Thinking([]), learn="nothing")("My favourite genre is horror.")
+        assert known(memory) == set()
+
+
+def test_it_needs_memories_and_a_name_that_is_known(tmp_path: Path) -> None:
+    with (
+        MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.sqlite3") as memory,
+        pytest.raises(ValueError, match="memories is None"),
+    ):
+        memory.agent_kwargs(user_id="u", session_id="s", learn="model")
+    with open_memory(tmp_path) as memory, pytest.raises(ValueError, match="'rules', 'model', 'nothing', got 'models'"):
+        memory.agent_kwargs(user_id="u", session_id="s", learn="models")  # type: ignore[arg-type]
+
+
+def test_a_next_session_knows_it(tmp_path: Path) -> None:
+    model = Thinking([preferences((1, "format", "spines"))])
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, model, learn="model")(SAID)
+        settle(memory)
+        memory.finalize(ConversationScope("u", "s"))
+    with open_memory(tmp_path) as memory:
+        answers = ScriptedModel(lambda _: "ok")
+        memory.agent(answers, user_id="u", session_id="next", callback_handler=None)("hello")
+        assert "spines" in str(answers.requests[0].system_prompt_content)

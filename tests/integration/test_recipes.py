@@ -1,0 +1,136 @@
+"""The recipes run as printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from starlette.testclient import TestClient
+
+from strands_manga_memory import MangaMemorySettings
+from tests import servers
+
+RECIPES = Path(__file__).parents[2] / "examples/recipes"
+
+
+def test_each_is_tested() -> None:
+    tested = {"a2a_server", "agentcore", "aws_lambda", "graph", "harness", "squad", "web_streaming"}
+    assert {path.stem for path in RECIPES.glob("*.py")} == tested
+    assert [path.name for path in RECIPES.glob("*/*.yaml")] == ["compose.yaml"]
+
+
+def run(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(RECIPES / f"{name}.py"))
+
+
+def test_lambda_goes_on_after_its_process_was_thrown_away(tmp_path: Path) -> None:
+    """Each call is in a process that ends at once, as if frozen for good: nothing of it finishes in the background."""
+    code = (
+        "import os, runpy; handler = runpy.run_path({path!r})['handler'];"
+        "print(handler({{'user': 'u', 'session': 's', 'text': 'hello'}}, None)['messages'], flush=True); os._exit(0)"
+    ).format(path=str(RECIPES / "aws_lambda.py"))
+    env = {**os.environ, "DURABLE_URL": f"sqlite:///{tmp_path}/s.sqlite3"}
+    told = [subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() for _ in range(3)]
+    assert told == ["2", "4", "6"]
+
+
+def test_the_graph_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(RECIPES / "graph.py"), run_name="__main__")
+    assert "completed ['finder', 'writer']" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_chat_streams_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for answers in (["1通目です。", "3通目です。"], ["5通目です。"]):
+        app = run("web_streaming")["app"]
+        with TestClient(app) as client:
+            for expected in answers:
+                assert client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text == expected
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_agentcore_goes_on_in_another_process_and_keeps_sessions_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
+    session = {"X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": "s" * 33}
+    for expected in ("1", "3"):
+        with TestClient(run("agentcore")["app"]) as client:
+            answer = client.post("/invocations", json={"user": "hanako", "prompt": "hello"}, headers=session)
+            assert answer.json() == {"answer": f"{expected}通目です。"}
+            other = client.post("/invocations", json={"user": "taro", "prompt": "hello"}, headers=session)
+            assert other.json() == {"answer": f"{expected}通目です。"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a2a_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def asked(recipe: dict[str, Any], context: str) -> str:
+        message = {
+            "messageId": "m1",
+            "contextId": context,
+            "role": "user",
+            "parts": [{"kind": "text", "text": "hello"}],
+            "kind": "message",
+        }
+        request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
+        with TestClient(recipe["app"]) as client:
+            assert client.get("/.well-known/agent-card.json").json()["name"] == "librarian"
+            return json.dumps(client.post("/", json=request).json(), ensure_ascii=False)
+
+    for expected in ("1通目です。", "3通目です。"):
+        recipe = run("a2a_server")
+        assert expected in asked(recipe, "c1")
+        recipe["memory"].close()
+    assert "1通目です。" in asked(run("a2a_server"), "c2")
+
+
+def test_the_harness_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run("harness")["main"]()
+    assert capsys.readouterr().out.split() == ["2", "4"]
+
+
+async def test_the_squad_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        await run("squad")["main"]()
+    told = [f"{agent} {at}通目です。" for at in (1, 3) for agent in ("products", "orders")]
+    assert capsys.readouterr().out.splitlines() == told
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_compose_sets_runs_on_the_servers_it_names(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    valkey_server: servers.Valkey,
+    dynamodb_server: servers.DynamoDB,
+    unique: str,
+) -> None:
+    """Docker itself is not at hand: its variables are taken as printed, save for hosts, ports and the table's name."""
+    text = (RECIPES / "compose/compose.yaml").read_text(encoding="utf-8")
+    services = yaml.safe_load(text)["services"]
+    set_by = services["chat"]["environment"]
+    assert set(services["chat"]["depends_on"]) <= set(services)
+    assert (RECIPES / "compose" / services["chat"]["volumes"][0].split(":")[0]).resolve() == RECIPES / "web_streaming.py"
+    for host in ("valkey", "postgres", "dynamodb"):
+        assert host in services
+        assert f"{host}:" in text.partition("services:")[2]
+    assert MangaMemorySettings.from_env(set_by).durable_url.startswith("postgresql://")
+    hot = set_by["MANGA_MEMORY_HOT_URL"].replace("valkey:6379", f"{valkey_server.host}:{valkey_server.port}")
+    durable = text.partition("# MANGA_MEMORY_DURABLE_URL: ")[2].splitlines()[0]
+    durable = durable.replace("http://dynamodb:8000", dynamodb_server.endpoint).replace("manga_memory", unique)
+    monkeypatch.setenv("MANGA_MEMORY_HOT_URL", f"{hot}?prefix={unique}")
+    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", durable)
+    for expected in ("1通目です。", "3通目です。"):
+        with TestClient(run("web_streaming")["app"]) as client:
+            assert client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text == expected

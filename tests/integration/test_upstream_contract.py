@@ -1,0 +1,482 @@
+"""What Strands and other packages ask of a session manager, by its public methods, hold for ours."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from strands import Agent, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.multiagent import GraphBuilder
+
+from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
+from strands_manga_memory.language.marks import CUT_TEXT
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import KINDS, Stores, agent, assistant, open_stores, quiet, same, texts, tool_use, user
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
+# Strands' methods, called by others between turns
+
+
+def test_sync_agent_saves_the_agent_as_it_is(stores: Stores) -> None:
+    live = stores.agent()
+    live("hello")
+    live.state.set("resume", {"call": "c1"})
+    live.messages[-1]["content"] = [{"text": "corrected"}]
+    live._session_manager.sync_agent(live)
+    other = stores.agent()
+    assert other.state.get("resume") == {"call": "c1"}
+    assert same(other.messages, live.messages)
+
+
+def test_sync_agent_saves_on_an_event_loop_too(stores: Stores) -> None:
+    stores.settings["hot_deadline"] = 10.0
+
+    async def go() -> None:
+        live = stores.agent()
+        await live.invoke_async("hello")
+        live.state.set("resume", "c1")
+        live._session_manager.sync_agent(live)
+        assert stores.agent().state.get("resume") == "c1"
+
+    asyncio.run(go())
+
+
+def test_sync_agent_writes_nothing_where_nothing_changed(both: Stores) -> None:
+    live = both.agent()
+    live("hello")
+    quiet(live)
+    before = live._session_manager._members.conversations["A", "default"].copy.author.copy
+    live._session_manager.sync_agent(live)
+    assert live._session_manager._members.conversations["A", "default"].copy.author.copy is before
+
+
+def test_append_message_saves_what_is_said_between_turns(stores: Stores) -> None:
+    live = stores.agent()
+    live("hello")
+    for message in (user("by hand", tracking_id="h1"), assistant("noted", tracking_id="h2")):
+        live.messages.append(message)
+        live._session_manager.append_message(message, live)
+    assert same(stores.agent().messages, live.messages)
+    assert texts(stores.manager().history()) == ["hello", "ok", "by hand", "noted"]
+    live("and on")
+    assert same(stores.agent().messages, live.messages)
+
+
+def test_redact_latest_message_replaces_it_at_once(stores: Stores) -> None:
+    live = stores.agent()
+    live("hello")
+    live.messages[-1]["content"] = [{"text": "redacted"}]
+    live._session_manager.redact_latest_message(live.messages[-1], live)
+    assert texts(stores.agent().messages) == ["hello", "redacted"]
+    assert texts(stores.manager().history()) == ["hello", "redacted"]
+
+
+UNKNOWN: dict[str, Callable[[Any, Agent], object]] = {
+    "append_message": lambda manager, live: manager.append_message(user("hello"), live),
+    "redact_latest_message": lambda manager, live: manager.redact_latest_message(user("hello"), live),
+    "sync_agent": lambda manager, live: manager.sync_agent(live),
+}
+
+
+@pytest.mark.parametrize("call", UNKNOWN.values(), ids=UNKNOWN)
+def test_an_agent_that_was_not_initialized_is_refused_by_name(call: Callable[[Any, Agent], object], both: Stores) -> None:
+    stranger = agent(None, agent_id="stranger")
+    manager = both.manager()
+    with pytest.raises(ValueError, match=r"agent_id 'stranger' is not known to this session manager.*initialize\(agent\)"):
+        call(manager, stranger)
+    manager.initialize(stranger)
+    call(manager, stranger)
+
+
+def test_an_orchestrator_that_was_not_initialized_is_refused_by_name(both: Stores) -> None:
+    builder = GraphBuilder()
+    builder.add_node(agent(None), "one")
+    builder.set_graph_id("g1")
+    builder.set_max_node_executions(1)
+    graph, manager = builder.build(), both.manager()
+    with pytest.raises(ValueError, match="id 'g1' is not known to this session manager"):
+        manager.sync_multi_agent(graph)
+    manager.initialize_multi_agent(graph)
+    manager.sync_multi_agent(graph)
+
+
+# What a constructor is given
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+def test_seeds_that_repeat_an_object_or_an_id_all_come_back(stores: Stores, save_on: str) -> None:
+    question, answer = user("again"), assistant("yes")
+    named = [user("named", tracking_id="n"), assistant("indeed", tracking_id="n")]
+    live = stores.agent(save_on=save_on, messages=[question, answer, question, answer, *named])
+    live("hello")
+    expected = ["again", "yes", "again", "yes", "named", "indeed", "hello", "ok"]
+    assert texts(live.messages) == expected
+    assert same(stores.agent().messages, live.messages)
+    live._session_manager.close()
+    assert same(stores.agent().messages, live.messages)
+    assert texts(stores.manager().history()) == expected
+
+
+def test_a_message_that_is_said_again_within_a_tick_of_the_clock_comes_back(stores: Stores) -> None:
+    live = stores.agent(clock=lambda: 1000.0)
+    prompt = [user("again")]
+    live(prompt)
+    live(prompt)
+    assert same(stores.agent(clock=lambda: 1000.0).messages, live.messages)
+    assert texts(stores.manager(clock=lambda: 1000.0).history()) == ["again", "ok"] * 2
+
+
+# Metadata
+
+
+@pytest.mark.parametrize("name", ["turn_count", "created", "last_activity"])
+def test_metadata_by_the_name_of_a_counter_is_refused(name: str, both: Stores) -> None:
+    manager = both.manager()
+    with pytest.raises(ValueError, match=f"{name} is counted here and cannot be set"):
+        manager.set_metadata(**{"locale": "ja", name: 7})
+    assert "locale" not in manager.metadata()
+
+
+# Storage ids, which are no ids of a session
+
+
+@pytest.mark.parametrize("tenant", [None, "t1"])
+def test_a_storage_id_given_as_a_session_id_is_refused(tenant: str | None, both: Stores) -> None:
+    scope = ConversationScope("u1", "s1", tenant=tenant)
+    with pytest.raises(ValueError, match="is the id under which stores keep it; pass the ConversationScope itself"):
+        both.manager(scope.storage_session_id)
+    with pytest.raises(ValueError, match="pass the ConversationScope itself"):
+        both.manager(both.manager(scope).session_id)
+    with pytest.raises(ValueError, match="pass the ConversationScope itself"):
+        ConversationScope("u1", scope.storage_session_id, tenant=tenant)
+    with pytest.raises(ValueError, match="pass the ConversationScope itself"):
+        ConversationScope(scope.storage_user_id, "s1", tenant=tenant)
+    restored = json.loads(json.dumps(ConversationScope("u1", "s1").storage_session_id))
+    with pytest.raises(ValueError, match=r"pass the ConversationScope itself, got ':u1:s1'"):
+        both.manager(restored)
+
+
+@pytest.mark.parametrize("session", ["chat:2024:01", "::", ":emoji:", "a:b", "u1:s1:", ":a:b:c"])
+def test_a_session_id_with_colons_is_like_any_other(session: str) -> None:
+    hot = InMemoryHotStore()
+    agent(TieredSessionManager(session, hot=hot))("hello")
+    assert texts(agent(TieredSessionManager(session, hot=hot)).messages) == ["hello", "ok"]
+    live = agent(TieredSessionManager(ConversationScope("u1", ":u1:s1"), hot=hot))
+    assert live.messages == []
+
+
+# Turns that end in a tool result
+
+
+class Volume(BaseModel):
+    """A volume of a series."""
+
+    title: str
+
+
+@tool
+def slow(title: str) -> str:
+    """Find a volume, slowly.
+
+    Args:
+        title: Its title.
+    """
+    raise SystemExit(title)
+
+
+def structured(stores: Stores, *replies: Any) -> Agent:
+    live = stores.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira")], *replies]), tools=[slow], save_on="message")
+    assert live("which", structured_output_model=Volume).structured_output == Volume(title="Akira")
+    return live
+
+
+def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_was(stores: Stores) -> None:
+    live = structured(stores, [tool_use("s", "slow", title="Blame")])
+    with pytest.raises(SystemExit):
+        live("look for Blame")
+    restored = stores.agent()
+    assert same(restored.messages[:4], live.messages[:4])
+    assert texts(restored.messages[4:]) == ["toolUse", "toolResult", CUT_TEXT]
+
+
+@tool(context=True)
+def ask(question: str, tool_context: Any) -> str:
+    """Ask a human.
+
+    Args:
+        question: What to ask.
+    """
+    return str(tool_context.interrupt("question", reason=question))
+
+
+def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_waits(stores: Stores) -> None:
+    script = [[tool_use("v", "Volume", title="Akira")], [tool_use("a", "ask", question="sure?")]]
+    live = stores.agent(ScriptedModel(script), tools=[ask])
+    live("which", structured_output_model=Volume)
+    assert live("delete it").stop_reason == "interrupt"
+    assert same(stores.agent(tools=[ask]).messages, live.messages)
+    live._session_manager.close()
+    assert same(stores.agent(tools=[ask]).messages, live.messages)
+
+
+# Checkpoints: Strands' integration tests of them, with a scripted model
+
+
+class Reader(ScriptedModel):
+    """A model that calls each tool once, then says what they returned."""
+
+    def __init__(self, *names: str) -> None:
+        def reply(messages: Any) -> Any:
+            called = [block["toolUse"]["name"] for m in messages for block in m["content"] if "toolUse" in block]
+            results = [
+                block["toolResult"]["content"][0]["text"] for m in messages for block in m["content"] if "toolResult" in block
+            ]
+            wanted = [name for name in names if name not in called]
+            return [tool_use(f"use-{wanted[0]}", wanted[0])] if wanted else f"they said {results}"
+
+        super().__init__(reply)
+
+
+def driven(stores: Stores, tools: list[Any], prompt: str) -> tuple[Agent, list[Any]]:
+    """Run a prompt to its end, each part between two checkpoints in a new agent."""
+
+    def built() -> Agent:
+        return stores.agent(Reader(*(one.tool_name for one in tools)), tools=tools, checkpointing=True)
+
+    live = built()
+    result, checkpoints = live(prompt), []
+    while result.stop_reason == "checkpoint":
+        checkpoints.append(result.checkpoint)
+        kept, before = json.loads(json.dumps(result.checkpoint.to_dict())), live
+        live = built()
+        assert same(live.messages, before.messages)
+        result = live({"checkpointResume": {"checkpoint": kept}})
+        assert len(checkpoints) < 20
+    assert result.stop_reason == "end_turn"
+    return live, checkpoints
+
+
+def test_a_checkpoint_is_resumed_by_a_new_agent_and_no_tool_runs_twice(stores: Stores) -> None:
+    calls: list[str] = []
+
+    @tool
+    def get_time() -> str:
+        """Return the time."""
+        calls.append("time")
+        return "12:01"
+
+    @tool
+    def get_day() -> str:
+        """Return the day."""
+        calls.append("day")
+        return "monday"
+
+    live, checkpoints = driven(stores, [get_time, get_day], "What is the time, and the day?")
+    assert [one.position for one in checkpoints] == ["after_model", "after_tools"] * 2
+    assert calls == ["time", "day"]
+    assert texts(live.messages)[0] == "What is the time, and the day?"
+    assert texts(live.messages)[-1] == "they said ['12:01', 'monday']"
+    assert CUT_TEXT not in str(live.messages)
+    assert texts(stores.manager().history()) == texts(live.messages)
+
+
+def test_a_checkpoint_is_kept_where_the_process_dies_after_it(both: Stores) -> None:
+    @tool
+    def get_time() -> str:
+        """Return the time."""
+        return "12:01"
+
+    live = both.agent(Reader("get_time"), tools=[get_time], checkpointing=True)
+    result = live("What is the time?")
+    quiet(live)
+    both.lose_hot()
+    restored = both.agent(Reader("get_time"), tools=[get_time], checkpointing=True)
+    assert same(restored.messages, live.messages)
+    kept = result.checkpoint.to_dict()
+    assert restored({"checkpointResume": {"checkpoint": kept}}).stop_reason == "checkpoint"
+    assert texts(restored.messages)[-1] == "toolResult"
+
+
+def test_a_new_prompt_after_a_checkpoint_goes_on_as_strands_does(both: Stores) -> None:
+    @tool
+    def get_time() -> str:
+        """Return the time."""
+        return "12:01"
+
+    both.agent(Reader("get_time"), tools=[get_time], checkpointing=True)("What is the time?")
+    restored = both.agent(tools=[get_time])
+    restored("never mind")
+    assert texts(restored.messages) == ["What is the time?", "toolUse", "toolResult", "never mind", "ok"]
+
+
+# The messages of the log, as AG-UI corrects the results of tools that ran in a browser
+
+
+@tool
+def confirm(question: str) -> str:
+    """Ask in the browser.
+
+    Args:
+        question: What to ask.
+    """
+    return "Forwarded to client"
+
+
+def forwarded(stores: Stores) -> Agent:
+    live = stores.agent(ScriptedModel([[tool_use("c1", "confirm", question="sure?")], "asked"]), tools=[confirm])
+    live("delete it")
+    return live
+
+
+def corrected(manager: TieredSessionManager, text: str) -> None:
+    repository = manager.session_repository
+    for listed in repository.list_messages(manager.session_id, "default"):
+        for block in listed.message["content"]:
+            if "toolResult" in block:
+                block["toolResult"]["content"] = [{"text": text}]
+                repository.update_message(manager.session_id, "default", listed)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_result_in_the_log_is_corrected_with_the_live_agent_s(stores: Stores, flushed: bool) -> None:
+    live = forwarded(stores)
+    if flushed:
+        live._session_manager.flush()
+    corrected(live._session_manager, "yes, delete it")
+    live.messages[2]["content"][0]["toolResult"]["content"] = [{"text": "yes, delete it"}]
+    live("and on")
+    assert same(stores.agent().messages, live.messages)
+    assert same(list(stores.manager().history()), live.messages)
+    live._session_manager.close()
+    assert same(stores.agent().messages, live.messages)
+    assert "Forwarded to client" not in str(list(stores.manager().history()))
+
+
+def test_a_result_in_the_log_is_corrected_by_another_process(stores: Stores) -> None:
+    forwarded(stores)._session_manager.close()
+    corrected(stores.manager(), "yes, delete it")
+    for found in (stores.agent().messages, list(stores.manager().history())):
+        assert "Forwarded to client" not in str(found)
+        assert found[2]["content"][0]["toolResult"]["content"] == [{"text": "yes, delete it"}]
+
+
+def test_a_message_that_left_the_window_is_corrected_in_the_log(stores: Stores) -> None:
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+    for text in ("one", "two", "three"):
+        live(text)
+    live._session_manager.flush()
+    manager = live._session_manager
+    listed = manager.session_repository.list_messages(manager.session_id, "default", limit=1)[0]
+    listed.message["content"] = [{"text": "corrected"}]
+    manager.session_repository.update_message(manager.session_id, "default", listed)
+    assert texts(stores.manager().history()) == ["corrected", "ok", "two", "ok", "three", "ok"]
+    assert same(stores.agent().messages, live.messages)
+
+
+def test_messages_are_listed_in_parts_and_of_this_session_alone(both: Stores) -> None:
+    live = both.agent()
+    for text in ("one", "two"):
+        live(text)
+    manager = live._session_manager
+    repository = manager.session_repository
+    found = repository.list_messages(manager.session_id, "default", limit=2, offset=1)
+    assert texts([one.message for one in found]) == ["ok", "two"]
+    assert [one.message_id for one in found] == [2, 3]
+    with pytest.raises(ValueError, match="'other' is not the session of this session manager"):
+        repository.list_messages("other", "default")
+    found[0].message_id = 99
+    with pytest.raises(ValueError, match="message_id 99 is not in the log of agent_id 'default'"):
+        repository.update_message(manager.session_id, "default", found[0])
+
+
+# What Strands' own context manager put aside
+
+
+@tool
+def catalogue() -> str:
+    """Return the catalogue."""
+    return "\n".join(f"row {number}: volume {number} of Akira, in stock" for number in range(1500))
+
+
+def retrieved(live: Agent, reference: str) -> str:
+    return str(live.tool.retrieve_context(reference=reference, pattern="row 777:", record_direct_tool_call=False))
+
+
+@pytest.mark.parametrize("turns", [0, 2])
+def test_what_the_context_manager_put_aside_is_found_after_a_restart(stores: Stores, turns: int) -> None:
+    live = stores.agent(ScriptedModel([[tool_use("c1", "catalogue")], "read"]), tools=[catalogue], context_manager="auto")
+    live("read the catalogue")
+    live("and now")
+    assert "row 777:" not in str(live.messages)
+    assert "row 777: volume 777" in retrieved(live, "c1_0")
+    live._session_manager.flush()
+    restored = stores.agent(tools=[catalogue], context_manager="auto")
+    for number in range(turns):
+        restored(f"go on {number}")
+    assert "row 777: volume 777" in retrieved(restored, "c1_0")
+
+
+def test_nothing_is_read_where_nothing_was_put_aside(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.agent()("hello")
+    monkeypatch.setattr(Conversation, "history", None)
+    assert texts(both.agent(context_manager="auto").messages) == ["hello", "ok"]
+
+
+def test_what_was_put_aside_is_redacted_too(both: Stores) -> None:
+    live = both.agent(context_manager="auto")
+    live("hello")
+    said = live.messages[-1]["tracking_id"]
+    live.messages[-1]["content"] = [{"text": "redacted"}]
+    live._session_manager.redact_latest_message(live.messages[-1], live)
+    assert asyncio.run(live.context_manager.stash.retrieve(f"{said}_0")) == {"text": "redacted"}
+
+
+# Results that answer nothing
+
+
+def answer_of(id_: str) -> dict[str, Any]:
+    return {"toolResult": {"toolUseId": id_, "status": "success", "content": [{"text": f"result of {id_}"}]}}
+
+
+ORPHANS = {
+    "at the beginning": [user(answer_of("gone")), assistant("so it is")],
+    "after an answer": [user("one"), assistant("two"), user(answer_of("gone")), assistant("three")],
+    "beside a text": [user("one"), assistant("two"), user(answer_of("gone"), "and more"), assistant("three")],
+    "beside a result": [
+        user("one"),
+        assistant(tool_use("c1", "find")),
+        user(answer_of("c1"), answer_of("gone")),
+        assistant("x"),
+    ],
+}
+
+
+@pytest.mark.parametrize("messages", ORPHANS.values(), ids=ORPHANS)
+def test_results_of_calls_that_are_not_there_are_not_restored(messages: list[Any], stores: Stores) -> None:
+    live = stores.agent()
+    live("hello")
+    live.messages[:] = copy.deepcopy(messages)  # as a manager or hook that trims without looking at pairs leaves it
+    live._session_manager.flush()
+    restored = stores.agent()
+    assert "gone" not in str(restored.messages)
+    expected = [block for message in messages for block in message["content"] if "gone" not in str(block)]
+    assert [block for message in restored.messages for block in message["content"]] == expected
+    restored("and on")
+    assert same(stores.agent().messages, restored.messages)

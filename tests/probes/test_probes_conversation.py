@@ -1,0 +1,278 @@
+"""The conversation tier, its time to live, its budget, summaries and compaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory import (
+    ConversationScope,
+    ImportanceWeightedConversationManager,
+    TieredCompactionConversationManager,
+    TtlPolicy,
+    VerifiedSummarizingConversationManager,
+)
+from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
+from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.session.place import Place
+from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+from tests.probes.conftest import Deployment
+
+SCOPE = ConversationScope("u1", "s1")
+
+
+def hot_seconds(deployment: Deployment) -> float:
+    """Return how long the conversation still lives in the hot tier, by looking."""
+    found = deployment.processes[0].hot.load(Place.of(SCOPE.storage_session_id, "A", "default").conversation, [], touch=False)
+    return 0.0 if found is None else found.expires_in
+
+
+def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
+    """Locale, intent, agent, cart and counts are kept with a conversation by themselves, the intent in each turn's record."""
+    cart = ["B07X1234"]
+    memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": list(cart)}))
+    agent, _ = deployment.agent(memory, task_state=True)
+    manager: Any = agent._session_manager
+    agent("hello")
+    state = coordinator_of(agent)
+    assert state is not None
+    state.dialogue.set_intent("order_tracking", agent="sales")
+    cart.append("B07X9999")
+    memory.changes(user_id="u1", session_id="s1").publish(cart=cart)
+    agent("and again")
+    manager.set_metadata(shown_to="u1")
+    servers.wait_until(lambda: manager.metadata("default").get("active_intent"), "the metadata")
+    manager.flush()
+    found = deployment.process().session(SCOPE).metadata("default")
+    assert (found["locale"], found["cart"], found["turn_count"]) == ("ja-JP", ["B07X1234", "B07X9999"], 2)
+    assert (found["active_intent"], found["active_agent"], found["shown_to"]) == ("order_tracking", "sales", "u1")
+    records = list(deployment.process().session(SCOPE).records("default"))
+    assert records[-1]["message"]["metadata"]["custom"]["intent"] == "order_tracking"
+    assert found["created"] <= found["last_activity"]
+    stats = manager.stats("default")
+    assert stats["budget"] - stats["tokens"] == stats["left"] > 0
+    assert stats["oldest_turn_age"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "turns", "seconds"),
+    [
+        (TtlPolicy(seconds=600), 1, 600),
+        (TtlPolicy(mode="sliding"), 1, 1_800),
+        (TtlPolicy(tier="standard"), 1, 1_800),
+        (TtlPolicy(tier="standard"), 10, 2_700),
+        (TtlPolicy(tier="premium"), 8, 3_600),
+        (TtlPolicy(tier="vip"), 1, 3_600),
+        (TtlPolicy(tier="vip"), 5, 7_200),
+        (TtlPolicy(tier="of nobody"), 1, 1_800),
+    ],
+)
+def test_a_conversation_lives_by_its_policy(deployment: Deployment, policy: TtlPolicy, turns: int, seconds: float) -> None:
+    """How long a conversation lives follows its policy: fixed, sliding, or by the user's tier and the number of turns."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, ttl=policy)
+    for number in range(turns):
+        agent(f"question {number}")
+    assert policy.ttl(turns) == seconds
+    if memory.hot.survives_process:  # else the durable tier alone has the conversation
+        servers.wait_until(lambda: seconds - 60 < hot_seconds(deployment) <= seconds, f"{seconds} s")
+
+
+def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
+    """A history over its budget loses courtesies first and preferences and the last turn last, in English and Japanese."""
+    memory = deployment.process()
+    agent, model = deployment.agent(
+        memory, max_tokens=900, reply=lambda _: "Understood, I will keep that in mind for you. " * 4
+    )
+    agent("Help me to complete my shelf.")
+    agent("I am allergic to nuts, never suggest snacks with them.")
+    agent("ホラーは苦手なので絶対に避けてください。")
+    for number in range(25):
+        agent("Thank you, that is nice of you!" if number % 2 else "ありがとうございます、よろしくお願いします。")
+    sent = str(model.requests[-1].messages)
+    assert "allergic to nuts" in sent
+    assert "ホラーは苦手" in sent
+    assert sent.count("Thank you, that is nice") + sent.count("ありがとうございます") < 20
+    assert "complete my shelf" in str(model.requests[-1].messages[0])
+
+
+def test_a_request_is_planned_part_by_part() -> None:
+    """A budget plan adds up the parts of a whole request, and says what a window leaves."""
+    plan = budget_plan(history=4_096)
+    assert plan.total == 800 + 500 + 4_096 + 200 + 1_000 + 1_024
+    assert not plan.fits(4_096)
+    assert plan.left(8_000) == 8_000 - plan.total
+    with pytest.raises(ValueError, match="history"):
+        budget_plan(history=-1)
+
+
+def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(deployment: Deployment) -> None:
+    """Old turns become a summary after 20 turns, after the response; the last three stay whole, and it is restored."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(
+        memory, history="summarize", max_tokens=2_000, reply=lambda _: "Volume 3 of Uzumaki is 12 dollars."
+    )
+    for number in range(24):
+        agent(f"My order number {number} is ORD-{48500 + number}, please note it for later.")
+        agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+    assert len(agent.messages) < 48
+    said = [str(message["content"]) for message in agent.messages if message["role"] == "user"]
+    assert all(any(f"ORD-{48500 + number}" in text for text in said) for number in (21, 22, 23))
+    assert "ORD-48501" in str(agent.messages)  # told by the summary, or as a plain fact behind it
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(deployment.process(), history="summarize", max_tokens=2_000)
+    assert again.messages == agent.messages
+
+
+def test_what_a_summary_lacks_is_appended() -> None:
+    """Slots that a summary lacks are asked for by name, and what it still lacks is written behind it, word for word."""
+    asked: list[Any] = []
+
+    def summarizer(prompt: Any) -> str:
+        asked.append(prompt)
+        return "The user asked about several series, and the assistant answered."
+
+    manager = VerifiedSummarizingConversationManager(SummaryTrigger(turns=4), model=summarizer)
+    agent = Agent(model=ScriptedModel(lambda _: "Noted."), conversation_manager=manager, callback_handler=None)
+    for text in (
+        "My budget is 3,000 yen.",
+        "The order is ORD-48502.",
+        "I decided on the box set.",
+        *(f"And {n}?" for n in range(5)),
+    ):
+        agent(text)
+        manager.finish(agent)
+    assert len(asked) >= 2  # asked again
+    assert "ORD-48502" in str(agent.messages)
+    assert "3,000" in str(agent.messages)
+
+
+WINDOWS = [(8_000, 5_360), (32_000, 21_440), (128_000, 95_000), (200_000, 160_000), (1_000_000, 800_000), (None, 95_000)]
+
+
+@pytest.mark.parametrize(("window", "trigger"), WINDOWS)
+def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> None:
+    """Compaction begins at the smaller of 80 % of the window and the window less its reserves, for every window."""
+    assert thresholds(window).trigger == trigger
+
+
+def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
+    """One huge tool result is cut for the model, kept in full, and no session breaks by it, also after a restart."""
+
+    @tool
+    def catalogue() -> str:
+        """Return everything."""
+        return "HEAD " + "volume and price " * 60_000 + " TAIL"
+
+    memory = deployment.process()
+    use = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
+    manager = TieredCompactionConversationManager(window=16_000)
+    model = ScriptedModel([[use], "There is much.", "Still here."])
+    kwargs: dict[str, Any] = {**memory.agent_kwargs(user_id="u1", session_id="s1"), "conversation_manager": manager}
+    agent = Agent(model=model, tools=[catalogue], callback_handler=None, **kwargs)
+    agent("What is there?")
+    assert estimated_tokens(str(model.requests[1].messages)) < 16_000
+    assert "HEAD" in str(model.requests[1].messages)
+    assert "TAIL" in str(model.requests[1].messages)
+    assert len(str(list(memory.session(SCOPE).history("default")))) > 900_000
+    assert str(agent("and now?")).strip() == "Still here."
+
+
+def test_a_real_overflow_is_answered() -> None:
+    """A real overflow halves the history and the call is repeated; a hopeless one is raised, and nothing loops."""
+
+    class Small(ScriptedModel):
+        async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if sum(len(str(message["content"])) for message in messages) > 4_000:
+                raise ContextWindowOverflowException("too long")
+            async for event in super().stream(messages, *args, **kwargs):
+                yield event
+
+    agent = Agent(
+        model=Small(lambda _: "ok"),
+        callback_handler=None,
+        conversation_manager=ImportanceWeightedConversationManager(100_000),
+    )
+    for number in range(60):
+        agent(f"question {number} " + "word " * 30)
+    assert str(agent.messages[-1]["content"]).count("ok") == 1
+    pinned = Agent(
+        model=Small(lambda _: "ok"),
+        callback_handler=None,
+        messages=[{"role": "user", "content": [{"text": "x" * 5_000}], "metadata": {"custom": {"pinned": True}}}],
+        conversation_manager=ImportanceWeightedConversationManager(),
+    )
+    with pytest.raises(ContextWindowOverflowException):
+        pinned("hello")
+
+
+def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
+    """After fifty turns a request has at most 5,000 tokens, and what was decided in the first is still in it."""
+    memory = deployment.process()
+    agent, model = deployment.agent(memory, history="summarize", reply=lambda _: "Here is what I know of it. " * 40)
+    agent("I decided on the hardcover edition, order ORD-48502.")
+    for number in range(49):
+        agent(f"question {number}: " + "tell me about another series " * 8)
+        agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+    sent = [block["text"] for message in model.requests[-1].messages for block in message["content"] if "text" in block]
+    assert estimated_tokens("".join(sent)) <= 5_000
+    assert "ORD-48502" in str(model.requests[-1].messages)
+
+
+def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
+    """What compaction left is restored exactly, pinned messages included."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, max_tokens=700, reply=lambda _: "An answer of some length. " * 10)
+    agent("Remember: the gift is a surprise.")
+    agent.messages[0]["metadata"] = {"custom": {"pinned": True}}
+    for number in range(20):
+        agent(f"question {number} " + "about something else " * 8)
+    assert "surprise" in str(agent.messages)
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(deployment.process(), max_tokens=700)
+    assert again.messages == agent.messages
+
+
+def test_summaries_are_made_from_what_was_said() -> None:
+    """Each summary is made from the turns themselves: an earlier summary is context, and its prose is never summarized."""
+    prompts: list[str] = []
+
+    def summarizer(prompt: Any) -> str:
+        prompts.append(str(prompt))
+        return "The user asked about several series, and the assistant answered."
+
+    manager = VerifiedSummarizingConversationManager(SummaryTrigger(turns=5), model=summarizer)
+    agent = Agent(model=ScriptedModel(lambda _: "It is there."), conversation_manager=manager, callback_handler=None)
+    for number in range(30):
+        agent(f"Is volume {number} of Series{number}x there?")
+        manager.finish(agent)
+    assert len(prompts) >= 3
+    covered = [{number for number in range(30) if f"Series{number}x" in prompt} for prompt in prompts]
+    assert set().union(*covered) >= set(range(20))  # every turn that left was read as it was said
+    assert all(covered)
+
+
+def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning comes at three quarters of the buffer; over it, what is over is summarized, in a few tokens."""
+    manager = VerifiedSummarizingConversationManager(
+        SummaryTrigger(tokens=4_000, turns=1_000), model=lambda _: "The user asked about several series."
+    )
+    agent = Agent(model=ScriptedModel(lambda _: "word " * 100), conversation_manager=manager, callback_handler=None)
+    sizes = []
+    for number in range(30):
+        agent(f"question {number} " + "word " * 100)
+        manager.finish(agent)
+        sizes.append(sum(estimated_tokens(str(message["content"])) for message in agent.messages))
+        if "summarized soon" in caplog.text:
+            break
+    assert 2_000 <= sizes[-1] <= 4_200
+    assert "summarized soon" in caplog.text
+    for number in range(20):
+        agent(f"question {number} " + "word " * 100)
+        manager.finish(agent)
+    assert sum(estimated_tokens(str(message["content"])) for message in agent.messages) <= 4_800

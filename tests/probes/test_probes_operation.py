@@ -1,0 +1,402 @@
+"""What a deployment does around the conversation: other agents, prompts, privacy, costs, operation."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from strands import Agent, tool
+from strands.multiagent import GraphBuilder, Swarm
+
+from strands_manga_memory import (
+    AesGcmCipher,
+    Codec,
+    ConversationScope,
+    InstructionFiles,
+    MangaMemory,
+    MangaMemorySettings,
+    PiiPolicy,
+    PromptCacheMonitor,
+)
+from strands_manga_memory.inspection import inspect, places
+from strands_manga_memory.ops.advice import ttl_advice
+from strands_manga_memory.ops.cost import CostModel, Workload
+from strands_manga_memory.session.returns import stored_gaps
+from strands_manga_memory.squad import SessionStrandsAgent
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests import servers
+from tests.probes.conftest import Deployment
+from tests.unit.memory.personal_lines import NOBODYS, PERSONAL
+
+SCOPE = ConversationScope("u1", "s1")
+CANARY = "CANARY7Q"
+BLOCKS: list[dict[str, Any]] = [
+    {"text": "look"},
+    {"image": {"format": "png", "source": {"bytes": bytes(range(256))}}},
+    {"document": {"format": "pdf", "name": "order", "source": {"bytes": b"%PDF"}}},
+    {"video": {"format": "mp4", "source": {"bytes": b"video"}}},
+    {"guardContent": {"text": {"text": "guarded", "qualifiers": ["query"]}}},
+    {"cachePoint": {"type": "default"}},
+]
+
+
+def test_every_block_and_state_come_back(deployment: Deployment) -> None:
+    """Every content block, the agent's state and a pause for a human survive a restart, byte for byte."""
+
+    @tool(context=True)
+    def approve(tool_context: Any) -> str:
+        """Ask a human."""
+        return f"approved: {tool_context.interrupt('approval', reason='costly')}"
+
+    memory = deployment.process()
+    asked = [
+        "I see.",
+        [
+            {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
+            {"toolUse": {"toolUseId": "t1", "name": "approve", "input": {}}},
+        ],
+    ]
+    agent, _ = deployment.agent(memory, reply=asked, tools=[approve])
+    agent(copy.deepcopy(BLOCKS))
+    agent.state.set("basket", {"items": [1, 2]})
+    paused = agent("buy it")
+    assert paused.stop_reason == "interrupt"
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(deployment.process(), reply=["Bought."], tools=[approve])
+    assert again.messages == agent.messages
+    assert again.state.get("basket") == {"items": [1, 2]}
+    [interrupt] = paused.interrupts
+    final = again([{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}])
+    assert str(final).strip() == "Bought."
+    assert "approved: yes" in str(again.messages)
+
+
+def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment) -> None:
+    """The log has each turn with role, content, tool calls and results, latency and tokens, whatever left the history."""
+
+    @tool
+    def stock() -> str:
+        """Look up the stock."""
+        return "3 copies"
+
+    memory = deployment.process()
+    use = {"toolUse": {"toolUseId": "t1", "name": "stock", "input": {}}}
+    asked = [[use], "There are 3.", *("ok " * 100 for _ in range(20))]
+    agent, _ = deployment.agent(memory, reply=asked, tools=[stock], max_tokens=500)
+    agent("Is it there?")
+    for number in range(20):
+        agent(f"question {number} " + "word " * 30)
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    records = list(deployment.process().session(SCOPE).records("default"))
+    assert len(records) == 44
+    assert [record["turn"] for record in records] == sorted(record["turn"] for record in records)
+    assert [record["message"]["role"] for record in records[:4]] == ["user", "assistant", "user", "assistant"]
+    assert records[2]["message"]["content"][0]["toolResult"]["content"] == [{"text": "3 copies"}]
+    answer = records[3]["message"]["metadata"]
+    assert answer["usage"]["outputTokens"] > 0
+    assert "latencyMs" in answer["metrics"]
+
+
+def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
+    """The hot tier is written every turn, the durable one every five and at close, and the loop never waits for a store."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory)
+    ticks: list[float] = []
+
+    async def turns() -> None:
+        async def tick() -> None:
+            while True:
+                ticks.append(time.thread_time())
+                await asyncio.sleep(0.001)
+
+        ticking = asyncio.create_task(tick())
+        for number in range(4):
+            await agent.invoke_async(f"question {number}")
+        ticking.cancel()
+
+    asyncio.run(turns())
+    assert max(b - a for a, b in pairwise(ticks)) < 0.5
+    again, _ = deployment.agent(memory)  # another worker of the same process, before any close
+    assert len(again.messages) == 8
+    agent("and one more")
+    manager: Any = agent._session_manager
+    servers.wait_until(lambda: manager.stats("default")["unsaved_messages"] == 0, "everything to be stored")
+    manager.close()
+    assert len(list(deployment.process().session(SCOPE).history("default"))) == 10
+
+
+def test_two_devices_agree(deployment: Deployment) -> None:
+    """Two devices on one session both see all that was said, and neither loses what the other one stored."""
+    memory = deployment.process()
+    phone, _ = deployment.agent(memory)
+    phone("from the phone")
+    desk, _ = deployment.agent(deployment.process())
+    desk("from the desk")
+    phone.state.set("phone", 1)
+    desk.state.set("desk", 2)
+    phone("again from the phone")
+    desk("again from the desk")
+    for each in (phone, desk):
+        each._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(deployment.process())
+    said = str(again.messages)
+    assert all(text in said for text in ("from the phone", "from the desk", "again from the phone", "again from the desk"))
+    assert (again.state.get("phone"), again.state.get("desk")) == (1, 2)
+    roles = [message["role"] for message in again.messages]
+    assert all(a != b for a, b in pairwise(roles))
+
+
+class Cached(ScriptedModel):
+    """A model whose provider has nine tenths of each request in its cache."""
+
+    cached = 900
+
+    async def stream(self, *args: Any, **kwargs: Any) -> Any:
+        async for event in super().stream(*args, **kwargs):
+            if "metadata" in event:
+                event["metadata"]["usage"].update(cacheReadInputTokens=self.cached, cacheWriteInputTokens=100)
+            yield event
+
+
+def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -> None:
+    """The prompt's prefix is the same in each request; the hit rate is known by hour and day, and each drop has its cause."""
+    clock = FakeClock(1_790_000_000.0)
+    monitor = PromptCacheMonitor(clock=clock)
+    memory = deployment.process()
+    memory.user("u1").prefer("genre", "horror")
+    model = Cached(lambda _: "ok")
+    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True, plugins=[monitor])
+    agent = Agent(model=model, system_prompt="You sell manga.", callback_handler=None, **kwargs)
+    for number in range(5):
+        agent(f"question {number}")
+        clock.advance(60)
+    prefixes = {json.dumps(request.system_prompt_content) for request in model.requests}
+    assert len(prefixes) == 1
+    assert monitor.stats()["prefix_changes"] == 0
+    agent.system_prompt = "You sell books."
+    agent("and now?")
+    clock.advance(1_000)
+    model.cached = 0
+    agent("are you there?")
+    stats = monitor.stats()
+    assert stats["worst_day"] is not None
+    assert stats["by_hour"]
+    assert stats["drops"]["prompt changed"] == 1
+    assert any("gap" in cause or "lifetime" in cause for cause in stats["drops"]), stats["drops"]
+
+
+def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deployment) -> None:
+    """The gaps between a user's returns are recorded, and the advice shows the resumption curve and its knee."""
+    clock = FakeClock(1_790_000_000.0)
+    memory = deployment.process(clock=clock)
+    agent, _ = deployment.agent(memory)
+    for gap in (0, 30, 30, 40, 45, 50, 60, 600):
+        clock.advance(gap)
+        agent("hello")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    memory.close()
+    gaps = stored_gaps(memory.durable)
+    assert gaps.total == 7
+    advice = ttl_advice(gaps, CostModel.measured())
+    assert 30 <= advice.knee <= 700
+    assert [share for _, share in advice.curve] == sorted(share for _, share in advice.curve)
+    assert advice.curve[-1][1] == 1.0
+
+
+def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: Deployment) -> None:
+    """Instruction files of three folders reach the stable system side in order; what a tool could write is refused."""
+    folders = [tmp_path / name for name in ("work", "user", "machine")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "AGENT.md").write_text(f"Rules of {folder.name}.")
+    (folders[0] / "MEMORY.md").symlink_to("/etc/passwd")
+
+    @tool
+    def save(path: str) -> str:
+        """Save something.
+
+        Args:
+            path: Where.
+        """
+        return path
+
+    def sent(tools: list[Any], **given: Any) -> str:
+        memory = deployment.process()
+        stable = {"stable": _stable(InstructionFiles(folders, **given))}
+        agent, model = deployment.agent(memory, tools=tools, task_state=stable)
+        agent("hello")
+        return str(model.requests[0].system_prompt_content)
+
+    text = sent([])
+    assert text.index("Rules of work") < text.index("Rules of user") < text.index("Rules of machine")
+    assert "root:" not in text
+    assert "Rules of work" not in sent([save])
+    assert "Rules of work" in sent([save], allow=folders)
+
+
+def _stable(files: InstructionFiles) -> Any:
+    from strands_manga_memory.prompt import StableTexts
+
+    return StableTexts(files)
+
+
+@pytest.mark.parametrize("script", ["English", "Japanese"])
+def test_personal_data_are_found(script: str) -> None:
+    """Personal data of twelve kinds are found with a recall of .9 and a precision of .97, in English and Japanese."""
+    policy = PiiPolicy()
+    lines = [line for line in PERSONAL if line[0].isascii() == (script == "English")]
+    found = sum(data not in policy.applied(line) for line, data in lines)
+    wrong = sum(policy.applied(line) != line for line in NOBODYS if line.isascii() == (script == "English"))
+    assert found / len(lines) >= 0.9
+    assert found / (found + wrong) >= 0.97
+
+
+def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
+    """A process tells what turns, stores and memories took, as histograms, with its tiers, sessions and tokens, without I/O."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory)
+    memory.user("u1").remember("likes horror")
+    for _ in range(3):
+        agent("hello")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    stats = memory.stats()
+    assert (stats["hot"], stats["durable"]) == ("up", "up")
+    assert stats["turns"] == 3
+    assert 0 < stats["tokens"] < stats["token_budget"]
+    turn = stats["operations"]["turn"]
+    assert turn.count >= 3
+    assert 0 < turn.p50 <= turn.p99
+    assert turn.sums["layer"] > 0
+    with_state, _ = deployment.agent(memory, "s2", task_state=True, history="summarize")
+    with_state("Where is my order ORD-48502?")
+    stats = memory.stats()
+    assert stats["state"]["agents"] == 1
+    assert stats["state"]["entities"] >= 1
+    assert stats["state"]["tokens"] > 0
+    assert stats["summaries"]["runs"] == 0
+
+
+def test_the_cost_model_gives_the_published_figures() -> None:
+    """The cost model gives the published figures within 5 %, prices the package's own use, and says where the two differ."""
+    paper = CostModel.paper().cost()
+    assert paper.redis_usd_month == pytest.approx(188, rel=0.05)
+    assert paper.dynamodb_usd_month == pytest.approx(80, rel=0.05)
+    measured = CostModel.measured(Workload(keeps_agents=True)).cost()
+    restored = CostModel.measured(Workload(keeps_agents=False)).cost()
+    assert measured.dynamodb_usd_month < restored.dynamodb_usd_month < 3 * measured.dynamodb_usd_month
+    assert Workload().cache_hit_rate == 0.70
+
+
+def test_settings_come_from_variables() -> None:
+    """Every setting has a variable; a bad value names it and what it takes."""
+    assert MangaMemorySettings.from_env({"MANGA_MEMORY_MAX_TOKENS": "2000"}).max_tokens == 2_000
+    for name in MangaMemorySettings.model_fields:
+        if name not in ("hot_url", "durable_url", "users_url", "memories_url"):
+            with pytest.raises(ValueError, match=f"MANGA_MEMORY_{name.upper()}"):
+                MangaMemorySettings.from_env({f"MANGA_MEMORY_{name.upper()}": "\x00nonsense"})
+
+
+def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> None:
+    """Graph, Swarm, agents as tools, streaming and structured output keep working with the memory layer."""
+
+    class Title(BaseModel):
+        name: str
+
+    memory = deployment.process()
+
+    def node(name: str, reply: Any = "done") -> Agent:
+        model = ScriptedModel(reply if not isinstance(reply, str) else lambda _: reply)
+        kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", agent_id=name, session=False)
+        return Agent(model=model, name=name, callback_handler=None, **kwargs)
+
+    builder = GraphBuilder()
+    builder.add_node(node("a"), "a")
+    builder.add_node(node("b"), "b")
+    builder.add_edge("a", "b")
+    builder.set_max_node_executions(5)
+    assert str(builder.build()("go").status.value) == "completed"
+    assert str(Swarm([node("c"), node("d")])("go").status.value) == "completed"
+    asked = [[{"toolUse": {"toolUseId": "t1", "name": "expert", "input": {"input": "which?"}}}], "Berserk."]
+    agent, _ = deployment.agent(memory, reply=asked, tools=[node("expert", "Berserk").as_tool()])
+    assert str(agent("ask the expert")).strip() == "Berserk."
+    structured = [[{"toolUse": {"toolUseId": "t2", "name": "Title", "input": {"name": "Gyo"}}}]]
+    other, _ = deployment.agent(memory, "s2", reply=structured)
+    found = other("name one", structured_output_model=Title).structured_output
+    assert found == Title(name="Gyo")
+
+    async def streamed() -> list[Any]:
+        return [event async for event in deployment.agent(memory, "s3")[0].stream_async("hello")]
+
+    assert any("data" in event for event in asyncio.run(streamed()))
+
+
+def test_squad_keeps_users_apart(deployment: Deployment) -> None:
+    """Agent Squad: each user's requests have their own session, history and memories, and others never see them."""
+    from agent_squad.agents import AgentOptions
+
+    memory = deployment.process()
+    models: list[ScriptedModel] = []
+
+    def build(scope: ConversationScope) -> Agent:
+        models.append(ScriptedModel(lambda _: "ok"))
+        return Agent(model=models[-1], callback_handler=None, **memory.agent_kwargs(**vars(scope)))
+
+    squad = SessionStrandsAgent(AgentOptions(name="shop", description="sells"), build)
+
+    async def talk() -> None:
+        await squad.process_request(f"My favorite genre is {CANARY}.", "u1", "s1", [], {})
+        await squad.process_request("hello", "u2", "s1", [], {})
+        await squad.process_request("what do I like?", "u1", "s1", [], {})
+
+    asyncio.run(talk())
+    assert CANARY not in str([request.messages for request in models[1].requests])
+    assert CANARY in str([request.messages for request in models[2].requests])
+
+
+def test_an_operator_sees_a_conversation(deployment: Deployment) -> None:
+    """An inspector shows a conversation's tiers, window and entities without touching it."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, task_state=True)
+    agent("Where is my order ORD-48502?")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    [place] = places("s1", user="u1", durable=memory.durable)
+    seen = inspect(place, hot=memory.hot, durable=memory.durable)
+    assert seen is not None
+    assert len(seen.messages) == 2
+    assert "ORD-48502" in str(seen)
+
+
+def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without keys or servers an agent remembers, in a new process of the same folder, too."""
+    monkeypatch.chdir(tmp_path)
+    for reply in ("Hello Ken.", "You are Ken."):
+        with MangaMemory.open() as memory:
+            kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
+            agent = Agent(model=ScriptedModel(lambda _, reply=reply: reply), callback_handler=None, **kwargs)
+            agent("My name is Ken." if reply.startswith("Hello") else "Who am I?")
+            last = agent
+    assert len(last.messages) == 4
+
+
+def test_a_redaction_of_the_log_reaches_both_tiers(deployment: Deployment) -> None:
+    """A redacted message cannot be read any more in log, history, tiers and memories, also when a process comes later."""
+    memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
+    agent, _ = deployment.agent(memory)
+    agent(f"My card is {CANARY}.")
+    agent("hello")
+    message = copy.deepcopy(agent.messages[0])
+    message["content"] = [{"text": "[redacted]"}]
+    agent.messages[0]["content"] = message["content"]
+    manager: Any = agent._session_manager
+    agent("and on")
+    manager.flush()
+    again, _ = deployment.agent(memory)
+    assert CANARY not in str(again.messages)
+    assert "[redacted]" in str(again.messages)

@@ -1,0 +1,166 @@
+"""What the model sees now, what survives, and where the task stands."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from strands import tool
+
+from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
+from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.state import export_for_human
+from tests.probes.conftest import Deployment
+
+
+def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
+    """A process that knows nothing rebuilds a conversation from its ids, exactly."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory)
+    for number in range(7):
+        agent(f"question {number}")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(deployment.process())
+    assert again.messages == agent.messages
+
+
+def test_two_workers_lose_nothing(deployment: Deployment) -> None:
+    """Two workers on one session lose no turn and interleave none."""
+    memory = deployment.process()
+    one, _ = deployment.agent(memory)
+    two, _ = deployment.agent(memory)
+    one("from one")
+    two("from two")
+    one("again one")
+    restored, _ = deployment.agent(memory)
+    assert {"from one", "from two", "again one"} <= {
+        block["text"] for message in restored.messages for block in message["content"] if "text" in block
+    }
+
+
+def test_a_conversation_has_statistics(deployment: Deployment) -> None:
+    """A conversation tells its turns, exists, and can be cleared."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory)
+    agent("hello")
+    manager: Any = agent._session_manager
+    assert manager.exists()
+    assert manager.stats()["turns"] == 1
+    manager.delete_session()
+    assert not manager.exists()
+
+
+def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
+    """A history stays within its tokens at every model call, its first and its last turn kept."""
+    memory = deployment.process()
+    agent, model = deployment.agent(memory, reply=lambda _: "An answer of some length. " * 20, max_tokens=1_000)
+    agent("I want to complete my collection of Berserk.")
+    for number in range(30):
+        agent(f"question {number} " + "about something else " * 10)
+    last = model.requests[-1].messages
+    assert estimated_tokens(str(last)) <= 1_600  # with the marks of a message's form
+    assert "collection of Berserk" in str(last[0])
+    assert "question 29" in str(last[-1])
+
+
+def test_what_left_the_window_is_found(deployment: Deployment) -> None:
+    """What left the window is brought back for a question that needs it."""
+    memory = deployment.process()
+    agent, model = deployment.agent(memory, recall=True, max_tokens=800, reply=lambda _: "An answer of some length. " * 20)
+    agent("hello there")
+    agent("By the way, the parcel locker has the code GX42.")
+    for number in range(25):
+        agent(f"question {number} " + "about something else " * 10)
+    agent("What was the code of the parcel locker?")
+    assert "GX42" in str(model.requests[-1].messages)
+
+
+def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> None:
+    """What something outside changes is told at the next model call, and stays out of the stored history."""
+    memory = deployment.process()
+    agent, model = deployment.agent(memory, task_state=True)
+    agent("hello")
+    memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X1234"])
+    agent("and now?")
+    assert "B07X1234" in str(model.requests[-1].messages)
+    assert "B07X1234" not in str(agent.messages)
+
+
+def test_entities_survive_and_are_told(deployment: Deployment) -> None:
+    """Entities stay active across turns and restarts, and reach the model."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, task_state=True)
+    agent("Where is my order ORD-48502?")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, model = deployment.agent(deployment.process(), task_state=True)
+    again("and when?")
+    assert "ORD-48502" in str(model.requests[-1].messages[-1])
+
+
+def test_a_human_takes_over(deployment: Deployment) -> None:
+    """One call exports a conversation for a human."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, task_state=True)
+    agent("Where is my order ORD-48502?")
+    assert "ORD-48502" in str(export_for_human(agent, reason="asked for"))
+
+
+def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
+    """A session that was interrupted inside a tool call is usable."""
+
+    @tool
+    def broken() -> str:
+        """Break."""
+        raise KeyboardInterrupt
+
+    memory = deployment.process()
+    use = {"toolUse": {"toolUseId": "t1", "name": "broken", "input": {}}}
+    agent, _ = deployment.agent(memory, reply=[[use], "fine"], tools=[broken])
+    with suppress(BaseException):  # the process is about to die
+        agent("do it")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(deployment.process(), reply="fine", tools=[broken])
+    assert str(again("are you there?")).strip() == "fine"
+
+
+def test_a_sick_tool_says_so(deployment: Deployment) -> None:
+    """An open breaker answers with a structured error, and a healthy tool beside it works."""
+
+    @tool
+    def sick() -> str:
+        """Fail."""
+        raise ConnectionError("no server")
+
+    @tool
+    def healthy() -> str:
+        """Work."""
+        return "in stock"
+
+    def use(name: str, number: int) -> list[Any]:
+        return [{"toolUse": {"toolUseId": f"t{number}", "name": name, "input": {}}}]
+
+    memory = deployment.process()
+    replies = [*(use("sick", number) for number in range(4)), use("healthy", 9), "done"]
+    tools = [guard_tool(sick, BreakerPolicy(failures=2)), guard_tool(healthy)]
+    agent, _ = deployment.agent(memory, reply=replies, tools=tools)
+    agent("try")
+    assert "circuit_open" in str(agent.messages)
+    assert "in stock" in str(agent.messages)
+
+
+def test_the_process_knows_its_latencies(deployment: Deployment) -> None:
+    """A process tells what its tiers and operations took, without I/O."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory)
+    agent("hello")
+    assert memory.stats()
+
+
+def test_a_disconnect_begins_a_grace(deployment: Deployment) -> None:
+    """A disconnect starts a grace; a return within it resumes the conversation."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory)
+    agent("hello")
+    memory.disconnected(ConversationScope("u1", "s1"))
+    again, _ = deployment.agent(memory)
+    assert len(again.messages) == 2

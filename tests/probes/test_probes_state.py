@@ -1,0 +1,310 @@
+"""Where the task stands, what the agent calls outside, and goals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+
+from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_tool
+from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.state import CallableEnvironmentSource, StateCoordinator, coordinator_of
+from strands_manga_memory.testing import FakeClock
+from tests.probes.conftest import Deployment
+
+REORDER = {
+    "reorder": [
+        DialogueSlot(name="volume", entity="volume", question="Which volume?"),
+        DialogueSlot(name="format", allowed=("paper", "digital"), question="On paper?"),
+    ]
+}
+
+
+def state_of(agent: Agent) -> StateCoordinator:
+    found = coordinator_of(agent)
+    assert found is not None
+    return found
+
+
+def use(name: str, at: int, /, **given: Any) -> list[Any]:
+    return [{"toolUse": {"toolUseId": f"t{at}", "name": name, "input": given}}]
+
+
+def test_the_state_has_three_layers(deployment: Deployment) -> None:
+    """Intent, slots and questions, task steps with their results, and the surroundings are kept, and told in a few lines."""
+
+    @tool
+    def stock(title: str) -> str:
+        """Look up the stock.
+
+        Args:
+            title: The title.
+        """
+        return f"3 copies of {title}"
+
+    source = CallableEnvironmentSource(lambda _: {"tier": "premium", "locale": "ja-JP", "cart": ["B07X1234"]})
+    memory = deployment.process(environment=source)
+    asked = [use("stock", 1, title="Berserk"), "It is there.", "Which volume?"]
+    agent, model = deployment.agent(memory, reply=asked, tools=[stock], task_state={"intents": REORDER})
+    state = state_of(agent)
+    agent("Is Berserk there?")
+    [step] = state.task.layer.steps.values()
+    assert (step.name, step.status, step.result) == ("stock", "completed", "3 copies of Berserk")
+    assert step.duration_ms >= 0
+    state.dialogue.set_intent("reorder", agent="sales")
+    state.dialogue.fill_slot("volume", 3)
+    assert state.dialogue.missing_slots() == ["volume", "format"]  # inferred is not enough
+    assert state.dialogue.next_question() == "Which volume?"
+    with pytest.raises(StateError, match="one of 'paper', 'digital'"):
+        state.dialogue.fill_slot("format", "vinyl")
+    agent("I would like it.")
+    told = str(model.requests[-1].messages[-1])
+    for word in ("reorder", "B07X1234", "premium", "Which volume?"):
+        assert word in told, word
+    assert '{"' not in state.to_agent_context()
+    assert estimated_tokens(state.to_agent_context()) <= 400
+    assert "reorder" not in str([message["content"] for message in agent.messages])
+
+
+def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
+    """After a crash conversation, entities and goals are back; the task is not, and the surroundings are read anew."""
+    carts = [["B07X1111"], ["B07X2222"]]
+    memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"cart": carts[0]}))
+    agent, _ = deployment.agent(memory, task_state={"intents": REORDER})
+    agent("Tell me about 『Berserk』, order ORD-48502.")
+    before = state_of(agent)
+    before.dialogue.set_intent("reorder", agent="sales")
+    before.goals.set("Find a gift")
+    before.task.add_step("look it up")
+    agent("yes")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    again, _ = deployment.agent(
+        deployment.process(environment=CallableEnvironmentSource(lambda _: {"cart": carts[1]})),
+        task_state={"intents": REORDER},
+    )
+    after = state_of(again)
+    assert after.dialogue.layer.intent == "reorder"
+    assert {entity.value for entity in after.entities.active()} == {entity.value for entity in before.entities.active()}
+    assert after.goals.layer.active is not None
+    assert after.goals.layer.active.text == "Find a gift"
+    assert not after.task.layer.steps
+    assert after.environment.cart == ("B07X2222",)
+
+
+def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> None:
+    """Entities are checked by their form, replaced by newer ones of their type, and dropped with a change of subject."""
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, task_state=True)
+    active = state_of(agent).entities.active
+    agent("Is B07X1234 there, and B07-1234? The order is ORD-12345.")
+    values = {entity.value for entity in active()}
+    assert {"B07X1234", "ORD-12345"} <= values
+    assert "B07-1234" not in values
+    agent("I mean volume 3.")
+    agent("No, volume 4.")
+    assert [entity.value for entity in active() if entity.type == "volume"] == ["4"]
+    agent("Forget that, something else: do you ship to Osaka?")
+    assert "ORD-12345" not in {entity.value for entity in active()}
+
+
+def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> None:
+    """Three goals with many calls stay within their caps, are much smaller archived, and still say what each found."""
+
+    @tool
+    def analyze(part: int) -> str:
+        """Analyze a part.
+
+        Args:
+            part: Which.
+        """
+        return f"part {part}: " + "sales rose in the north and fell in the south, " * 4
+
+    memory = deployment.process()
+    numbers = iter(range(1_000))
+    script: list[Any] = []
+    for calls in (50, 75, 30):
+        script += [use("analyze", number, part=number) for number, _ in zip(numbers, range(calls), strict=False)] + ["Done."]
+    agent, _ = deployment.agent(memory, reply=script, tools=[analyze], task_state={"time_budget_ms": 600_000.0})
+    goals = state_of(agent).goals
+    for region in ("north", "south", "west"):
+        goals.set(f"Analyze the {region}")
+        agent(f"Please analyze the {region}.")
+        archive = goals.complete(f"{region} grew by 7 %")
+        assert archive.success_rate == 1.0
+        assert len(archive.model_dump_json()) < 0.5 * archive.raw_characters
+    stats = state_of(agent).stats()
+    assert sum(stats["tokens"].values()) <= stats["caps"]["session"]
+    assert [each.outcome for each in goals.layer.archive] == ["north grew by 7 %", "south grew by 7 %", "west grew by 7 %"]
+    assert [each.calls for each in goals.layer.archive] == [50, 75, 30]
+    goals.set("One more")
+    goals.add_subtask("a", "first")
+    goals.add_subtask("b", "second", depends_on=["a"])
+    assert [each.id for each in goals.ready_subtasks()] == ["a"]
+    with pytest.raises(StateError):
+        goals.add_subtask("a", "again", depends_on=["b"])
+
+
+def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
+    """A task keeps its last hundred steps with what worked, what failed and what was found out, and forgets them with it."""
+
+    @tool
+    def lookup(number: int) -> str:
+        """Look something up.
+
+        Args:
+            number: What.
+        """
+        if number % 3 == 0:
+            raise ValueError(f"no order {number}")
+        return f"order {number}"
+
+    memory = deployment.process()
+    script = [*(use("lookup", number, number=number) for number in range(120)), "Done.", "ok"]
+    agent, _ = deployment.agent(memory, reply=script, tools=[lookup], task_state={"time_budget_ms": 600_000.0})
+    state = state_of(agent)
+    agent("Look everything up.")
+    layer = state.execution.layer
+    assert (len(layer.steps), layer.total) == (100, 120)
+    assert layer.successes == {"lookup": 80}
+    assert sum(layer.errors.values()) == 40
+    assert len(layer.errors) == 1  # one pattern, whatever the number
+    state.execution.record("reasoning", "two of three are there", confidence=0.8)
+    state.execution.add_finding("every third is missing")
+    state.execution.add_finding("Every third is missing")
+    assert state.execution.layer.findings == ("every third is missing",)
+    agent("thanks")
+    assert state.execution.layer.total == 0
+
+
+def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:
+    """One call exports summary, entities, open questions, state and the last turns for a human."""
+    from strands_manga_memory.state import export_for_human
+
+    memory = deployment.process()
+    agent, _ = deployment.agent(memory, task_state={"intents": REORDER}, reply="Let me check that.")
+    agent("Where is my order ORD-48502?")
+    state_of(agent).dialogue.set_intent("reorder", agent="sales")
+    text = str(export_for_human(agent, reason="asked for a human"))
+    for word in ("ORD-48502", "asked for a human", "reorder", "Let me check that."):
+        assert word in text, word
+
+
+def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
+    """An open breaker: another tool answers, else the last good result marked as stale, else an error to act on."""
+    works = True
+
+    @tool
+    def price(title: str) -> str:
+        """Say the price.
+
+        Args:
+            title: Of what.
+        """
+        if not works:
+            raise ConnectionError("the price service is gone")
+        return f"{title}: 12 dollars"
+
+    @tool
+    def list_price(title: str) -> str:
+        """Say the list price.
+
+        Args:
+            title: Of what.
+        """
+        return f"{title}: list price 15 dollars"
+
+    clock = FakeClock()
+    policy = BreakerPolicy(failures=2, reset_after=30, read_only=True)
+    alone = guard_tool(price, policy, stale_ttl=600, clock=clock)
+    memory = deployment.process()
+    asked = [use("price", 1, title="Gyo"), "12 dollars."]
+    agent, _ = deployment.agent(memory, reply=asked, tools=[alone])
+    agent("How much is Gyo?")
+    works = False
+    asked = [*(use("price", number, title="Gyo") for number in range(2, 5)), use("price", 6, title="Uzumaki"), "I see."]
+    agent, _ = deployment.agent(memory, reply=asked, tools=[alone])
+    agent("And now?")
+    said = json.dumps([message["content"] for message in agent.messages], default=str)
+    assert "last good answer" in said
+    assert "circuit_open" in said  # of Uzumaki nothing was known
+    assert "retry" in said
+    other, _ = deployment.agent(memory, "s1", user="u2", reply=[use("price", 1, title="Gyo"), "I see."], tools=[alone])
+    other("How much is Gyo?")
+    assert "12 dollars" not in str(other.messages)  # nobody else's answer
+    works = True
+    clock.advance(31)
+    again, _ = deployment.agent(memory, "s2", reply=[use("price", 9, title="Gyo"), "fine."], tools=[alone])
+    again("How much is Gyo?")
+    assert "12 dollars" in str(again.messages)
+    works = False
+    backed = guard_tool(price, BreakerPolicy(failures=1), fallbacks=[list_price], clock=clock)
+    asked = [use("price", 1, title="Gyo"), use("price", 2, title="Gyo"), "15 dollars."]
+    agent, _ = deployment.agent(memory, "s3", reply=asked, tools=[backed])
+    agent("How much is Gyo?")
+    assert "list price 15 dollars" in str(agent.messages)
+
+
+def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
+    """A call that stalls ends in time with an error that the model can act on; mistakes in arguments never count."""
+    import threading
+
+    gone = threading.Event()
+
+    @tool
+    def slow() -> str:
+        """Take for ever."""
+        gone.wait(30)
+        return "late"
+
+    @tool
+    def picky(number: int) -> str:
+        """Take a number.
+
+        Args:
+            number: A number.
+        """
+        return str(number)
+
+    memory = deployment.process()
+    hangs = guard_tool(slow, BreakerPolicy(timeout=0.1))
+    strict = guard_tool(picky, BreakerPolicy(failures=1))
+    asked = [use("slow", 1), use("picky", 2, number="x"), use("picky", 3, number=4), "done"]
+    agent, _ = deployment.agent(memory, reply=asked, tools=[hangs, strict])
+    agent("try")
+    gone.set()
+    results = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    assert [result["status"] for result in results] == ["error", "error", "success"]
+    assert "timeout" in str(results[0]) or "timed out" in str(results[0])
+    assert hangs.status()["calls"] == 1
+    assert strict.status()["state"] == "closed"
+
+
+def test_health_goes_from_healthy_over_degraded_to_unavailable(deployment: Deployment) -> None:
+    """Each tool's health is known: healthy, degraded from half its failures on, unavailable; and no other tool's changes."""
+
+    @tool
+    def sick() -> str:
+        """Fail."""
+        raise ConnectionError("no server")
+
+    @tool
+    def well() -> str:
+        """Work."""
+        return "fine"
+
+    guarded = {"sick": guard_tool(sick), "well": guard_tool(well)}
+    memory = deployment.process()
+    seen: list[str] = []
+    for number in range(6):
+        asked = [use("sick", number), use("well", 100 + number), "done"]
+        agent, _ = deployment.agent(memory, f"s{number}", reply=asked, tools=list(guarded.values()))
+        seen.append(str(guarded["sick"].status()["health"]))
+        agent("try")
+        assert "fine" in str(agent.messages)
+    assert seen == ["healthy", "healthy", "healthy", "degraded", "degraded", "unavailable"]
+    status = guarded["sick"].status()
+    assert status["state"] == "open"
+    assert status["calls"] >= 5
+    assert guarded["well"].status()["health"] == "healthy"
