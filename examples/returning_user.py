@@ -42,7 +42,7 @@ def shop_model() -> ScriptedModel:
             return "Let me check that and come back to you."
         if not last.lower().startswith("hi"):
             return "Noted."
-        genre = re.search(r"- favorite genre: (.+)", told)
+        genre = re.search(r"- genre: (.+)", told)
         question = re.search(r"- (Is volume .+\?)", told)
         if genre is None:
             return "Welcome! What do you like to read?"

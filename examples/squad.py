@@ -98,7 +98,7 @@ def products(model: ScriptedModel, text: str, result: str | None) -> Any:
         return call("find_title", title=title)
     request = model.requests[-1]  # what is known of the user stands beside the question; earlier turns are not looked at
     told = f"{request.system_prompt_content}{request.messages[-1]}"
-    genre = re.search(r"favorite genre(?: is|:) (\w+)", told)
+    genre = re.search(r"genre(?: is|:) (\w+)", told)
     return f"Some more {genre[1]}, perhaps." if genre else "What do you like to read?"
 
 

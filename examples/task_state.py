@@ -25,7 +25,8 @@ from typing import Any
 from mangaassist import catalogue
 from strands import Agent, tool
 
-from strands_manga_memory import DialogueSlot, MangaMemory, PromptCacheMonitor, coordinator_of, export_for_human
+from strands_manga_memory import DialogueSlot, MangaMemory, PromptCacheMonitor
+from strands_manga_memory.state import coordinator_of, export_for_human
 from strands_manga_memory.testing import ScriptedModel
 
 ASIN = "B07X3105"
@@ -90,7 +91,7 @@ def _use(name: str, messages: Any, **given: Any) -> dict[str, Any]:
 def worker(folder: Path, *, hangs: bool) -> None:
     """Serve the lines of standard input as one agent."""
     memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3", save_on="message")
-    arguments = memory.agent_kwargs(user_id="keiko", session_id="1", state={"intents": {"reorder": REORDER}})
+    arguments = memory.agent_kwargs(user_id="keiko", session_id="1", task_state={"intents": {"reorder": REORDER}})
     monitor = PromptCacheMonitor()
     model, tools = scripted_model(hangs=hangs)
     arguments["plugins"].append(monitor)
@@ -100,14 +101,14 @@ def worker(folder: Path, *, hangs: bool) -> None:
     for line in sys.stdin:
         answer = str(agent(line.strip())).strip()
         if "human" in line:
-            coordinator.set_phase("handoff")
+            coordinator.dialogue.set_phase("handoff")
         print(
             json.dumps(
                 {
                     "answer": answer,
-                    "phase": coordinator.conversation.phase,
-                    "slots": {slot.name: slot.value for slot in coordinator.conversation.slots.values()},
-                    "turns": coordinator.conversation.turn_count,
+                    "phase": coordinator.dialogue.layer.phase,
+                    "slots": {slot.name: slot.value for slot in coordinator.dialogue.layer.slots.values()},
+                    "turns": coordinator.dialogue.layer.turn_count,
                     "told": model.requests[-1].messages[-1]["content"][-1].get("text", ""),
                     "stored_clean": "conversation_state" not in json.dumps(agent.messages),
                     "prefix_stability": monitor.stats()["prefix_stability"],

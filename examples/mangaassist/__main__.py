@@ -37,7 +37,10 @@ def parse_arguments() -> argparse.Namespace:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--web", action="store_true", help="serve the web chat on 127.0.0.1")
     how.add_argument("--demo", action="store_true", help="hold two users' conversations, and check them")
-    parser.add_argument("--model", default="scripted", metavar="scripted|local|bedrock[:ID]", help="who plays the agents")
+    model = os.environ.get("MANGAASSIST_MODEL", "scripted")
+    parser.add_argument(
+        "--model", default=model, metavar="scripted|local|bedrock[:ID]", help="who plays the agents (also MANGAASSIST_MODEL)"
+    )
     parser.add_argument("--backend", choices=("embedded", "services"), default="embedded", help="where to keep it")
     parser.add_argument("--folder", type=Path, metavar="PATH", help="files of the embedded stores (default: .manga_memory)")
     parser.add_argument("--budget", type=int, default=1_600, metavar="TOKENS", help="history of each agent (default: 1600)")
@@ -45,7 +48,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--pace", type=float, default=0.02, metavar="SECONDS", help="between words of scripted models")
     parser.add_argument("--user", default="reader", metavar="ID", help="who you are in the terminal (default: reader)")
     parser.add_argument("--json", action="store_true", help="with --demo: one JSON object on the last line")
+    parser.add_argument("--worker", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS)  # the keeper's sockets
     arguments = parser.parse_args()
+    if arguments.demo and "--model" not in sys.argv:
+        arguments.model = "scripted"
     if arguments.model.partition(":")[0] not in ("scripted", "local", "bedrock"):
         parser.error(f"--model {arguments.model}: choose scripted, local, bedrock or bedrock:<model id>")
     if arguments.budget < 400:
@@ -70,6 +76,14 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("strands_tools").setLevel(logging.ERROR)  # the calculator announces its end with every call
     logging.getLogger("strands.tools.mcp").setLevel(logging.CRITICAL)  # calls that fail are what breakers are for
+    if arguments.web and arguments.worker is None:
+        from mangaassist.web import keeper
+
+        try:
+            listening = keeper.listen(arguments.port)
+        except OSError as error:
+            extras.stop(f"--port {arguments.port}: {error.strerror}; choose another one, or 0 for a free one")
+        return keeper.keep([sys.executable, str(Path(__file__).resolve().parent), *sys.argv[1:]], listening)
     interrupts.install()
     try:
         return run(arguments)
@@ -105,19 +119,16 @@ def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: 
     """Open the shop, for the terminal or the browser."""
     from mangaassist.assistant.opening import open_shop
     from mangaassist.model import LOCAL_NOTE
+    from mangaassist.web.visitors import Visitors
 
     if arguments.model == "local":
         print(LOCAL_NOTE)
+    visitors = Visitors(folder / "visitors.sqlite3")
+    stack.callback(visitors.close)
     if arguments.web:
-        from mangaassist.web import server
-        from mangaassist.web.visitors import Visitors
+        from mangaassist.web import keeper, server
 
-        try:
-            listening = stack.enter_context(server.listen(arguments.port))
-        except OSError as error:
-            extras.stop(f"--port {arguments.port}: {error.strerror}; choose another one, or 0 for a free one")
-        visitors = Visitors(folder / "visitors.sqlite3")
-        stack.callback(visitors.close)
+        listening = stack.enter_context(keeper.taken_over(*arguments.worker))
         shop = stack.enter_context(
             open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace)
         )
@@ -126,7 +137,7 @@ def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: 
     from mangaassist import terminal
 
     shop = stack.enter_context(open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace))
-    return terminal.chat(shop, arguments.user)
+    return terminal.chat(shop, visitors, arguments.user)
 
 
 if __name__ == "__main__":

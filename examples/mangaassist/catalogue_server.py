@@ -64,4 +64,7 @@ def _answer(look_up: Callable[..., Any], *arguments: Any, **options: Any) -> str
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    try:
+        server.run("stdio")
+    except* BrokenPipeError:  # who had started it was killed
+        pass

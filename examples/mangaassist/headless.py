@@ -84,7 +84,9 @@ class Application:
     def _gone(self) -> int:
         assert self._process.stdout is not None
         status = self._process.wait(30)
-        self._process.stdout.close()
+        if not self._process.stdout.closed:
+            self._process.stdout.read()  # to its end, which comes when the keeper's worker is gone, too
+            self._process.stdout.close()
         return status
 
 

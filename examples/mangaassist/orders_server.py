@@ -36,4 +36,7 @@ def order_status(order_id: str, customer: str) -> str:
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    try:
+        server.run("stdio")
+    except* BrokenPipeError:  # who had started it was killed
+        pass

@@ -15,16 +15,24 @@ if TYPE_CHECKING:
 BUDGET = 300
 TALK = (
     "Hello, I am looking for something to read.",
-    "I prefer stories without horror.",
+    "毎回、税込価格で教えてください。",
     "My order number is MNG-20417 and it goes to the shop in Umeda.",
+    "返品や配送のきまりを全部教えてください。",
     *(f"And what do people say about shelf {number} of the second hand corner, is it worth a look?" for number in range(12)),
 )
-QUESTION = "Which shop does my order go to, and what about shelf 3 of the second hand corner?"
+RULES = "".join(
+    (
+        "ご案内いたします。営業時間は店舗によって異なりますので、各店舗の案内をご覧ください。" * 6,
+        "返品は到着から八日以内であれば送料無料で承ります。",
+        "包装紙の色は季節ごとに変わります。" * 8,
+    )
+)
+QUESTION = "返品は何日以内ならできますか。"
 
 
 def show(console: Console) -> None:
-    """Print how each message fared and what was quoted for the last question."""
-    model = ScriptedModel(lambda _: "Let me see. " * 8)
+    """Print how each message fared, and the passage of a long answer that was quoted for a question."""
+    model = ScriptedModel(lambda messages: RULES if TALK[3] in str(messages[-1]["content"]) else "Let me see. " * 8)
     agent = Agent(
         model=model,
         conversation_manager=ImportanceWeightedConversationManager(BUDGET),
@@ -39,6 +47,6 @@ def show(console: Console) -> None:
         console.print(f"  {fate.fate:<9} {fate.act:<12} {fate.tokens:>3} tokens  {fate.why} ({', '.join(most)})")
     agent(QUESTION)
     blocks = [block.get("text", "") for block in model.requests[-1].messages[-1]["content"]]
-    quotes = [line for text in blocks if "<recalled_history>" in text for line in text.splitlines() if line.startswith("[user")]
-    console.print("recalled for one call:")
+    quotes = [line for text in blocks if "<recalled_history>" in text for line in text.splitlines() if line.startswith("[assi")]
+    console.print(f"recalled for one call ({QUESTION}):")
     console.print(*quotes[:1], markup=False)

@@ -1,4 +1,4 @@
-"""Takes the screenshots of the README: a chat in both languages, and one whose stock server fails.
+"""Takes the screenshots of the README: a chat in both languages, one whose stock server fails, and one whose worker was killed.
 
     uv run --group browser examples/mangaassist/screenshots.py
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mangaassist.headless import application, break_stock, browser, opened, say
 
-FOLDER = Path(__file__).resolve().parent / "screenshots"
+FOLDER = Path(__file__).resolve().parents[1] / "screenshots"
 TALK = (
     "My favorite genre is mystery.",
     "Recommend me something to read.",
@@ -34,9 +34,9 @@ FAILING = tuple(f"『猫と踏切番』{volume}巻は在庫ありますか？" f
 
 
 async def take() -> None:
-    """Hold the conversation, and take both pictures."""
+    """Hold the conversation, and take the pictures."""
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, application(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, application(Path(folder), pace=0.02) as running:
         async with browser() as chromium:
             page = await chromium.new_page(viewport={"width": 1320, "height": 900}, color_scheme="light")
             await opened(page, running.url)
@@ -48,6 +48,11 @@ async def take() -> None:
                 await say(page, text)
             await page.locator('[data-tool="get_stock"] .open').wait_for()
             await picture(page, "breaker.png")
+            await break_stock(page, "none")
+            await page.click("#kill")
+            await page.locator("#restored:not([hidden])").wait_for()
+            await page.locator("#restored").scroll_into_view_if_needed()
+            await picture(page, "restored.png")
 
 
 async def picture(page: Page, name: str) -> None:

@@ -53,7 +53,7 @@ def embedded(folder: Path) -> Backend:
 
 def sqlite_url(folder: Path) -> str:
     """Return the URL of a SQLite table in ``folder``."""
-    return f"sqlite:///{folder / 'memory.sqlite3'}"
+    return f"sqlite:///{folder / 'sessions.sqlite3'}"
 
 
 @contextmanager

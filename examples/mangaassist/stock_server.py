@@ -57,4 +57,7 @@ async def set_fault(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    try:
+        server.run("stdio")
+    except* BrokenPipeError:  # who had started it was killed
+        pass

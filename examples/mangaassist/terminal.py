@@ -11,9 +11,9 @@ from rich.text import Text
 
 from mangaassist.assistant.shop import Shop
 from mangaassist.stock_server import FAULTS
+from mangaassist.web.visitors import Visitors
 from strands_manga_memory import ConversationScope
 
-SESSION = "terminal"
 HELP = f"""\
 Ask about manga, stock, prices or your orders, in English or Japanese. Besides:
   /memory        what was kept and dropped of this conversation, and why
@@ -28,21 +28,30 @@ _COLOURS = {"kept": "green", "shortened": "yellow", "dropped": "red", "closed": 
 class Terminal:
     """One user at a terminal."""
 
-    def __init__(self, shop: Shop, user: str, console: Console) -> None:
+    def __init__(self, shop: Shop, visitors: Visitors, user: str, console: Console) -> None:
         self._shop = shop
+        self._visitors = visitors
         self._user = user
+        self._session = visitors.at_terminal(user).session_id
         self._console = console
         self._views: dict[str, dict[str, Any]] = {}
         self._agent = ""
         shop.on_change = self._see
 
     def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
-        self._views[scope.agent_id], self._agent = view, scope.agent_id
+        if scope.session_id == self._session:
+            self._views[scope.agent_id], self._agent = view, scope.agent_id
+
+    def _leave(self) -> str:
+        """Go into a new session; return the one he was in."""
+        left, self._session = self._session, self._visitors.begin_session(self._user).session_id
+        self._views, self._agent = {}, ""
+        return left
 
     def chat(self) -> None:
         """Talk until the user has enough."""
-        said = asyncio.run(self._shop.history(self._user, SESSION))
-        self._views = self._shop.views(self._user, SESSION)
+        said = asyncio.run(self._shop.history(self._user, self._session))
+        self._views = self._shop.views(self._user, self._session)
         self._console.print(HELP, markup=False, highlight=False)
         if said:
             self._agent = said[-1].agent
@@ -62,7 +71,7 @@ class Terminal:
 
     async def _ask(self, text: str) -> None:
         speaker = None
-        async for piece in self._shop.ask(self._user, SESSION, text):
+        async for piece in self._shop.ask(self._user, self._session, text):
             if speaker is None:
                 speaker = piece.agent
                 self._console.print(Text(f"{speaker}> ", style="bold red"), end="")
@@ -94,9 +103,10 @@ class Terminal:
             is_set = self._shop.servers.set_fault(argument)
             self._console.print("done" if is_set else "the stock server is down; the next question about stock brings it back")
         elif name == "new":
-            self._shop.finish(self._user, SESSION)
+            self._shop.finish(self._user, self._leave())
             self._console.print(Text(self._shop.known(self._user)))
         elif name == "forget":
+            self._leave()
             self._console.print("everything is gone" if self._shop.forget(self._user) else "not everything could be deleted")
         else:
             self._console.print(HELP, markup=False, highlight=False)
@@ -123,7 +133,7 @@ class Terminal:
         return table
 
 
-def chat(shop: Shop, user: str) -> int:
+def chat(shop: Shop, visitors: Visitors, user: str) -> int:
     """Talk to a user in the terminal until he has enough; return 0."""
-    Terminal(shop, user, Console()).chat()
+    Terminal(shop, visitors, user, Console()).chat()
     return 0

@@ -11,7 +11,12 @@
 # ---
 
 # %% [markdown]
-# # A budget, and what is worth keeping
+# # 1. A budget, and what is worth keeping
+#
+# **What you will see:**
+# how 200 turns of chat grow without a budget and with one, which of eight facts each manager still
+# holds at the end, why each message was kept or dropped, how small the budget can be, and what trimming costs the
+# prompt cache.
 #
 # A model reads the whole history again with every call, so a long chat becomes slow and dear, and one day it no
 # longer fits. `ImportanceWeightedConversationManager` keeps the history within a budget of tokens. Dropping the
@@ -30,7 +35,7 @@ from strands.agent.conversation_manager import NullConversationManager, SlidingW
 sys.path.insert(0, "..")  # the other examples
 from summaries import ANSWER, FACTS, NO_LONGER, STILL_TRUE, prompt
 
-from strands_manga_memory import ImportanceWeightedConversationManager
+from strands_manga_memory import ImportanceWeightedConversationManager, PromptCacheMonitor
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.testing import ScriptedModel
 
@@ -185,6 +190,57 @@ assert all(ours >= theirs for ours, theirs in zip(by_importance, by_age, strict=
 assert min(by_importance[3:]) > 0.8 > max(by_age)
 
 # %% [markdown]
+# ## A prompt that stays cached
+#
+# Providers read the beginning of a prompt from a cache if it is, to the letter, that of an earlier call. A history from which
+# something goes in every turn has no such beginning. With `trim_every=8` a full history makes room for eight turns at once, and
+# until it is full again it only grows at its end. `PromptCacheMonitor` counts both, here with 4,096 tokens.
+
+
+# %%
+class Watching(PromptCacheMonitor):
+    """Keeps what each call added to the history that is not in the cache."""
+
+    def __init__(self):
+        super().__init__()
+        self.uncached = []
+
+    def record(self, agent, usage):
+        super().record(agent, usage)
+        stats = self.stats()
+        self.uncached.append(stats["uncached_history_tokens"] * max(0, stats["calls"] - 1))
+
+
+def watched(manager):
+    """Hold the conversation; return the monitor, and for each turn the history's tokens that were not in the cache."""
+    monitor = Watching()
+    agent = Agent(
+        model=ScriptedModel(lambda messages: ANSWER), conversation_manager=manager, plugins=[monitor], callback_handler=None
+    )
+    for turn in range(1, TURNS + 1):
+        agent(prompt(turn))
+    return monitor, [after - before for before, after in zip([0, *monitor.uncached], monitor.uncached, strict=False)]
+
+
+every_turn, each_time = watched(ImportanceWeightedConversationManager(4_096))
+in_steps, now_and_then = watched(ImportanceWeightedConversationManager(4_096, trim_every=8))
+
+figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+axes.plot(each_time, label="trimmed in every turn")
+axes.plot(now_and_then, label="trimmed in steps")
+axes.set(xlabel="turn", ylabel="tokens of history not in the cache", title="What a provider has to read anew")
+axes.legend()
+plt.show()
+
+for name, monitor in (("in every turn", every_turn), ("in steps", in_steps)):
+    stats = monitor.stats()
+    print(
+        f"{name:<14} {stats['whole_prefixes']:.0%} begin with the whole request before; "
+        f"{stats['uncached_history_tokens']:.0f} tokens of history a call are not in the cache"
+    )
+assert in_steps.stats()["uncached_history_tokens"] < 0.45 * every_turn.stats()["uncached_history_tokens"]
+
+# %% [markdown]
 # ## In an application
 #
 # ```python
@@ -193,4 +249,7 @@ assert min(by_importance[3:]) > 0.8 > max(by_age)
 #
 # or, with a session that survives a restart, `Agent(model=model, **memory.agent_kwargs(user_id=...,
 # session_id=...))`. This was a made-up conversation; what the method keeps of five recorded data sets, and where it
-# loses, stands in the README.
+# loses, stands in [Evidence](../../strands_manga_memory/guide/evidence.md).
+
+# %% [markdown]
+# Next: [2. Two tiers, a kill, and what comes back](2_tiers_kill_and_restore.ipynb)

@@ -11,7 +11,11 @@
 # ---
 
 # %% [markdown]
-# # Two tiers, a kill, and what comes back
+# # 2. Two tiers, a kill, and what comes back
+#
+# **What you will see:**
+# twelve turns reach two tiers, a process killed in the middle of a turn and the conversation restored
+# without it, and which turns are lost when the worker and the hot tier are lost together.
 #
 # `TieredSessionManager` writes every turn to a hot tier (Redis or Valkey) and every fifth one to a durable tier
 # (DynamoDB, or SQLite as here). This notebook starts a real Valkey server, holds a conversation in a child process,
@@ -51,7 +55,7 @@ valkey, HOT = started("first")
 DURABLE = f"sqlite:///{folder}/sessions.sqlite3"
 SCOPE = ConversationScope("hanako", "monday")
 open_table(DURABLE).create_if_missing()
-print(HOT, DURABLE, sep="\n")
+print(HOT, DURABLE.replace(str(folder), "..."), sep="\n")
 
 # %% [markdown]
 # ## The worker
@@ -239,3 +243,6 @@ plt.show()
 
 # %%
 valkey.stop()
+
+# %% [markdown]
+# Next: [3. Summaries that are checked](3_verified_summaries.ipynb)

@@ -11,7 +11,11 @@
 # ---
 
 # %% [markdown]
-# # Summaries that are checked
+# # 3. Summaries that are checked
+#
+# **What you will see:**
+# four bad summarizers, which facts each of them loses, how the loss is noticed and made good, and how
+# many tokens a checked summary costs and saves over 200 turns.
 #
 # A summary makes a long history short, and it is written by a model, which may forget, invent, or refuse. Once the
 # turns are gone, nobody notices. `VerifiedSummarizingConversationManager` compares each summary with what was said
@@ -160,5 +164,8 @@ assert summarized[-1] + spent < without[-1] / 1.5
 
 # %% [markdown]
 # In an application: `memory.agent_kwargs(user_id=..., session_id=..., history="summarize")`. The rules that find the
-# facts look at forms: a wish said without any of the usual words is the first to go. The README says how often that
-# happens on recorded dialogues.
+# facts look at forms: a wish said without any of the usual words is the first to go;
+# [Evidence](../../strands_manga_memory/guide/evidence.md) says how often that happens on recorded dialogues.
+
+# %% [markdown]
+# Next: [4. What is known about a user, over weeks](4_user_memory_over_weeks.ipynb)

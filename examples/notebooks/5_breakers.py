@@ -11,7 +11,11 @@
 # ---
 
 # %% [markdown]
-# # Circuit breakers for tools
+# # 5. Circuit breakers for tools
+#
+# **What you will see:**
+# a breaker open after five failures, let one probe of a hundred callers through, and close again; then
+# the same on a real MCP server whose tool fails, hangs and recovers, beside a tool that never notices.
 #
 # A tool that is down makes everybody wait: each call runs into its timeout, and the model may try it again and again.
 # A circuit breaker stops asking after a few failures, tells the model so at once, and looks from time to time whether
@@ -27,7 +31,8 @@ import matplotlib.pyplot as plt
 sys.path.insert(0, "..")  # the other examples
 import guarded_tools
 
-from strands_manga_memory import BreakerPolicy, CircuitBreaker
+from strands_manga_memory import BreakerPolicy
+from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.testing import FakeClock
 
 logging.disable(logging.WARNING)
@@ -144,3 +149,6 @@ assert came["circuit_open"] >= 1
 assert all(what == "success" for _, tool, what in told.calls if tool == "price"), "one breaker a tool: the other never notices"
 assert [state for _, state in told.states] == ["closed", "open", "half_open", "open", "half_open", "closed"]
 assert not any("hunter2" in text for text in told.told), "what the server blurts out is cut before the model reads it"
+
+# %% [markdown]
+# Next: [6. In a team: Agent Squad](6_agent_squad.ipynb)

@@ -11,7 +11,11 @@
 # ---
 
 # %% [markdown]
-# # In a team: Agent Squad
+# # 6. In a team: Agent Squad
+#
+# **What you will see:**
+# two users with the same session id kept apart, a restart in the middle of a conversation, one history
+# where the squad and the agents used to keep two, and turns that wait for each other only within a conversation.
 #
 # [Agent Squad](https://github.com/awslabs/agent-squad) routes each message to one of several agents. Its own Strands
 # agent is one object for all users, and gets the history as text. `SessionStrandsAgent` builds an agent for each
@@ -149,3 +153,6 @@ for user in ("hanako", "taro"):
 (_, _, begun_a, ended_a), (_, _, begun_b, ended_b) = spans[:2]
 assert max(begun_a, begun_b) < min(ended_a, ended_b), "different conversations run side by side"
 memory.close()
+
+# %% [markdown]
+# Next: [7. What it costs, and how large it has to be](7_cost_and_capacity.ipynb)

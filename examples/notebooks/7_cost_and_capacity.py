@@ -11,7 +11,11 @@
 # ---
 
 # %% [markdown]
-# # What it costs, and how large it has to be
+# # 7. What it costs, and how large it has to be
+#
+# **What you will see:**
+# what a month costs at a million messages a day, where measured and published figures part, what the
+# costs depend on, how large the tiers are from a thousand to a billion messages a day, and how long to keep sessions hot.
 #
 # `CostModel.measured` multiplies what sessions of this package were measured to take, on a real DynamoDB API and a
 # real Valkey, by prices of a date. `CostModel.paper` is a published design, by its own numbers. Both are arithmetic:
@@ -20,8 +24,8 @@
 # %%
 import matplotlib.pyplot as plt
 
-from strands_manga_memory.advice import synthetic_gaps, ttl_advice
-from strands_manga_memory.cost import CostModel, Workload, capacity_plan, differences, prices, sensitivity
+from strands_manga_memory.ops.advice import synthetic_gaps, ttl_advice
+from strands_manga_memory.ops.cost import CostModel, Workload, capacity_plan, differences, prices, sensitivity
 
 workload = Workload()
 print(
@@ -171,3 +175,6 @@ for choice in advice.choices[::3]:
 resumed = [choice.resumed for choice in advice.choices]
 assert resumed == sorted(resumed)
 assert advice.at_knee.resumed > 0.85
+
+# %% [markdown]
+# This was the last one. The [guides](../../README.md#read-on) go on from here.

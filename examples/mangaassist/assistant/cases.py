@@ -8,7 +8,7 @@ from pathlib import Path
 from strands import Agent, ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory import Phase, coordinator_of, export_for_human
+from strands_manga_memory.state import Phase, coordinator_of, export_for_human
 
 
 class Cases:
@@ -31,7 +31,7 @@ class Cases:
             coordinator = coordinator_of(agent) if isinstance(agent, Agent) else None
             if coordinator is None or not isinstance(agent, Agent):
                 raise ValueError("open_case needs an agent with a StateCoordinator")
-            coordinator.set_phase(Phase.HANDOFF)
+            coordinator.dialogue.set_phase(Phase.HANDOFF)
             number = f"C-{uuid.uuid4().hex[:8]}"
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / f"{number}.md").write_text(export_for_human(agent, reason=reason).to_markdown(), encoding="utf-8")

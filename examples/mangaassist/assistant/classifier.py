@@ -17,8 +17,9 @@ _WORDS = (
     ),
     (
         PRODUCTS,
-        r"stock|about me|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue"
-        r"|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み",
+        r"stock|about me|my favou?rite|my (?:budget|format|language|name)\b"
+        r"|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue"
+        r"|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み|好きな|予算",
     ),
 )
 

@@ -49,6 +49,7 @@ INTENTS = {
     "purchase": [
         DialogueSlot(name="volume", question="Which volume would you like?", entity="volume"),
         DialogueSlot(name="format", question="Paper or digital?", allowed=("paper", "digital")),
-    ]
+    ],
+    "browsing": [],
 }
 """What a purchase must know; asked for one by one, and kept over restarts."""

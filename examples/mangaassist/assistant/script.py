@@ -61,6 +61,11 @@ def products(heard: Heard) -> Answer:
     filled = heard.result("update_slots")
     if filled is not None:
         return _purchase(heard, filled.text)
+    buying = heard.is_told(r"(intent: purchase)")
+    if buying and heard.says(r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい"):
+        return _use("update_slots", intent="browsing")
+    if about := _asked_of_self(heard):
+        return _known_one(heard, about)
     if heard.says(r"know about me|what do i like|my taste|私の好み|覚えて"):
         return _known(heard)
     if heard.says(r"favou?rite|好きな|苦手|prefer") and not heard.says(r"recommend|find|search|おすすめ|探"):
@@ -68,7 +73,7 @@ def products(heard: Heard) -> Answer:
     if heard.says(r"\bbuy\b|purchase|買い|買う|欲しい|注文したい"):
         return _use("update_slots", intent="purchase")
     wanted = _format(heard)
-    if wanted and heard.is_told(r"(intent: purchase)"):
+    if wanted and buying:
         return _use("update_slots", values={"format": wanted}, confirmed=True)
     if heard.says(r"stock|在庫") and manga:
         return _use("get_stock", asin=manga.asin, volume=volume or 1)
@@ -76,14 +81,14 @@ def products(heard: Heard) -> Answer:
         return _use("calculator", expression=f"{manga.price_yen} * 1.1")
     if heard.says(r"all (the )?volumes|every volume|list|一覧|全巻") and manga:
         return _use("list_volumes", asin=manga.asin)
-    question = heard.is_told(r"Ask the user next: (.+)")
-    if question and heard.is_told(r"(intent: purchase)"):
-        return _QUESTIONS_JA.get(question, question) if heard.japanese else question
     genre = next((genre for genre, words in _GENRES.items() if heard.says(words)), None) or _favorite(heard)
     if genre and heard.says(r"find|recommend|read|manga|series|show|おすすめ|探|読み|漫画|作品|教えて|" + _GENRES[genre]):
         return _use("search_manga", genre=genre, limit=3)
     if heard.says(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
         return _use("search_manga", limit=3)
+    question = heard.is_told(r"Ask the user next: (.+)")
+    if question and buying:  # asked last: who asks for something else gets that, and the purchase waits
+        return _QUESTIONS_JA.get(question, question) if heard.japanese else question
     return _say(
         heard,
         f"I have no rule for “{heard.text[:300]}”. Ask me about manga, stock, prices or your orders.",
@@ -185,6 +190,8 @@ def _price(heard: Heard, result: Result) -> str:
 
 
 def _purchase(heard: Heard, filled: str) -> str:
+    if heard.is_told(r"(intent: browsing)"):
+        return _say(heard, "All right, I put nothing into your basket.", "承知しました。かごには何も入れていません。")
     if "volume" in filled:
         return _say(heard, "Which volume would you like?", "何巻にしますか？")
     if "format" in filled:
@@ -203,6 +210,32 @@ def _known(heard: Heard) -> str:
         return _say(heard, "Nothing yet. What do you like to read?", "まだ何も存じません。どんな作品がお好きですか？")
     known = "; ".join(dict.fromkeys(f"{key}: {value}" for key, value in told))
     return _say(heard, f"I remember: {known}.", f"覚えていること：{known}。")
+
+
+_ABOUT = (
+    ("genre", "genre", r"genre|ジャンル"),
+    ("author", "author", r"author|writer|mangaka|作家|漫画家|作者"),
+    ("format", "format", r"format|edition|形式|版"),
+    ("language", "language", r"language|言語|何語"),
+    ("budget", "budget", r"budget|予算"),
+    ("name", "name", r"\bmy name\b|私の名前"),
+)
+
+
+def _asked_of_self(heard: Heard) -> str | None:
+    """Return which preference of his own a user asks for."""
+    asks = heard.says(r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b") or heard.says(
+        r"(私|わたし|僕|俺)の.*(何|なに|どれ|どの|教えて|覚えて)|好きな(ジャンル|作家|作者|漫画家)(は|って).*(何|なに|どれ|覚えて)"
+    )
+    return next((key for key, _, words in _ABOUT if asks and heard.says(words)), None)
+
+
+def _known_one(heard: Heard, key: str) -> str:
+    """Answer from what is remembered, in this session or an earlier one; what was said last counts."""
+    found = re.findall(rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", heard.told, re.MULTILINE)
+    if not found:
+        return _say(heard, f"You have not told me your {key} yet. What is it?", "まだ伺っていません。教えていただけますか？")
+    return _say(heard, f"Your {key}: {found[-1]}. You told me so.", f"{found[-1]}、と伺っています。")
 
 
 # --- What all of them say -------------------------------------------------------------------------------------------------
@@ -259,5 +292,5 @@ def _format(heard: Heard) -> str | None:
 
 
 def _favorite(heard: Heard) -> str | None:
-    told = "\n".join(re.findall(r"favorite (?:genre|ジャンル).*", heard.told))
+    told = "\n".join(re.findall(r"(?:genre|ジャンル): .*", heard.told))
     return next((genre for genre, words in _GENRES.items() if re.search(words, told, re.IGNORECASE)), None)

@@ -56,6 +56,7 @@ class Shop:
         servers: The MCP servers, started.
         folder: Where cases are kept.
         model: The model of all agents; None: scripted ones.
+        played_by: What the model is called on the page.
         budget: Tokens of history of each agent.
         pace: Seconds between two words of a scripted model.
         on_change: Called with the view of an agent whenever there is something new to see.
@@ -68,6 +69,7 @@ class Shop:
         *,
         folder: Path,
         model: Model | None = None,
+        played_by: str = "scripted",
         budget: int = BUDGET,
         pace: float = 0.0,
         on_change: OnChange = lambda scope, view: None,
@@ -75,6 +77,7 @@ class Shop:
         self.memory = memory
         self.servers = servers
         self._model = model
+        self.played_by = played_by
         self._budget = budget
         self._pace = pace
         self.on_change = on_change
@@ -102,7 +105,10 @@ class Shop:
         """Return a new agent of a conversation, restored, and who looks at it."""
         role = ROLES[scope.agent_id]
         parts = self.memory.agent_kwargs(
-            **vars(scope), max_tokens=self._budget, recall=True, state={"intents": INTENTS if role is ROLES[PRODUCTS] else {}}
+            **vars(scope),
+            max_tokens=self._budget,
+            recall=True,
+            task_state={"intents": INTENTS if role is ROLES[PRODUCTS] else {}},
         )
         agent = Agent(
             model=self._model or ScriptedAssistant(role.rules, pace=self._pace),
@@ -139,7 +145,7 @@ class Shop:
         timed: list[tuple[int, Said]] = []
         for agent in ROLES:
             chat: Any = await self._storage.fetch_chat(user, session, agent)
-            pairs = zip(chat[::2], chat[1::2], strict=True)
+            pairs = zip(chat[::2], chat[1::2], strict=False)  # the last question may have no answer yet
             timed += [
                 (question.timestamp, Said(question.content[0]["text"], agent, answer.content[0]["text"]))
                 for question, answer in pairs

@@ -9,7 +9,8 @@ from strands import Agent
 from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, AfterToolCallEvent, MessageAddedEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
 
-from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager, coordinator_of
+from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
+from strands_manga_memory.state import coordinator_of
 
 MOST_MESSAGES = 100
 _MOST_CHARACTERS = 200
@@ -78,7 +79,7 @@ class Watch:
             "tiers": self._tiers(),
         }
         if coordinator is not None:
-            layer = coordinator.conversation
+            layer = coordinator.dialogue.layer
             seen["state"] = {
                 "phase": str(layer.phase),
                 "intent": layer.intent,
@@ -88,7 +89,7 @@ class Watch:
                 ],
                 "entities": [
                     {"type": entity.type, "value": entity.value, "confidence": str(entity.confidence)}
-                    for entity in coordinator.entities.all_active()
+                    for entity in coordinator.entities.layer.all_active()
                 ],
             }
         return seen

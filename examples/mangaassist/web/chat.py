@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import json
 import logging
+import os
+import re
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -85,6 +87,20 @@ class Chat:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
+    async def in_the_middle(self, question: str) -> None:
+        """Wait until an answer is on its way; ask something if none is.
+
+        Raises:
+            BusyError: Too many are under way.
+        """
+        if not self._running:
+            self.say(question)
+        turn = self._turns[-1]
+        for _ in range(100):
+            if len(turn["answer"]) > 40 or turn["done"]:
+                return
+            await asyncio.sleep(0.05)
+
     async def finished(self) -> None:
         """Wait until no turn is under way."""
         while self._running:
@@ -116,6 +132,8 @@ class Chat:
             "views": self._views,
             "agent": self._agent,
             "known": self._known,
+            "model": self._shop.played_by,
+            "worker": os.getpid(),
             **self._tools(),
         }
 
@@ -123,6 +141,10 @@ class Chat:
         """Take over what there is to see of an agent."""
         self._views[agent], self._agent = view, agent
         self._publish({"type": "view", "agent": agent, "view": view})
+        turn = next((turn for turn in reversed(self._turns) if not turn["done"]), None)
+        if turn is not None and (quotes := quoted_in(view["told"])) != turn["quotes"]:
+            turn["quotes"] = quotes
+            self._publish({"type": "quotes", "id": turn["id"], "quotes": quotes})
 
     def tell_tools(self) -> None:
         """Tell how the tools are."""
@@ -134,7 +156,7 @@ class Chat:
             self._send_away(page)
 
     def _new_turn(self, question: str) -> Event:
-        turn: Event = {"id": next(self._numbers), "question": question, "agent": "", "answer": "", "done": False}
+        turn: Event = {"id": next(self._numbers), "question": question, "agent": "", "answer": "", "quotes": [], "done": False}
         self._turns.append(turn)
         return turn
 
@@ -173,5 +195,15 @@ class Chat:
             page.put_nowait(None)
 
 
+_QUOTES = re.compile(r"<recalled_history>\n(.*?)</recalled_history>", re.DOTALL)
+
+
+def quoted_in(told: list[str]) -> list[str]:
+    """Return what recall quoted of earlier messages in a request, as it stood there, without the note before it."""
+    found = next(filter(None, map(_QUOTES.search, told)), None)
+    return [] if found is None else [line for line in found[1].splitlines() if line.startswith("[")]
+
+
 def _json(event: Event) -> str:
-    return json.dumps(event, ensure_ascii=False)
+    """Return an event as JSON; half a character becomes its escape, so that it can be sent."""
+    return json.dumps(event, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()

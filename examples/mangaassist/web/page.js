@@ -3,6 +3,7 @@
 
 const SUGGESTIONS = [
   "My favorite genre is mystery.",
+  "What is my favorite genre?",
   "Recommend me something to read.",
   "静かな料理の漫画を探しています。",
   "『猫と踏切番』3巻は在庫ありますか？",
@@ -17,6 +18,8 @@ let turns = new Map(); // id -> elements of the turn
 let views = {};
 let shown = ""; // the agent whose memory is shown
 let source = null;
+let worker = 0; // the process that answers
+let before = null; // what was said when the connection to it broke
 
 function element(name, { text = "", classes = [], title = "" } = {}) {
   const made = document.createElement(name);
@@ -30,32 +33,55 @@ const badge = (state, text = state) => element("span", { text, classes: ["badge"
 
 // --- the conversation
 
-function showTurn(turn) {
+/** Change the list of turns; who looks at its end still does. */
+function changing(change) {
   const list = byId("turns");
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
+  change();
+  if (atEnd) list.scrollTop = list.scrollHeight;
+}
+
+const showTurn = (turn) => changing(() => putTurn(turn));
+
+function putTurn(turn) {
   let parts = turns.get(turn.id);
   if (!parts) {
     const item = element("li");
-    parts = { question: element("div", { classes: ["question"] }), answer: element("div", { classes: ["answer"] }) };
-    item.append(parts.question, parts.answer);
-    list.append(item);
+    parts = {
+      question: element("div", { classes: ["question"] }), quotes: element("div", { classes: ["quotes"] }),
+      answer: element("div", { classes: ["answer"] }),
+    };
+    item.append(parts.question, parts.quotes, parts.answer);
+    byId("welcome").hidden = true;
+    byId("suggestions").hidden = false;
+    byId("turns").append(item);
     turns.set(turn.id, parts);
     parts.question.textContent = turn.question;
   }
   parts.answer.textContent = turn.answer;
+  putQuotes(turn);
   if (turn.agent) parts.answer.dataset.agent = turn.agent;
   parts.answer.classList.toggle("done", turn.done);
-  if (atEnd) list.scrollTop = list.scrollHeight;
+}
+
+const MOST_QUOTES = 3;
+
+function putQuotes({ id, quotes }) {
+  const parts = turns.get(id);
+  if (!parts) return;
+  parts.quotes.replaceChildren(...quotes.slice(0, MOST_QUOTES).map((text) => element("blockquote", { text, title: text })));
+  if (!quotes.length) return;
+  const more = quotes.length > MOST_QUOTES ? `, and ${quotes.length - MOST_QUOTES} more` : "";
+  parts.quotes.prepend(element("p", { text: `recalled for this question from what had left the window${more}:` }));
 }
 
 function addText({ id, agent, text }) {
   const parts = turns.get(id);
   if (!parts) return;
-  const list = byId("turns");
-  const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
-  parts.answer.dataset.agent = agent;
-  parts.answer.append(text);
-  if (atEnd) list.scrollTop = list.scrollHeight;
+  changing(() => {
+    parts.answer.dataset.agent = agent;
+    parts.answer.append(text);
+  });
 }
 
 // --- the memory
@@ -65,6 +91,7 @@ function showAgents() {
   select.replaceChildren(...Object.keys(views).map((name) => element("option", { text: name })));
   if (!views[shown]) shown = Object.keys(views)[0] ?? "";
   select.value = shown;
+  select.hidden = !shown;
   showView();
 }
 
@@ -127,7 +154,96 @@ function tierChips(tiers) {
   ];
 }
 
+// --- what happened: states of breakers over time, and answers that stood in
+
+const SHOWN_SECONDS = 180, AT_LEAST_SECONDS = 30;
+const opened = Date.now();
+const tracks = new Map(); // tool -> [{ state, from }], the present one last
+const happened = []; // { at, text, kind }, the latest first
+
+function note(text, kind = "") {
+  happened.unshift({ at: new Date(), text, kind });
+  happened.length = Math.min(happened.length, 12);
+  byId("happened").replaceChildren(
+    ...happened.map((each) => {
+      const item = element("li", { classes: each.kind ? [each.kind] : [] });
+      item.append(element("time", { text: each.at.toLocaleTimeString("en-GB") }), " ", each.text);
+      return item;
+    }),
+  );
+}
+
+function follow(tools) {
+  const words = { open: "opened: calls are not even tried", half_open: "half open: the next call is a trial", closed: "closed again" };
+  for (const [name, tool] of Object.entries(tools)) {
+    const track = tracks.get(name) ?? { spans: [], stale: [], failures: 0, stood: tool.stale };
+    const last = track.spans.at(-1);
+    if (last?.state !== tool.state) {
+      track.spans.push({ state: tool.state, from: Date.now() });
+      if (last) note(`${name} ${words[tool.state]}`, tool.state);
+    }
+    if (tool.failures_in_a_row > track.failures) note(`${name} failed (${tool.failures_in_a_row} in a row)`, "failed");
+    if (tool.stale > track.stood) {
+      track.stale.push(Date.now());
+      note(`${name}: an earlier answer stood in`, "stale");
+    }
+    [track.failures, track.stood] = [tool.failures_in_a_row, tool.stale];
+    tracks.set(name, track);
+  }
+  drawTracks();
+}
+
+function drawTracks() {
+  const now = Date.now();
+  const begin = Math.max(now - SHOWN_SECONDS * 1000, Math.min(opened, now - AT_LEAST_SECONDS * 1000));
+  const place = (at) => Math.max(0, (100 * (at - begin)) / (now - begin));
+  const eventful = [...tracks].filter(([, track]) => track.spans.length > 1 || track.stale.length);
+  byId("tracks").replaceChildren(
+    ...eventful.map(([name, { spans, stale }]) => {
+      const line = element("div", { classes: ["track"] });
+      spans.forEach(({ state, from }, at) => {
+        const left = place(from), right = place(spans[at + 1]?.from ?? now);
+        if (right <= 0) return;
+        const span = element("span", { text: right - left > 14 ? state.replace("_", " ") : "", classes: ["span", state], title: state.replace("_", " ") });
+        span.style.left = `${left}%`;
+        span.style.width = `${right - left}%`;
+        line.append(span);
+      });
+      for (const at of stale.filter((time) => time > begin)) {
+        const mark = element("span", { text: "◆", classes: ["mark"], title: "an earlier answer stood in" });
+        mark.style.left = `${place(at)}%`;
+        line.append(mark);
+      }
+      const row = element("div", { classes: ["tool"] });
+      row.append(element("span", { text: name }), line);
+      return row;
+    }),
+  );
+  if (eventful.some(([, track]) => track.stale.length)) {
+    byId("tracks").append(element("p", { text: "◆ an earlier answer stood in", classes: ["key"] }));
+  }
+}
+
+setInterval(drawTracks, 2_000);
+
+function transcript() {
+  return [...turns.values()].map(({ question, answer }) => ({ question: question.textContent, answer: answer.textContent, done: answer.classList.contains("done") }));
+}
+
+function compare(process) {
+  const now = transcript(), done = before.said.filter((turn) => turn.done);
+  const same = done.every((turn, at) => now[at]?.question === turn.question && now[at]?.answer === turn.answer);
+  const cut = before.said.length > done.length;
+  const what = `Process ${before.worker} was killed${cut ? " in the middle of an answer" : ""}. Process ${process} knew nothing, and restored ` +
+    `${done.length} finished turn${done.length === 1 ? "" : "s"}${same ? ", each as it was" : ", NOT as they were"}` +
+    `${cut ? "; the one that was cut is closed, and can be asked again." : "."}`;
+  byId("restored").textContent = what;
+  byId("restored").hidden = false;
+  note(`worker ${before.worker} killed, worker ${process} restored ${done.length} turns`, same ? "closed" : "open");
+}
+
 function showTools({ tools, fault }) {
+  follow(tools);
   byId("fault").value = fault;
   byId("tools").tBodies[0].replaceChildren(
     ...Object.entries(tools).map(([name, tool]) => {
@@ -154,9 +270,21 @@ const EVENTS = {
   all(event) {
     problem("");
     byId("who").textContent = `you are ${event.user}`;
+    const scripted = event.model === "scripted";
+    byId("model").textContent = scripted ? "answers are scripted" : `answers by ${event.model}`;
+    byId("scripted").textContent = scripted
+      ? "The answers are scripted: rules stand in for a model, so nothing here needs a key or a network. MANGAASSIST_MODEL=bedrock (or --model) lets a model answer."
+      : `A model answers: ${event.model}.`;
     byId("turns").replaceChildren();
     turns = new Map();
+    byId("welcome").hidden = event.turns.length > 0;
+    byId("suggestions").hidden = !event.turns.length;
     event.turns.forEach(showTurn);
+    byId("worker").textContent = String(event.worker);
+    if (before && before.user === event.user && worker !== event.worker) compare(event.worker);
+    worker = event.worker;
+    before = null;
+    byId("kill").disabled = false;
     views = event.views;
     shown = event.agent;
     byId("known").textContent = event.known;
@@ -166,6 +294,7 @@ const EVENTS = {
   },
   turn: (event) => showTurn(event.turn),
   text: addText,
+  quotes: (event) => changing(() => putQuotes(event)),
   done(event) {
     showTurn(event.turn);
     byId("known").textContent = event.known;
@@ -183,7 +312,10 @@ function connect() {
   source?.close();
   source = new EventSource("/events");
   source.onopen = () => connection("connected");
-  source.onerror = () => connection(source.readyState === EventSource.CLOSED ? "lost" : "connecting");
+  source.onerror = () => {
+    before ??= { worker, user: byId("who").textContent.replace("you are ", ""), said: transcript() };
+    connection(source.readyState === EventSource.CLOSED ? "lost" : "connecting");
+  };
   source.onmessage = (message) => {
     const event = JSON.parse(message.data);
     EVENTS[event.type](event);
@@ -235,15 +367,31 @@ byId("agent").addEventListener("change", (event) => {
 });
 byId("fault").addEventListener("change", (event) => post("/stock", { fault: event.target.value }));
 byId("new").addEventListener("click", () => post("/sessions"));
-byId("forget").addEventListener("click", () => post("/forget"));
-byId("suggestions").append(
-  ...SUGGESTIONS.map((text) => {
-    const button = element("button", { text });
-    button.type = "button";
-    button.addEventListener("click", () => send(text));
-    return button;
-  }),
-);
+byId("forget").addEventListener("click", () => byId("sure").showModal());
+byId("sure").addEventListener("close", () => {
+  if (byId("sure").returnValue === "forget") post("/forget");
+  byId("sure").returnValue = "";
+});
+byId("kill").addEventListener("click", async () => {
+  byId("restored").hidden = true;
+  byId("kill").disabled = true;
+  if (!(await post("/kill"))) byId("kill").disabled = false;
+});
+byId("panel").addEventListener("click", () => {
+  const open = document.body.classList.toggle("panel");
+  byId("panel").setAttribute("aria-expanded", String(open));
+  byId("panel").textContent = open ? "Chat" : "Memory";
+});
+for (const place of ["suggestions", "starters"]) {
+  byId(place).append(
+    ...SUGGESTIONS.map((text) => {
+      const button = element("button", { text });
+      button.type = "button";
+      button.addEventListener("click", () => send(text));
+      return button;
+    }),
+  );
+}
 // A browser keeps few connections to one server: pages that nobody sees give theirs back.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) source?.close();

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -25,12 +27,12 @@ from mangaassist.assistant.shop import Shop
 from mangaassist.stock_server import FAULTS
 from mangaassist.web.chat import BusyError, Chat
 from mangaassist.web.guard import Guard
+from mangaassist.web.keeper import HOST
 from mangaassist.web.visitors import Visitor, Visitors
 from strands_manga_memory import ConversationScope, MangaMemoryError
 
 logger = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
 COOKIE = "mangaassist"
 MOST_CHARACTERS = 2_000
 _MOST_BYTES = 16_384
@@ -39,6 +41,9 @@ _LOOK_EVERY, _KEPT = 0.5, 60.0
 """Seconds between two looks at the tools, and that a conversation stays at hand without anybody who looks at it."""
 
 _RECONNECT_MS = 500
+_QUESTION = "Recommend me something to read."
+"""What is asked where a worker is to be killed in the middle of an answer, and none is on its way."""
+
 _UNREADABLE = "Your conversation cannot be read just now. Nothing of it is lost; please try again in a moment."
 _PAGES = {"/page.js": "text/javascript", "/page.css": "text/css"}
 _FOLDER = Path(__file__).parent
@@ -67,6 +72,7 @@ class Web:
                 Route("/sessions", self._begin_session, methods=["POST"]),
                 Route("/forget", self._forget, methods=["POST"]),
                 Route("/stock", self._break_stock, methods=["POST"]),
+                Route("/kill", self._kill, methods=["POST"]),
             ],
             middleware=[Middleware(Guard, port=port)],
             lifespan=self._running,
@@ -141,7 +147,7 @@ class Web:
         chat = self._chat(visitor)
         try:
             await chat.opened()
-            chat.say(text.strip())
+            chat.say(text.strip().encode("utf-8", "replace").decode())  # half a character could be shown to nobody
         except BusyError as error:
             raise HTTPException(429, str(error)) from error
         except MangaMemoryError as error:
@@ -175,6 +181,17 @@ class Web:
             raise HTTPException(503, "The stock server is down; the next question about stock brings it back.")
         return JSONResponse({})
 
+    async def _kill(self, request: Request) -> Response:
+        """Kill this process in the middle of an answer of the visitor's; its keeper starts the next one."""
+        chat = self._chat(await self._visitor(request))
+        try:
+            await chat.opened()
+            await chat.in_the_middle(_QUESTION)
+        except BusyError as error:
+            raise HTTPException(429, str(error)) from error
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGKILL)
+        return JSONResponse({}, status_code=202)
+
     # --- who asks -------------------------------------------------------------------------------------------------------
 
     async def _visitor(self, request: Request) -> Visitor:
@@ -203,18 +220,9 @@ async def _json(request: Request) -> dict[str, Any]:
             raise HTTPException(413, "The request is too large.")
     try:
         found = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HTTPException(400, "The request is not JSON.") from error
     return found if isinstance(found, dict) else {}
-
-
-def listen(port: int) -> socket.socket:
-    """Return a socket that listens on this machine only; port 0 takes a free one.
-
-    Raises:
-        OSError: The port is taken.
-    """
-    return socket.create_server((HOST, port))
 
 
 def serve(shop: Shop, visitors: Visitors, listening: socket.socket, *, ready: Callable[[str], object]) -> None:

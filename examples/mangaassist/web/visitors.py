@@ -36,6 +36,13 @@ class Visitors:
         self._run("INSERT INTO visitors VALUES (?, ?, ?)", _hash(token), visitor.user_id, visitor.session_id)
         return token, visitor
 
+    def at_terminal(self, user_id: str) -> Visitor:
+        """Return a user who needs no token, because he sits at this machine, in the session he was in last."""
+        visitor = Visitor(user_id, _new_session())
+        unknown = _hash(secrets.token_urlsafe(32))
+        self._run("INSERT INTO visitors VALUES (?, ?, ?) ON CONFLICT DO NOTHING", unknown, user_id, visitor.session_id)
+        return Visitor(*self._run("SELECT user_id, session_id FROM visitors WHERE user_id = ?", user_id)[0])
+
     def find(self, token: str | None) -> Visitor | None:
         """Return whose token it is, or None."""
         if not token:

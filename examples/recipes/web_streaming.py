@@ -1,0 +1,45 @@
+"""A streaming chat over HTTP with FastAPI.
+
+The session is read off the event loop, with ``prefetch``; turns are saved off it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Header, Request
+from fastapi.responses import StreamingResponse
+from strands.models import Model
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
+
+
+@asynccontextmanager
+async def opened(app: FastAPI) -> AsyncIterator[None]:
+    """Open the memory for as long as the server runs; it flushes every session when that ends."""
+    async with MangaMemory.from_env() as app.state.memory:  # MANGA_MEMORY_HOT_URL, MANGA_MEMORY_DURABLE_URL
+        yield
+
+
+app = FastAPI(lifespan=opened)  # uvicorn web_streaming:app
+
+
+@app.post("/chat/{session}")
+async def chat(session: str, request: Request, x_user: str = Header()) -> StreamingResponse:
+    """Stream the answer to the text in the body. Who the user is must come from your login, not from the client."""
+    memory: MangaMemory = app.state.memory
+    scope = ConversationScope(x_user, session)
+    await memory.prefetch(scope)
+    agent = memory.agent(model, user_id=scope.user_id, session_id=scope.session_id, callback_handler=None)
+    text = (await request.body()).decode()
+
+    async def answer() -> AsyncIterator[str]:
+        async for event in agent.stream_async(text):
+            if "data" in event:
+                yield event["data"]
+
+    return StreamingResponse(answer(), media_type="text/plain; charset=utf-8")
