@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from strands_manga_memory.language.excerpts import by_stretches, matches_of
 from strands_manga_memory.language.normalize import kanji_number, normalized
 
 _REMEMBERED, _SHORT = 4_096, 400
@@ -74,7 +75,7 @@ class EntityTypes:
     def __init__(self, types: Iterable[EntityType]) -> None:
         listed = tuple(types)
         self._types = {type_.name: type_ for type_ in listed}
-        self._searched = [(type_, type_.pattern.finditer, "value" in type_.pattern.groupindex) for type_ in listed]
+        self._searched = [(type_, "value" in type_.pattern.groupindex) for type_ in listed]
         if len(self._types) < len(listed):
             raise ValueError(f"types must have different names, got {[type_.name for type_ in listed]!r}")
         self._remembered = lru_cache(_REMEMBERED)(self._found)
@@ -98,10 +99,10 @@ class EntityTypes:
         found = []
         has_digits = _DIGIT.search(plain) is not None
         lower = plain.lower()
-        for type_, matches, has_value in self._searched:
+        for type_, has_value in self._searched:
             if (type_.has_digits and not has_digits) or (type_.cues and not _holds(lower, type_.cues)):
                 continue
-            for match in matches(plain):
+            for match in matches_of(type_.pattern, plain):
                 start, end = match.span("value" if has_value else 0)
                 if taken.find(1, start, end) >= 0:
                     continue
@@ -135,7 +136,7 @@ _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20,
 
 def half_width(text: str) -> str:
     """Return ``text`` with full-width letters, digits and signs half-width; every character stays in its place."""
-    return text if text.isascii() else text.translate(_WIDE)
+    return text if text.isascii() else by_stretches(lambda part: part.translate(_WIDE), text)
 
 
 # --- Validators -------------------------------------------------------------------------------------------------------------

@@ -6,13 +6,17 @@ users and tools send is read as an excerpt, where its beginning and its end say 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
 MOST = 8_000
 """Characters of an excerpt."""
 
 PIECE = 2_000
 """Characters of a piece."""
+
+_AT_ONCE, _BEYOND = 4_000, 500
+"""So many characters are searched for the beginnings of matches at once, which may end so many behind them."""
 
 
 def excerpt(text: str, most: int = MOST) -> str:
@@ -37,3 +41,32 @@ def pieces_of(text: str) -> Iterator[str]:
         cut = last if last >= len(text) else max(text.rfind(" ", start, last), text.rfind("。", start, last)) + 1 or last
         yield text[start:cut]
         start = cut
+
+
+def matches_of(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Return the matches of a pattern as ``finditer`` does, but search a long text stretch by stretch.
+
+    Of a text of over 4,500 characters those are found that need to look no further than 500 characters ahead.
+    """
+    return pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
+
+
+def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    start = 0
+    while start < len(text):
+        end = start + _AT_ONCE
+        for match in pattern.finditer(text, start, end + _BEYOND):
+            if match.start() >= end:
+                break
+            if match.end() == end + _BEYOND:  # it may go on
+                match = pattern.match(text, match.start()) or match
+            yield match
+            end = max(end, match.end())
+        start = end
+
+
+def by_stretches(change: Callable[[str], str], text: str) -> str:
+    """Return a text changed stretch by stretch; for what changes each character by itself."""
+    if len(text) <= _AT_ONCE:
+        return change(text)
+    return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))

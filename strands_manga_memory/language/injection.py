@@ -14,6 +14,7 @@ from typing import Any, cast
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message, SystemContentBlock
 
+from strands_manga_memory.language.excerpts import by_stretches
 from strands_manga_memory.language.tokens import shortened
 
 _MARKUP = re.compile("[&<>]")
@@ -89,7 +90,8 @@ def harmless(text: str) -> str:
     """
     if text.isascii() and _TO_ESCAPE.search(text) is None:
         return text
-    return _TITLE_AS_TAG.sub("&lt;", _INVISIBLE.sub("", text).translate(_ESCAPED))
+    visible = _INVISIBLE.sub("", text)
+    return _TITLE_AS_TAG.sub("&lt;", by_stretches(lambda part: part.translate(_ESCAPED), visible))
 
 
 def without_own_tags(text: str) -> str:

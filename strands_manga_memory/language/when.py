@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from strands_manga_memory.language.excerpts import excerpt
+
 
 class Days(NamedTuple):
     """Days from one to another, both included."""
@@ -119,7 +121,7 @@ def _first(match: re.Match[str]) -> re.Match[str]:
 
 def days_of(text: str, today: Callable[[], date]) -> Days | None:
     """Return the days that a text speaks of, None if it names none; ``today`` is asked only where it does."""
-    low = text.lower()
+    low = excerpt(text).lower()
     for pattern, days in _RULES:
         if (match := pattern.search(low)) is not None and (found := days(today(), match)) is not None:
             return found

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.language.excerpts import by_stretches, matches_of
 from strands_manga_memory.memory.pii_rules import DEFAULT_RULES, Action, PiiRule
 from strands_manga_memory.stores.codec import Cipher
 
@@ -16,6 +17,12 @@ from strands_manga_memory.stores.codec import Cipher
 _HALF = str.maketrans(
     {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " "} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
+
+
+def _half(text: str) -> str:
+    return by_stretches(lambda part: part.translate(_HALF), text)
+
+
 _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 
 
@@ -57,9 +64,10 @@ class PiiPolicy:
         Raises:
             PersonalDataError: A rule refuses it. Its message names the rule, not the data.
         """
+        plain = _half(text)
         for rule in self._rules:
             parts, end = [], 0
-            for match in rule.pattern.finditer(text.translate(_HALF)):
+            for match in matches_of(rule.pattern, plain):
                 if rule.check is not None and not rule.check(match[0]):
                     continue
                 if rule.action == "refuse":
@@ -68,6 +76,7 @@ class PiiPolicy:
                 end = match.end()
             if parts:
                 text = "".join([*parts, text[end:]])
+                plain = _half(text)
         return text
 
     def _replacement(self, rule: PiiRule, found: str, place: str) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.recall.archive import Archived, Hit, Retriever
+from strands_manga_memory.language.excerpts import excerpt
 from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.language.terms import query_terms
 from strands_manga_memory.language.when import Days, days_of
@@ -55,6 +56,7 @@ class Seeking:
 
     def hits(self, question: str, leave_out: Iterable[str] = ()) -> list[Hit]:
         """Return the messages that fit a question, the best first; neighbours of good ones are among them."""
+        question = excerpt(question)
         scores, found = self._searched(question)
         for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_LOOKED_AROUND]:
             found.update(self._retriever.around(number))
@@ -97,12 +99,13 @@ def _day(at: float) -> date:
 
 
 def in_full(question: str, history: Sequence[Message]) -> str:
-    """Return a question with the one before it, if it follows that one: "And the second one?", 「それは？」.
+    """Return a question, a long one cut, with the one before it if it follows that one: "And the second one?", 「それは？」.
 
     Args:
         question: The question.
         history: The history, which may already end with it.
     """
+    question = excerpt(question)
     if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:
         return question
     texts = (message_text(message) for message in reversed(history) if is_turn_start(message))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -270,10 +269,20 @@ def test_the_words_of_restored_messages_are_known(long_lived: Agent) -> None:
     assert restored.conversation_manager._notes(again).new == 0  # type: ignore[attr-defined]
 
 
-def test_notes_are_written_when_a_good_many_have_come(long_lived: Agent) -> None:
-    manager: Any = long_lived.conversation_manager
-    written: Counter[str] = Counter()
-    for _ in range(40):
-        long_lived(text(200))
-        written[manager.get_state()["notes"]["of"]] += 1
-    assert 2 <= len(written) <= 7
+def test_notes_are_written_seldom_and_never_leave_much_to_do_again() -> None:
+    live_manager = ImportanceWeightedConversationManager(4_000, trim_to=2_800, counter=Counting())
+    live_manager.persist_layout = False
+    live = agent_of(live_manager)
+    written: set[str] = set()
+    for number in range(120):
+        live(text(200))
+        state = live_manager.get_state()
+        written.add(state["notes"]["of"] if "notes" in state else "")
+        if number % 6 == 5:
+            counter = Counting()
+            manager = ImportanceWeightedConversationManager(4_000, trim_to=2_800, counter=counter)
+            manager.persist_layout = False
+            manager.restore_from_session(state)
+            noted(agent_of(manager, live.messages))
+            assert said(counter) <= 24 + 3  # the mark, and what was shortened since
+    assert 3 <= len(written) <= 120 // 6

@@ -1,0 +1,55 @@
+"""Texts that are read stretch by stretch give what they give when they are read at once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.language import SHOP
+from strands_manga_memory.language.excerpts import by_stretches, matches_of
+from strands_manga_memory.memory.pii_rules import DEFAULT_RULES
+
+PATTERNS = [*(type_.pattern for type_ in SHOP), *(rule.pattern for rule in DEFAULT_RULES)]
+PARTS = st.sampled_from(
+    [
+        *(
+            "Call 090-1234-5678 or mail a.b@example.com. ",
+            "ISBN 978-4-06-319233-5, volume 12. ",
+            "ORD-12345 ",
+            "『寄生獣』の第3巻",
+            "(415) 555-2671",
+        ),
+        *(
+            "4111 1111 1111 1111 ",
+            "〒150-0001 東京都渋谷区神宮前1-2-3 ",
+            "nothing of the kind, ",
+            "\n",
+            "x" * 300,
+            " ",
+            "192.168.1.20 ",
+        ),
+    ]
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.pattern[:24])
+@given(st.lists(PARTS, min_size=40, max_size=300))
+def test_matches_are_those_of_the_whole_text(pattern: re.Pattern[str], parts: list[str]) -> None:
+    text = "".join(parts)
+    assert [match.span() for match in matches_of(pattern, text)] == [match.span() for match in pattern.finditer(text)]
+
+
+def test_a_match_longer_than_a_stretch_is_one() -> None:
+    text = " ".join(["word", "b" * 20_000, "word"])
+    assert [match[0] for match in matches_of(re.compile(r"\w+"), text)] == text.split()
+
+
+@given(st.text(max_size=50), st.integers(1, 400))
+def test_a_text_that_is_changed_stretch_by_stretch_is_changed_whole(text: str, times: int) -> None:
+    assert (
+        by_stretches(str.swapcase, "ab" * times * 20 + text.replace("ß", ""))
+        == ("ab" * times * 20 + text.replace("ß", "")).swapcase()
+    )
