@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.simulation.drawing import Step
-from tests.faults.simulation.mutations import MUTATIONS
+from tests.faults.simulation.mutations import MUTATIONS, one_after_the_other
+from tests.faults.simulation.pairs import FIRST, SECOND, failures
 from tests.faults.simulation.runs import SETS, drawn_steps, played
 
 
@@ -21,8 +22,8 @@ def test_the_simulation_notices_a_mend_that_is_taken_out(name: str) -> None:
     set_, begin, without = MUTATIONS[name]
     if isinstance(begin, list):
         with without():
-            assert _one_after_the_other(set_, begin) is not None
-        assert _one_after_the_other(set_, begin) is None
+            assert played(SETS[set_], begin) is not None
+        assert played(SETS[set_], begin) is None
         return
     for seed in range(begin, begin + 40):
         with without():
@@ -31,6 +32,12 @@ def test_the_simulation_notices_a_mend_that_is_taken_out(name: str) -> None:
             assert drawn_steps(SETS[set_], seed)[1] is None
             return
     pytest.fail("40 seeds are clean without it")
+
+
+@pytest.mark.parametrize("one", ["a turn", "a flush", "a deletion of what is listed"])
+@pytest.mark.parametrize("other", sorted(SECOND))
+def test_whatever_is_done_while_another_piece_of_work_stands(one: str, other: str) -> None:
+    assert [*failures(FIRST[one], SECOND[other], "everything")] == []
 
 
 def test_a_seed_takes_the_same_steps_each_time() -> None:
@@ -52,9 +59,4 @@ def test_a_deleted_conversation_stays_deleted_when_its_agent_is_idle_for_longer_
         Step("the_table_deletes_what_has_expired"),
     ]
 
-    assert _one_after_the_other(tiers, steps) is None
-
-
-def _one_after_the_other(name: str, steps: list[Step]) -> Exception | None:
-    """Let every step end before the next one begins."""
-    return played(SETS[name], [part for step in steps for part in (step, Step("settle"))])
+    assert played(SETS[tiers], one_after_the_other(steps)) is None

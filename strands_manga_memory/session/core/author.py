@@ -209,7 +209,7 @@ class Author:
         Turns of which nothing was offered yet stay.
         """
         drafts = self.outbox.drafts
-        first = next((at for at, draft in enumerate(drafts) if draft.begins), len(drafts))
+        first = self.outbox.rest
         self.dropped += len(self.outbox.unstored_of(self.copy)) + first
         self.skips = first == len(drafts)
         self.is_gone = True
@@ -262,15 +262,19 @@ class Author:
 
     def take_over(self) -> list[dict[str, Any]]:
         """Return the history that the agent is to go on with, and take it for what it has."""
-        pieces, drafts = self._pieces(), [(load(draft.record), draft) for draft in self.outbox.drafts]
-        places = [*map(place_of_piece, pieces), *(place_of_draft(message, draft) for message, draft in drafts)]
+        shown = [(piece.message, place_of_piece(piece)) for piece in self._pieces()]
+        drafts = [(load(draft.record), draft) for draft in self.outbox.drafts]
+        said = [(message, place_of_draft(message, draft)) for message, draft in drafts]
+        rest = self.outbox.rest  # others may have taken turns since its turn began
+        at = next((at for at in range(len(shown), 0, -1) if self.outbox.goes_on_with(shown[at - 1][1].held)), len(shown))
+        history = [*shown[:at], *said[:rest], *shown[at:], *said[rest:]]
         # Of a turn that was evicted while it went on the view shows less than all that no window was decided upon.
         evicts = not self.copy.needed <= {name_of(shown) for shown in self.copy.view}
-        self.history = History(places, moves=self._moves + evicts)
+        self.history = History([place for _, place in history], moves=self._moves + evicts)
         self._seen, self._based_on = self.copy.vector, self._window_stamp
         self.is_gone = False
         self.layers.give(self.copy.states)
-        return [piece.message for piece in pieces] + [message for message, _ in drafts]
+        return [message for message, _ in history]
 
     def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
         """Drop messages that the durable replica has and the view does not show.

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.merge import Copy, merge
+from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Body, Message, framed, header_of, message_of, unframed
 from strands_manga_memory.session.core.registers import Register
-from strands_manga_memory.session.core.slots import pack_window, unpack_window
 from strands_manga_memory.session.core.vector import Entry, Tally, Vector
 from strands_manga_memory.session.core.window import Window
 from strands_manga_memory.stores.codec import trusted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,7 +80,7 @@ class DurableReplica:
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
         self._stored: _Stored | None = None
         self.answers = 0
-        self._entered: frozenset[str] | None = None
+        self._has_looked = True
         self.segments = Segments(table, session, member, codec=codec)
 
     @property
@@ -117,8 +117,8 @@ class DurableReplica:
         self.answers += 1
         item = found.pop(self._key, None)
         stored = _Stored() if item is None else self._read(item)
-        graves = frozenset(grave for other in found.values() for grave in other.get("graves", ()))
-        self._stored = stored
+        graves = _graves_in(found.values())
+        self._stored, self._has_looked = stored, True
         return merge(stored.copy, Copy(graves=graves)) if graves else stored.copy
 
     def _read(self, item: Item) -> _Stored:
@@ -155,18 +155,22 @@ class DurableReplica:
         if self._stored is not None:
             self._stored = replace(self._stored, carried=frozenset())
 
-    def enter(self, copy: Copy) -> bool:
-        """Put the records by which a conversation is found, before its first head; True if it has to be read now.
+    def enter(self, copy: Copy) -> None:
+        """Put the records by which a conversation is found, before its first head."""
+        if self._entries is not None and copy.has_begun and not self.copy.has_begun:
+            self._table.batch_write(puts=self._entries())
 
-        Whoever ends all conversations of a user leaves a grave, then looks for entries. So an entry comes before the look for
-        graves: one of the two sees the other.
+    def graves_behind_the_first_head(self) -> frozenset[str]:
+        """Return the graves of the session and user, if they were not read since the first head was put; else nothing.
+
+        Whoever ends all conversations of a session or user digs a grave, then looks which are listed. The head is put, and the
+        graves are read then: one of the two sees the other.
         """
-        if self.copy.has_begun or not copy.has_begun or self._entries is None or self._entered == copy.graves:
-            return False
-        self._stored = None
-        self._table.batch_write(puts=self._entries())
-        self._entered = copy.graves
-        return True
+        if self._has_looked or not self._watched:
+            return frozenset()
+        found = self._table.batch_get(self._watched)
+        self._has_looked = True
+        return _graves_in(found.values())
 
     def write(self, copy: Copy, *, carried: Collection[Message] = ()) -> bool:
         """Write the head if it lacks anything of a copy that includes it. One request, if it is not split.
@@ -203,6 +207,7 @@ class DurableReplica:
         if item is None:
             return False
         self.answers += 1
+        self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
         self._stored = _Stored(copy, item, versions, listed, names, unreadable)
         return True
 
@@ -255,3 +260,7 @@ class DurableReplica:
         """Delete the head, as it cannot be read."""
         self._stored = None
         self._table.delete(*self._key)
+
+
+def _graves_in(records: Iterable[Item]) -> frozenset[str]:
+    return frozenset(grave for record in records for grave in record.get("graves", ()))

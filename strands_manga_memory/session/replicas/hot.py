@@ -7,14 +7,14 @@ import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.core.cells import Head, Key, Version, cells_of, head_of, message_key, packed, read_cells
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
-from strands_manga_memory.session.core.records import Lost, framed, unframed
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.session.core.records import Lost
+from strands_manga_memory.session.replicas.hidden_fields import listed_fields, pack_hidden, unpack_hidden
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,
@@ -207,9 +207,8 @@ class HotReplica:
         versions = {**cells, **{key: base.versions[key] for key in kept}}
         fields = {key: number for key, number in base.fields.items() if key in versions}
         taken = {*fields.values(), *base.unreadable}
-        free = (
-            number for number in itertools.count(1) if number not in taken
-        )  # low ones first: the list of fields stays short
+        # Low ones first: the list of fields stays short.
+        free = (number for number in itertools.count(1) if number not in taken)
         fields |= {key: next(free) for key in cells if key not in fields}
         changed = [key for key, version in cells.items() if base.versions.get(key) != version]
         removed = [message_field(number) for key, number in base.fields.items() if key not in versions]
@@ -265,32 +264,13 @@ class HotReplica:
 
     def _index(self, after: _Stored) -> dict[str, bytes]:
         """Return the list of the fields that a restore reads, and what is known of the others."""
-        hidden = sorted(after.fields[key] for key in after.archived)
-        last = max([*after.fields.values(), *after.unreadable], default=0)
-        edges = [0, *hidden, last + 1]
-        listed = ",".join(f"{one + 1}-{other - 1}" for one, other in itertools.pairwise(edges) if one + 1 < other)
-        runs: list[list[Any]] = []
-        for key in sorted(after.archived, key=lambda key: key[1:]):
-            _, writer, number = key
-            run: list[Any] = runs[-1] if runs else ["", 0, 0, 0, 0]
-            where = [writer, number - run[3], after.fields[key] - run[3], run[3], after.versions[key]]
-            if where == run:
-                run[3] += 1
-            else:
-                runs.append([writer, number, after.fields[key], 1, after.versions[key]])
-        log = {_LOG: self._codec.seal(framed(runs), self._place(_LOG))} if runs else {}
+        hidden = {key: (after.fields[key], after.versions[key]) for key in after.archived}
+        listed = listed_fields([*after.fields.values(), *after.unreadable], {number for number, _ in hidden.values()})
+        log = {_LOG: self._codec.seal(pack_hidden(hidden), self._place(_LOG))} if hidden else {}
         return {WINDOW_FIELD: listed.encode(), **log}
 
     def _archive(self, data: bytes | None) -> dict[Key, tuple[int, Version]]:
-        if data is None:
-            return {}
-        runs, _ = unframed(self._unsealed(_LOG, data), self._name)
-        with trusted(self._name):
-            return {
-                ("m", writer, number + at): (first + at, revision)
-                for writer, number, first, count, revision in runs
-                for at in range(count)
-            }
+        return {} if data is None else unpack_hidden(self._unsealed(_LOG, data), self._name)
 
     def _place(self, field_name: str) -> str:
         return f"{self._name}#{field_name}"

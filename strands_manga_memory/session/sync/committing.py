@@ -186,10 +186,14 @@ class Committing:
         if not self.durable_health.may_try():
             self._retry(self.durable_health)
             return
+        was_gone = self._copy.author.is_gone
         try:
             self._guarded(partial(self._flush, offers=offers), self.durable_health)
         except StoreError as error:
             logger.debug("error=<%s> | flush failed, it is tried again", type(error).__name__)
+            return
+        if self._copy.author.is_gone and not was_gone:  # what the durable tier knows to be over goes from the hot one, too
+            self.request()
 
     def _attempt(self, tier: str, work: Callable[[], None], health: TierHealth) -> None:
         if not health.may_try():

@@ -9,7 +9,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError
 from strands_manga_memory.session.core.identity import Name
-from strands_manga_memory.session.core.merge import with_messages
+from strands_manga_memory.session.core.merge import Copy, with_messages
 from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import MOST_CARRIED, DurableReplica
@@ -134,8 +134,7 @@ class Saving:
             return author.outbox.settled(author.copy)
 
     def _put_once(self, durable: DurableReplica, offer: Offer, *, inline: bool) -> bool:
-        if durable.enter(offer.copy):
-            return False
+        durable.enter(offer.copy)
         pending = {message.name: message for message in [*durable.carried(offer.copy), *durable.pending(offer.copy)]}.values()
         is_carried = inline and self._fits(pending)
         if not is_carried or self._pair.hot is not None:
@@ -148,6 +147,10 @@ class Saving:
         if not self._tried(offer, lambda: durable.write(offer.copy, carried=carried)):
             return False
         self._pair.confirm(offer, durable)
+        graves = durable.graves_behind_the_first_head()
+        if not graves <= offer.copy.graves:
+            self._pair.absorb(Copy(graves=graves))
+            return False  # it is over; the head has to say so
         with self._pair.lock:
             self._pair.author.forget(durable.copy, keep=[message.name for message in carried])
         return True

@@ -2,6 +2,7 @@
 
 ``python -m tests.faults.simulation --seeds 2000 --start 0 --set deletions`` runs one set of options,
 ``--opts refresh,delete`` other ones, and ``--seconds 120`` all sets in turn for that long. Seeds that fail are shrunk.
+``--pairs`` lets one piece of work stand at each of its calls while another one is done, for every two of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from tests.faults.simulation.pairs import FIRST, SECOND, failures
 from tests.faults.simulation.runs import SETS, drawn_steps, kind_of, played, shrunk
 from tests.faults.simulation.world import OPTIONS, Happens
 
@@ -28,7 +30,10 @@ def main() -> int:
     parser.add_argument("--tiers", choices=["both", "hot", "durable"], default="both", help="with --opts")
     parser.add_argument("--processes", type=int, default=3, help="with --opts: so many at a time")
     parser.add_argument("--shrink", type=int, default=1, help="so many of the seeds that fail in the same way are shrunk")
+    parser.add_argument("--pairs", action="store_true", help="instead of seeds")
     arguments = parser.parse_args()
+    if arguments.pairs:
+        return _pairs()
     sets = {name: SETS[name] for name in arguments.set or SETS}
     if arguments.opts is not None:
         sets = {"opts": _happens(arguments)}
@@ -50,6 +55,16 @@ def main() -> int:
     for name in sets:
         print(f"{name}: {passed[name]} passed, {failed[name]} failed")
     return 1 if failed else 0
+
+
+def _pairs() -> int:
+    found = [
+        f"{one} / {other}, {set_}, {failure}"
+        for one, other, set_ in itertools.product(FIRST, SECOND, ("everything", "durable", "hot"))
+        for failure in failures(FIRST[one], SECOND[other], set_)
+    ]
+    print(*found, f"{len(FIRST)} times {len(SECOND)} pairs, {len(found)} failures", sep="\n")
+    return 1 if found else 0
 
 
 def _runs(sets: dict[str, Happens], arguments: argparse.Namespace) -> Iterator[tuple[int, str]]:

@@ -99,6 +99,9 @@ class Core(Protocol):
     def delete(self) -> Future[Any]:
         """Leave tombstones."""
 
+    def delete_listed(self) -> Future[Any]:
+        """Leave a tombstone of the session, and end what is listed of it."""
+
     def forget_user(self) -> Future[Any]:
         """Leave a tombstone of the user, and end what is listed of him."""
 

@@ -127,6 +127,7 @@ def _offers(world: World) -> Iterator[Offer]:
             yield Offer(1, "delete_unopened")
             if world.happens.durable:
                 yield Offer(1, "forget_user")
+                yield Offer(1, "delete_listed")
     yield from _of_time(world)
 
 

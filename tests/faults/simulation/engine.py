@@ -14,7 +14,7 @@ from strands_manga_memory.session import sweeper as sweeper_module
 from strands_manga_memory.session.core import author as author_module
 from strands_manga_memory.session.core.author import Author
 from strands_manga_memory.session.graves import dig, grave_key
-from strands_manga_memory.session.place import Place, directory_key
+from strands_manga_memory.session.place import Place, directory_key, members
 from strands_manga_memory.session.replicas import split as split_module
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -103,6 +103,17 @@ class ConversationCore:
     def delete(self) -> Future[Any]:
         table = self._conversation.tiers.durable
         work = self._conversation.bury if table is None else lambda: self._conversation.bury(self._dug(table, _PLACE.session))
+        return self._conversation.tiers.writer.submit(_PLACE, work)
+
+    def delete_listed(self) -> Future[Any]:
+        table = self._conversation.tiers.durable
+
+        def work() -> None:
+            grave = self._dug(table, _PLACE.session)
+            for place in members(table, _PLACE.session):
+                if place == _PLACE:
+                    self._conversation.bury(grave)
+
         return self._conversation.tiers.writer.submit(_PLACE, work)
 
     def forget_user(self) -> Future[Any]:

@@ -82,6 +82,10 @@ class Process:
         self.live = self.live if messages is None else messages
 
 
+class OverError(Exception):
+    """A process has nothing more to do."""
+
+
 class World:
     """Processes, their stores, and what was said, saved and deleted.
 
@@ -144,6 +148,21 @@ class World:
         task = self.schedule.labelled(label)
         if task is not None:
             self.schedule.go_on(task)
+
+    def goes_on(self, owner: str, calls: int) -> None:
+        """A process goes on for so many calls of stores, or until it has nothing to do; raise ``OverError`` for the latter."""
+        for _ in range(calls):
+            tasks = [task for task in self.schedule.ready if task.owner == owner and not task.is_timer]
+            if tasks:
+                self.schedule.go_on(tasks[0])
+        if all(task.is_timer for task in self.schedule.tasks if task.owner == owner):
+            raise OverError(owner)
+
+    def others_end(self, owner: str) -> None:
+        """Everybody else goes on until nobody has anything to do, or all wait for this process."""
+        while tasks := [task for task in self.schedule.tasks if task.owner != owner and not task.is_timer and task.is_ready()]:
+            self.schedule.go_on(tasks[0])
+            self.look()
 
     def look(self) -> None:
         """Take note of what has happened with a step, and raise what went wrong."""
@@ -348,6 +367,13 @@ class World:
         name = f"d{self.started}"
         core = self.engine.core(self.machine(name))
         self.spawn(name, lambda: self._delete(name, core, None))
+
+    def delete_listed(self) -> None:
+        """The session is deleted with all that is listed of it; nobody may have listed this conversation yet."""
+        self.started += 1
+        name = f"d{self.started}"
+        core = self.engine.core(self.machine(name))
+        self.spawn(name, lambda: self._delete(name, core, None, core.delete_listed))
 
     def forget_user(self) -> None:
         """The user is forgotten, by one that never opened the conversation; nobody may have listed it yet."""

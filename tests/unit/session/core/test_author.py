@@ -15,8 +15,8 @@ from strands_manga_memory.session.core.author import Author
 from strands_manga_memory.session.core.identity import Name, grave_by_age, new_grave
 from strands_manga_memory.session.core.merge import Copy, merge, merged
 from strands_manga_memory.session.core.offer import Offer
+from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Message
-from strands_manga_memory.session.core.slots import pack_window, unpack_window
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 from strands_manga_memory.session.core.window import shown_name
 from strands_manga_memory.stores.codec import json_bytes, json_value
@@ -503,3 +503,21 @@ def test_a_mark_in_the_place_of_a_message_is_kept_as_such_and_restored_as_it_was
     b.author.forget(b.author.copy)
     assert sorted(b.author.copy.messages) == [Name("a0", 1), Name("a0", 4)]
     assert unpack_window(json_value(json_bytes(pack_window(copy.window)))) == copy.window
+
+
+def test_the_rest_of_a_turn_that_no_store_has_comes_behind_its_beginning_whatever_others_have_said_since() -> None:
+    a, b = Talker("a"), Talker("b")
+    a.say(user("look it up"), begins=True)
+    a.say(assistant(tool_use("call", "find")))
+    a.offer(in_turn=True)
+    a.author.absorb(b.turn("meanwhile"))
+    a.say(user({"toolResult": {"toolUseId": "call", "status": "success", "content": [{"text": "found"}]}}))
+    a.say(assistant("here it is"))
+
+    a.live = a.author.take_over()
+
+    ids = [message["tracking_id"] for message in a.live if message["tracking_id"][0] == "a"]
+    assert ids == ["a0-1", "a0-2", "a0-3", "a0-4"]
+    assert [message["role"] for message in a.live] == ["user", "assistant"] * 3
+    a.offer()
+    assert not a.author.is_stale

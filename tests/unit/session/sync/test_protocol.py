@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -138,11 +142,40 @@ def test_a_sweeper_that_dies_or_fails_leaves_a_claim_that_binds_nobody(world: Wo
     assert world.process().shown() == ["one", "ok", "two", "ok"]
 
 
-def test_such_a_record_is_read_before_a_conversations_first_head_is_put(world: World) -> None:
+@pytest.mark.parametrize("at", range(5))
+def test_whoever_ends_a_users_conversations_finds_that_head_or_whoever_put_it_finds_the_grave(world: World, at: int) -> None:
     a = world.process()
     a.turn("not flushed yet")
-    world.table.put({"session_id": "user/u", "sk": "GRAVE", "graves": [new_grave()]})
+    user_grave = {"session_id": "user/u", "sk": "GRAVE", "graves": [new_grave()]}
+    found: list[bool] = []
 
+    def dig_and_look(call: int) -> None:
+        if call == at:
+            world.table.put(user_grave)
+            found.append(world.table.get("s", "A:default#HEAD") is not None)
+
+    a.durable._table = a.durable.segments._table = Calling(world.table, dig_and_look)
     a.flush()
 
-    assert a.shown() == world.process().shown() == []
+    if found and not found[0]:
+        assert "not flushed yet" not in str(world.table.rows)
+    assert not found or a.shown() == world.process().shown() == []
+    assert (at < 4) == bool(found), "every call of the flush is tried"
+
+
+class Calling:
+    """A table that tells before each of its calls how many there were."""
+
+    def __init__(self, table: Any, before: Callable[[int], None]) -> None:
+        self._table, self._before, self._calls = table, before, itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._table, name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._before(next(self._calls))
+            return attribute(*given, **named)
+
+        return call
