@@ -164,11 +164,11 @@ class Measured:
 
 MEASURED = Measured(
     date="2026-11-24",
-    write_units=(40.0, 0.85, 3.28),
-    read_units=(46.0, 0.26, 1.45),
-    session_bytes=(1_832.0, 223.0, 385.6),
-    memory_bytes=(4_823.0, 22.9, 1_108.5),
-    hot_bytes=(900.0, 530.0, 706.0),
+    write_units=(38.9, 0.89, 3.27),
+    read_units=(44.2, 0.21, 1.43),
+    session_bytes=(1_532.0, 204.0, 406.0),
+    memory_bytes=(4_725.0, 3.6, 1_061.0),
+    hot_bytes=(1_311.0, 426.5, 557.6),
     known_share=0.345,
     full_from=4.0,
     months_from=(12.0, 20.0),
