@@ -51,6 +51,18 @@ _IDLE = one_after_the_other(
     ]
 )
 
+_CUT = one_after_the_other(
+    [
+        Step("start"),
+        Step("begin_turn", "p1"),
+        *2 * [Step("use_a_tool", "p1", (True,))],
+        Step("kill", "p1"),
+        Step("start"),
+        Step("begin_turn", "p2"),
+        Step("end_turn", "p2", (0, "plain", True)),
+    ]
+)
+
 _GONE_ON_WITH = [
     *one_after_the_other([Step("start"), *_TURN]),
     Step("the_session_ends", None, ("a day",)),
@@ -153,7 +165,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         0,
         lambda: mock.patch.object(window._Places, "of", lambda self, message: self._end),
     ),
-    "an open turn is not closed": ("turns", 0, lambda: mock.patch.object(showing, "_ends", return_value={})),
+    "an open turn is not closed": ("turns", _CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
     "nobody looks whether a life goes on": ("deletions", _IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),
     "what is gone is written again": ("deletions", _IDLE, lambda: mock.patch.object(Watch, "has_lost", return_value=False)),
