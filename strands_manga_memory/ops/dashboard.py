@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from strands_manga_memory.telemetry.events import Metric, metrics
+from strands_manga_memory.telemetry.events import TIER_UP, Metric, metrics
 
 _PERCENTILES = (0.5, 0.95, 0.99)
 _BY = {
     "db.client.operation.duration": ("manga_memory_tier", "db_operation_name"),
     "manga_memory.breaker.transitions": ("tool", "to"),
     "manga_memory.summary.runs": ("outcome",),
+    "manga_memory.collisions": ("manga_memory_tier",),
     "manga_memory.state.drift": ("field",),
+    "manga_memory.tier.up": ("manga_memory_tier",),
     "manga_memory.tool.loops": ("tool",),
     "manga_memory.wait.stuck": ("reason",),
     "manga_memory.serialization.duration": ("operation",),
@@ -25,7 +27,7 @@ def prometheus_name(metric: Metric) -> str:
     name = metric.name.replace(".", "_")
     if metric.unit == "s":
         name += "_seconds"
-    return name if metric.buckets else f"{name}_total"
+    return name if metric.buckets or metric.is_gauge else f"{name}_total"
 
 
 def dashboard() -> dict[str, Any]:
@@ -55,6 +57,9 @@ def _panel(number: int, metric: Metric) -> dict[str, Any]:
             )
             for share in _PERCENTILES
         ]
+    elif metric.is_gauge:
+        worst = "min" if metric is TIER_UP else "sum"
+        targets = [(f"{worst} by ({by}) ({name})" if by else f"{worst}({name})", _legend(metric))]
     else:
         rate = f"(rate({name}[$__rate_interval]))"
         targets = [(f"sum by ({by}) {rate}" if by else f"sum{rate}", _legend(metric))]

@@ -40,7 +40,7 @@ class Writer:
     Work that is ``slow``, as it asks the durable tier, has lanes of its own: two threads are always left to all other work, so
     a table that answers late holds up nobody who does not wait for it.
 
-    ``hot_health`` and ``durable_health`` say whether the two stores answer.
+    ``hot_health`` and ``durable_health`` say whether the two ``stores`` answer.
 
     Args:
         threads: Most threads at a time. Default 8.
@@ -53,6 +53,7 @@ class Writer:
         self._most_threads, self._most_slow = threads, max(1, threads - 2)
         self._clock = clock
         self.hot_health, self.durable_health = TierHealth(tier="hot", clock=clock), TierHealth(tier="durable", clock=clock)
+        self.stores: tuple[object, object] = (None, None)
         self._reset()
         _writers.add(self)
 
@@ -226,14 +227,19 @@ def shared_writer(hot: object, durable: object) -> Writer:
         writer = _shared.get((id(hot), id(durable)))
         if writer is None:
             writer = Writer()
-            writer.stores = (hot, durable)  # type: ignore[attr-defined] # keeps their ids from being used again
+            writer.stores = (hot, durable)  # also keeps their ids from being used again
             _shared[id(hot), id(durable)] = writer
         return writer
 
 
+def writers() -> list[Writer]:
+    """Return the writers of this process."""
+    return list(_writers)
+
+
 @atexit.register
 def _drain_at_exit() -> None:
-    for writer in list(_writers):
+    for writer in writers():
         if writer.backlog and not writer.drain(_EXIT_SECONDS):
             logger.warning("backlog=<%d> | work was left undone at exit", writer.backlog)
 
@@ -241,7 +247,7 @@ def _drain_at_exit() -> None:
 def _renew_after_fork() -> None:
     global _shared_lock
     _shared_lock = threading.Lock()
-    for writer in list(_writers):
+    for writer in writers():
         writer._reset()  # noqa: SLF001
         writer.hot_health.renew()
         writer.durable_health.renew()

@@ -14,7 +14,10 @@ from __future__ import annotations
 from strands_manga_memory.telemetry.events import (
     BREAKER_CHECK,
     BREAKER_TRANSITION,
+    COLLISION,
+    FLUSH,
     HANDOFF,
+    MERGE,
     RECALL,
     RESTORE,
     RETURN,
@@ -30,6 +33,7 @@ from strands_manga_memory.telemetry.events import (
     Metric,
     metrics,
 )
+from strands_manga_memory.telemetry.gauges import observe
 from strands_manga_memory.telemetry.operation_stats import OperationStats
 from strands_manga_memory.telemetry.recording import Recorder, carried, flush, measured, note, recorder, switch
 from strands_manga_memory.telemetry.stores import (
@@ -44,7 +48,10 @@ from strands_manga_memory.telemetry.turn_timing import timed
 __all__ = [
     "BREAKER_CHECK",
     "BREAKER_TRANSITION",
+    "COLLISION",
+    "FLUSH",
     "HANDOFF",
+    "MERGE",
     "RECALL",
     "RESTORE",
     "RETURN",
@@ -74,3 +81,5 @@ __all__ = [
     "switch",
     "timed",
 ]
+
+observe(recorder)

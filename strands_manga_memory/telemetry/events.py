@@ -9,6 +9,7 @@ from types import MappingProxyType
 _FAST = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 _STORES = (1e-4, 3e-4, 5e-4, 8e-4, 1e-3, 2e-3, 3e-3, 5e-3, 8e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 _SLOW = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LAGS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0, 86400.0)
 _RETURNS = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 2700.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0)
 
 CONVERSATION = "manga_memory.conversation.hash"
@@ -17,19 +18,21 @@ CONVERSATION = "manga_memory.conversation.hash"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: a histogram if it has ``buckets``, else a counter.
+    """A metric: a histogram if it has ``buckets``, what stands at this moment if it ``is_gauge``, else a counter.
 
     Args:
         name: By the semantic conventions, or with the prefix ``manga_memory.``.
         unit: ``s``, ``{message}``, ``{token}``, ...
         description: One sentence.
         buckets: Upper bounds, in the unit; the deadlines and percentiles of the memory layer are among them.
+        is_gauge: Whether it is read when somebody exports.
     """
 
     name: str
     unit: str
     description: str
     buckets: tuple[float, ...] = ()
+    is_gauge: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,22 @@ TURN = Event(
 )
 RESTORE = Event(
     "restore", Metric("manga_memory.restore.duration", "s", "Duration of reading a conversation.", _STORES), labels=("outcome",)
+)
+MERGE = Event(
+    "merge",
+    counts={"merges": Metric("manga_memory.merges", "{merge}", "What others had said in a conversation that was live here.")},
+    has_span=False,
+)
+COLLISION = Event(
+    "collision",
+    counts={"collisions": Metric("manga_memory.collisions", "{write}", "Writes refused as another writer was first.")},
+    labels=("manga_memory.tier",),
+    has_span=False,
+)
+FLUSH = Event(
+    "flush",
+    Metric("manga_memory.flush.lag", "s", "Age of the oldest message when the durable tier got it.", _LAGS),
+    has_span=False,
 )
 RETURN = Event(
     "return", Metric("manga_memory.return.gap", "s", "Time between two turns of a conversation.", _RETURNS), has_span=False
@@ -134,10 +153,17 @@ STATE_DRIFT = Event(
 SUMMARY_RUNS = Metric("manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested.")
 """Counted by the summarizing managers themselves."""
 
+BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pieces of background work that wait or run.", is_gauge=True)
+TIER_UP = Metric("manga_memory.tier.up", "{tier}", "Whether a tier answers: 1, or 0.", is_gauge=True)
+GAUGES = (BACKLOG, TIER_UP)
+
 EVENTS = (
     BREAKER_CHECK,
     BREAKER_TRANSITION,
+    COLLISION,
+    FLUSH,
     HANDOFF,
+    MERGE,
     RECALL,
     RESTORE,
     RETURN,
@@ -155,4 +181,4 @@ EVENTS = (
 def metrics() -> list[Metric]:
     """Return every metric of the package, by name."""
     every = [metric for event in EVENTS for metric in (event.duration, *event.counts.values()) if metric is not None]
-    return sorted([*every, SUMMARY_RUNS], key=lambda metric: metric.name)
+    return sorted([*every, *GAUGES, SUMMARY_RUNS], key=lambda metric: metric.name)

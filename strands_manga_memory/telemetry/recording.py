@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from opentelemetry.context import Context
 
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.telemetry.entries import Entry, taken
-from strands_manga_memory.telemetry.events import CONVERSATION, EVENTS, STORE_CALL, Event
+from strands_manga_memory.telemetry.events import CONVERSATION, EVENTS, STORE_CALL, Event, Metric
 from strands_manga_memory.telemetry.operation_stats import OperationStats, Tally
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ _MOST_WAITING = 20_000
 _EVERY_SECONDS = 1.0
 _IDLE_ROUNDS = 60
 _AT_ONCE = 32  # entries handed on before other threads get their turn
+Reading = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
+"""Reads a gauge: values, and the labels of each."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -45,6 +48,7 @@ class Recorder:
     def __init__(self) -> None:
         self.enabled = True
         self._instruments: dict[str, Any] = {}
+        self._gauges: dict[Metric, Reading] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -79,6 +83,10 @@ class Recorder:
         if not self._has_thread:
             self._has_thread = True
             threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
+
+    def observe(self, gauge: Metric, read: Reading) -> None:
+        """Have a gauge read whenever somebody exports; before the first event of the process."""
+        self._gauges[gauge] = read
 
     def flush(self) -> None:
         """Hand on everything that was noted so far."""
@@ -169,7 +177,14 @@ class Recorder:
                         if metric.buckets
                         else meter.create_counter(metric.name, **about)
                     )
+            for gauge, read in self._gauges.items():
+                meter.create_observable_gauge(
+                    gauge.name, [partial(self._observed, read)], unit=gauge.unit, description=gauge.description
+                )
         return self._instruments[name]
+
+    def _observed(self, read: Reading, _: metrics.CallbackOptions) -> list[metrics.Observation]:
+        return [metrics.Observation(value, labels) for value, labels in read()] if self.enabled else []
 
 
 class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``

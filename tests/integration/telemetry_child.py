@@ -63,6 +63,20 @@ def trouble(memory: MangaMemory) -> None:
     asyncio.run(_waits_for_itself(ConversationScope("secret-user", "s3")))
 
 
+def two_writers(memory: MangaMemory) -> None:
+    """Say something in one conversation from two agents that were both restored before."""
+    both = [
+        Agent(
+            model=ScriptedModel(lambda _: CANARY),
+            callback_handler=None,
+            **memory.agent_kwargs(user_id="secret-user", session_id="s4"),
+        )
+        for _ in range(2)
+    ]
+    for agent in (*both, both[0]):
+        agent("hello")
+
+
 async def _waits_for_itself(scope: ConversationScope) -> None:
     turns = ConversationTurns()
     async with turns.hold(scope, wait=5):
@@ -100,6 +114,7 @@ def main(folder: str) -> None:
     asyncio.run(asyncio.sleep(0))
     long.conversation_manager.finish(long)
     trouble(memory)
+    two_writers(memory)
     stats = memory.stats()
     memory.close()
     data = json.loads(reader.get_metrics_data().to_json())

@@ -43,6 +43,13 @@ def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, 
         assert metric["unit"] == listed[name].unit
         if listed[name].buckets:
             assert tuple(metric["data"]["data_points"][0]["explicit_bounds"]) == listed[name].buckets
+    assert {
+        point["attributes"]["manga_memory.tier"]: point["value"]
+        for point in seen["manga_memory.tier.up"]["data"]["data_points"]
+    } == {
+        "hot": 1,
+        "durable": 1,
+    }
     calls = seen["db.client.operation.duration"]["data"]["data_points"]
     assert {"db.system.name", "db.operation.name", "manga_memory.tier"} <= set(calls[0]["attributes"])
 
@@ -64,7 +71,7 @@ def test_the_same_is_known_in_process(told: dict[str, Any]) -> None:
     for name, count in told["operations"].items():
         if name.partition(".")[0] in ("hot", "durable", "memories"):
             assert counted[name] >= count > 0  # closing makes some more
-    assert told["operations"]["turn"] == 33
+    assert told["operations"]["turn"] == 36
     stats = told["stats"]
     assert (stats["hot"], stats["durable"], stats["turns"]) == ("up", "up", 31)
     assert 0 < stats["compression"] < 1

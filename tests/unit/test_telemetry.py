@@ -18,7 +18,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops.dashboard import dashboard, prometheus_name
 from strands_manga_memory.stores import HotStore, Table
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import ObservedCodec, ObservedHotStore, ObservedTable, Recorder, events, recorder
+from strands_manga_memory.telemetry import ObservedCodec, ObservedHotStore, ObservedTable, Recorder, events, gauges, recorder
 from strands_manga_memory.testing import FaultyTable
 
 DASHBOARD = Path(ops.__file__).parent / "dashboard.json"
@@ -107,3 +107,16 @@ def test_values_of_one_read_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert stats.count == 3, "three values read at once, one written, one written much later"
     assert stats.longest == 0.75
     assert stats.mean == pytest.approx(1.25 / 3)
+
+
+def test_gauges_say_which_tier_answers_and_how_much_work_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = SQLiteTable(tmp_path / "t.sqlite3")
+    writer = shared_writer(None, table)
+    monkeypatch.setattr(gauges, "writers", lambda: [writer])
+    assert list(gauges.tiers()) == [(1, {"manga_memory.tier": "durable"})]
+    writer.durable_health.failed(StoreUnavailableError("no answer"))
+    assert list(gauges.tiers()) == [(0, {"manga_memory.tier": "durable"})]
+    assert list(gauges.backlog()) == [(0, {})]
+    writer.later("key", 60.0, lambda: None)
+    assert list(gauges.backlog()) == [(1, {})]
+    table.close()

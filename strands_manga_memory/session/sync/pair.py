@@ -18,6 +18,7 @@ from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.sync.watch import Watch
+from strands_manga_memory.telemetry import MERGE, note
 
 Replica = HotReplica | DurableReplica
 
@@ -170,6 +171,8 @@ class Pair:
             if self._listener is not None:
                 self._listener.absorbing(copy)
             self.author.absorb(copy)
+            if before.has_begun and self.author.copy.vector != before.vector:
+                note(MERGE, counts={"merges": 1})
             if not all(map(is_end_by_age, self.author.copy.graves - before.graves)):
                 self.over |= before.lives  # the log of one that ended by age stays until it is summarized
             self._watch.saw(copy, self.author.copy)

@@ -18,6 +18,7 @@ from strands_manga_memory.session.sync.ending import clear_what_is_over
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import MOST_TRIES
 from strands_manga_memory.session.sync.watch import GRAVE_SECONDS
+from strands_manga_memory.telemetry import COLLISION, FLUSH, note
 
 InTurn = bool | Callable[[], bool]
 """Whether the agent is in the middle of a turn, or what tells that when a store is about to be offered something."""
@@ -55,8 +56,13 @@ class Saving:
                     pair.complete_if_possible()
                 if self._save_once(pair.hot, self._offer(in_turn)):
                     return
-                pair.rules.pause(tried)
+                self._collided("hot", tried)
         raise OvertakenError(f"the hot replica was overtaken {MOST_TRIES} times; the save is put off")
+
+    def _collided(self, tier: str, tried: int) -> None:
+        """Somebody else was first: wait a moment, longer each time."""
+        note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
+        self._pair.rules.pause(tried)
 
     def _save_once(self, hot: HotReplica, offer: Offer) -> bool:
         copy = offer.copy
@@ -113,7 +119,7 @@ class Saving:
                 if self._put_once(durable, offer, inline=inline):
                     clear_what_is_over(pair)
                     return
-                pair.rules.pause(tried)
+                self._collided("durable", tried)
         raise OvertakenError(f"the durable replica was overtaken {MOST_TRIES} times; the flush is put off")
 
     def _make_room(self, durable: DurableReplica, *, inline: bool) -> None:
@@ -135,7 +141,8 @@ class Saving:
 
     def _put_once(self, durable: DurableReplica, offer: Offer, *, inline: bool) -> bool:
         durable.enter(offer.copy)
-        pending = {message.name: message for message in [*durable.carried(offer.copy), *durable.pending(offer.copy)]}.values()
+        new = durable.pending(offer.copy)
+        pending = {message.name: message for message in [*durable.carried(offer.copy), *new]}.values()
         is_carried = inline and self._fits(pending)
         if not is_carried or self._pair.hot is not None:
             self._accept(offer)  # else the head is the one thing that is written, and may refuse it
@@ -147,6 +154,8 @@ class Saving:
         if not self._tried(offer, lambda: durable.write(offer.copy, carried=carried)):
             return False
         self._pair.confirm(offer, durable)
+        if new:
+            note(FLUSH, max(0.0, self._pair.rules.clock() - min(message.at for message in new)))
         graves = durable.graves_behind_the_first_head()
         if not graves <= offer.copy.graves:
             self._pair.absorb(Copy(graves=graves))
