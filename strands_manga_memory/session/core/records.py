@@ -11,8 +11,11 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.stores.codec import json_bytes, json_value, load_stored, trusted
 
-SCHEMA = 2
-"""Version of the stored form. A newer one is refused."""
+WRITES = 2
+"""Version of the stored form that is written."""
+
+READS = frozenset({WRITES})
+"""Versions that are read; others are refused. A new one takes two releases: all workers read it before one writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def name_of(shown: Shown) -> Name | None:
 def framed(header: Any, blobs: Sequence[bytes] = ()) -> bytes:
     """Return a header of JSON and some bytes as one value. The bytes come back without being read."""
     lengths = [len(blob) for blob in blobs]
-    return b"".join([json_bytes([SCHEMA, lengths, header]), b"\n", *blobs])
+    return b"".join([json_bytes([WRITES, lengths, header]), b"\n", *blobs])
 
 
 def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
@@ -153,9 +156,9 @@ def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
     with trusted(record):
         line, _, rest = data.partition(b"\n")
         version, lengths, header = json_value(line)
-        if version != SCHEMA:
+        if version not in READS:
             raise CorruptRecordError(
-                f"record={record!r} has version {version!r}, this release reads {SCHEMA}: upgrade it", record=record
+                f"record={record!r} has version {version!r}, this release reads {sorted(READS)}: upgrade it", record=record
             )
         blobs, at = [], 0
         for length in lengths:

@@ -1,0 +1,1 @@
+"""What releases have stored, as files, and how a file is made of what this release stores."""
