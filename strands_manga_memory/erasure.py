@@ -258,14 +258,13 @@ def _forget_session(
     counts["directory"] += 1
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
-    heads = {Place.of(session, kind, agent_id).head_key for kind, agent_id in [*members, ("A", scope.agent_id)]}
     rest = [
         (session, str(row["sk"]))
         for row in durable.query(session, attributes=["state"])
         if not str(row["sk"]).endswith("#HEAD") and row["sk"] != GRAVE
     ]
-    durable.batch_write(deletes=[key for key in rest if key not in heads])
-    return len(heads) * (1 if hot is None else 2)
+    durable.batch_write(deletes=rest)
+    return len({*members, ("A", scope.agent_id)}) * (1 if hot is None else 2)
 
 
 def _mark_erased(memories: Table, owner: Owner, until: float) -> None:

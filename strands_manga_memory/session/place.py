@@ -40,20 +40,6 @@ class Place:
         """Escaped name in the hot tier. No session id holds a slash, so no two places share one."""
         return f"{self.session}/{self.member}"
 
-    @property
-    def head_key(self) -> tuple[str, str]:
-        """Key of the durable head."""
-        return self.session, f"{self.member}#HEAD"
-
-    def log_key(self, seq: int) -> tuple[str, str]:
-        """Key of the log segment that begins with message ``seq``."""
-        return self.session, f"{self.member}#LOG#{seq:012d}"
-
-    @property
-    def everything(self) -> tuple[str, str]:
-        """First and last sort value of all the conversation's durable records."""
-        return f"{self.member}#", f"{self.member}#~"
-
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the key of a session's entry in its user's directory; None if the session has no user.

@@ -22,8 +22,11 @@ from strands_manga_memory.memory.hot_copy import cache_name
 from strands_manga_memory.memory.memory_records import Owner, place_of, preference_id
 from strands_manga_memory.memory.spool import bucket_of
 from strands_manga_memory.scope import encoded_id, tenant_of
+from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.expiry import due_key
 from strands_manga_memory.session.place import Place, directory_key
+from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
+from strands_manga_memory.stores.table import Key
 from tests import servers
 from tests.faults.hostile.world import World
 
@@ -89,8 +92,7 @@ def names(scope: ConversationScope) -> Names:
     assert directory is not None
     return {
         ("table", session): of_session,
-        ("table", "/".join(place.head_key)): whole,
-        ("table", "/".join(place.log_key(1))): whole,
+        **{("table", "/".join(key)): whole for key in keys_of(place)},
         ("table", directory[0]): ("directory", *user),
         ("table", "/".join(directory)): ("directory", *of_session),
         ("table", due_key(place)[0]): ("due", *whole),
@@ -104,12 +106,17 @@ def names(scope: ConversationScope) -> Names:
         ("users", f"{bucket_of(owner)}/{owner.partition}"): ("spool", *user),
         # A session that goes by a plain id, and one of a scope, are never the same.
         ("table", encoded_id(scope.session_id)): ("plain", scope.session_id),
-        ("table", "/".join(Place.of(encoded_id(scope.session_id), "A", scope.agent_id).head_key)): (
-            "plain",
-            scope.session_id,
-            scope.agent_id,
-        ),
+        **{
+            ("table", "/".join(key)): ("plain", scope.session_id, scope.agent_id)
+            for key in keys_of(Place.of(encoded_id(scope.session_id), "A", scope.agent_id))
+        },
     }
+
+
+def keys_of(place: Place) -> list[Key]:
+    """Return the keys of a conversation's head and of a segment of its log."""
+    segment = Segment("0" * 12, 1, "f" * 12, 1)
+    return [head_key(place.session, place.member), segment_key(place.session, place.member, segment)]
 
 
 def collisions(rng: random.Random, count: int) -> Iterator[str]:
@@ -124,7 +131,7 @@ def collisions(rng: random.Random, count: int) -> Iterator[str]:
         for place in sealed_places(scope):
             if tenant_of(place) != tenant:
                 yield f"{place!r} of the tenant {scope.tenant!r} would get a key of {tenant_of(place)!r}"
-        yield from outside_range(scope, owners)
+        yield from outside_range(scope)
 
 
 def sealed_places(scope: ConversationScope) -> list[str]:
@@ -132,8 +139,7 @@ def sealed_places(scope: ConversationScope) -> list[str]:
     session, owner = scope.storage_session_id, Owner(scope.user_id, scope.tenant)
     place = Place.of(session, "A", scope.agent_id)
     return [
-        "/".join(place.head_key),
-        "/".join(place.log_key(7)),
+        *("/".join(key) for key in keys_of(place)),
         f"{place.conversation}#head",
         f"{cache_name(owner)}#context",
         f"environment/{session}/cart",
@@ -141,14 +147,15 @@ def sealed_places(scope: ConversationScope) -> list[str]:
     ]
 
 
-def outside_range(scope: ConversationScope, owners: dict[tuple[str, str], object]) -> Iterator[str]:
-    """Yield other agents' records that deleting this scope's conversation would take: it deletes a range of keys."""
+def outside_range(scope: ConversationScope) -> Iterator[str]:
+    """Yield other agents' records that deleting the log of this scope's conversation would take: it deletes a range of keys."""
     place = Place.of(scope.storage_session_id, "A", scope.agent_id)
-    first, last = place.everything
-    for suffix in ("", "#", "~", "#HEAD", ":", " ", "0", "%"):
+    first, last = log_range(place.member)
+    for suffix in ("", "#", "~", "#HEAD", "#LOG#", ":", " ", "0", "%"):
         other = Place.of(scope.storage_session_id, "A", f"{scope.agent_id}{suffix}"[:1024])
-        if other.member != place.member and (first <= other.head_key[1] <= last or first <= other.log_key(1)[1] <= last):
-            yield f"{other.head_key!r} lies within {place.everything!r}"
+        for key in keys_of(other) if other.member != place.member else ():
+            if first <= key[1] <= last:
+                yield f"{key!r} lies within {first!r} to {last!r}"
 
 
 def pairs(wanted: int, seed: int) -> tuple[int, list[str]]:

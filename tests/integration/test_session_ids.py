@@ -9,7 +9,9 @@ import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError
 from strands_manga_memory.scope import encoded_id
+from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
 from tests.unit.session.support import KINDS, Stores, agent, open_stores, texts
 
 
@@ -144,17 +146,17 @@ def test_places_are_injective() -> None:
         place = Place.of(encoded_id(session), kind, id_)
         assert places.setdefault(place.conversation, (session, kind, id_)) == (session, kind, id_)
         assert Place.named(place.conversation) == place
-        first, last = place.everything
-        assert first <= place.head_key[1] <= last
-        assert first <= place.log_key(1)[1] <= last
-        assert first <= f"{place.log_key(10**12 - 1)[1]}~001.x" <= last
+        first, last = log_range(place.member)
+        key = segment_key(place.session, place.member, Segment("f" * 12, 10**12 - 1, "f" * 12, 1))[1]
+        assert first <= key < f"{key}~001.x" <= last
+        assert not first <= head_key(place.session, place.member)[1] <= last
     one = Place.of("s", "A", "a")
     for id_ in ids:
         if id_ != "a":
             other = Place.of("s", "A", id_)
-            first, last = one.everything
-            assert not first <= other.head_key[1] <= last
-            assert not first <= other.log_key(1)[1] <= last
+            first, last = log_range(one.member)
+            assert not first <= head_key("s", other.member)[1] <= last
+            assert not first <= segment_key("s", other.member, Segment("0" * 12, 1, "0" * 12, 1))[1] <= last
 
 
 @pytest.mark.parametrize("id_", ["", "  ", "x" * 1025, 7, None, b"a", "\ud800"])

@@ -13,6 +13,7 @@ from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
 from strands_manga_memory.session.core.records import Lost, Message, framed, unframed
+from strands_manga_memory.session.replicas.record_keys import head_key
 from strands_manga_memory.session.replicas.segments import Segments, resealed
 from strands_manga_memory.session.replicas.split import put_split, whole_values
 from strands_manga_memory.stores.codec import Codec, trusted
@@ -76,7 +77,7 @@ class DurableReplica:
         attributes: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._table, self._codec, self._new_expiry = table, codec, expires_at
-        self._key = session, f"{member}#HEAD"
+        self._key = head_key(session, member)
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
         self._stored: _Stored | None = None
         self.answers = 0

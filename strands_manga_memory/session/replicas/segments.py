@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.core.records import Message, pack_messages, unpack_messages
-from strands_manga_memory.session.replicas.split import put_split, whole_values
+from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
+from strands_manga_memory.session.replicas.split import is_part, put_split, whole_values
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 
@@ -75,20 +76,18 @@ class Segments:
         """Yield all messages of some lives, segment by segment."""
         for life in sorted(lives):
             for item in self._rows(life):
-                if "data" in item and "~" not in str(item[self._table.schema.sort]).rpartition("#")[2]:
+                if "data" in item and not is_part(self._key_of(item)):
                     yield from self._messages(item) or ()
 
     def lives(self) -> set[str]:
         """Return the lives that have segments."""
-        schema, first = self._table.schema, f"{self._member}#LOG#"
-        rows = self._table.query(self._session, first=first, last=f"{first}\U0010ffff", attributes=[])
-        return {str(row[schema.sort]).removeprefix(first).partition("#")[0] for row in rows}
+        first, _ = log_range(self._member)
+        return {key[1].removeprefix(first).partition("#")[0] for key in self._keys()}
 
     def delete(self, lives: Iterable[str]) -> None:
         """Delete the log of some lives."""
-        schema = self._table.schema
         for life in sorted(lives):
-            keys = [(str(row[schema.partition]), str(row[schema.sort])) for row in self._rows(life, attributes=[])]
+            keys = self._keys(life)
             if keys:
                 self._table.batch_write(deletes=keys)
 
@@ -99,18 +98,22 @@ class Segments:
             CorruptRecordError: One cannot be read.
             ConflictError: One keeps changing.
         """
-        first, sort = f"{self._member}#LOG#", self._table.schema.sort
-        rows = self._table.query(self._session, first=first, last=f"{first}\U0010ffff", attributes=[])
-        keys = [(self._session, str(row[sort])) for row in rows]
-        return sum(resealed(self._table, key, self._codec) for key in keys if "~" not in key[1].rpartition("#")[2])
+        return sum(resealed(self._table, key, self._codec) for key in self._keys() if not is_part(key))
 
-    def _rows(self, life: str, *, attributes: Sequence[str] | None = None) -> Iterator[Item]:
-        first = f"{self._member}#LOG#{life}#"
-        return self._table.query(self._session, first=first, last=f"{first}\U0010ffff", attributes=attributes)
+    def _rows(self, life: str | None, *, attributes: Sequence[str] | None = None) -> Iterator[Item]:
+        first, last = log_range(self._member, life)
+        return self._table.query(self._session, first=first, last=last, attributes=attributes)
+
+    def _keys(self, life: str | None = None) -> list[Key]:
+        return [self._key_of(row) for row in self._rows(life, attributes=[])]
+
+    def _key_of(self, item: Item) -> Key:
+        partition, sort = key_names(self._table)
+        return str(item[partition]), str(item[sort])
 
     def _messages(self, item: Item) -> list[Message] | None:
         """Return the messages of a segment; None if it cannot be read."""
-        name = f"{item.get(self._table.schema.partition)}/{item.get(self._table.schema.sort)}"
+        name = "/".join(self._key_of(item))
         try:
             ((_, data),) = whole_values(self._table, [item])
             return unpack_messages(self._codec.unseal(data, name), name)
@@ -121,8 +124,7 @@ class Segments:
             return None
 
     def _key(self, segment: Segment) -> Key:
-        life, clock, writer, number = segment
-        return self._session, f"{self._member}#LOG#{life}#{clock:012d}#{writer}#{number:08d}"
+        return segment_key(self._session, self._member, segment)
 
 
 def resealed(table: Table, key: Key, codec: Codec) -> bool:

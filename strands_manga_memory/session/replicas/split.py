@@ -127,3 +127,8 @@ def _joined(table: Table, item: Item, found: Mapping[Key, Item]) -> tuple[Item, 
     if len(chunks) < len(parts) or not all(isinstance(chunk, bytes) for chunk in chunks):
         return None
     return item, b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
+
+
+def is_part(key: Key) -> bool:
+    """Tell whether a key of the log is that of a further part of a value, not of the first one."""
+    return "~" in key[1].rpartition("#")[2]
