@@ -323,7 +323,7 @@ class TieredSessionManager(SessionManager[Agent]):
             hot.release_lease(name, owner=owner)
 
     def history(self, agent_id: str | None = None, *, after: int = 0) -> Iterator[Message]:
-        """Yield the raw log of an agent's conversation, message by message, in order, a page at a time.
+        """Yield the raw log of an agent's conversation, message by message, in order; it is read whole before the first one.
 
         Args:
             agent_id: The agent; the scope's by default.
