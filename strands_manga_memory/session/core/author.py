@@ -9,6 +9,7 @@ from typing import Any
 from strands_manga_memory.session.core.history import (
     Draft,
     History,
+    begun_after,
     draft_of,
     held_of,
     place_of_draft,
@@ -203,17 +204,21 @@ class Author:
             self.dropped += len(drafts)
             self.skips = True
 
-    def let_go(self) -> None:
+    def let_go(self, *, since: float, was_stored: bool) -> None:
         """Forget the life, as it is in no store and nothing says that it was not deleted.
 
-        Turns of which nothing was offered yet stay.
+        Args:
+            since: Turns that were begun later, in seconds since 1970, and of which no store has had anything, stay: if they
+                had been deleted there would be a grave.
+            was_stored: Whether a store has had the life; else what it was offered stays, too.
         """
-        drafts = self.outbox.drafts
-        first = self.outbox.rest
-        self.dropped += len(self.outbox.unstored_of(self.copy)) + first
-        self.skips = first == len(drafts)
+        said = self.outbox.unstored_of(self.copy)
+        drafts = [*(draft_of(message, said) for message in said), *self.outbox.drafts]
+        kept = begun_after(since, drafts[len(said) + self.outbox.rest if was_stored else 0 :])
+        self.skips = drafts[-1:] != kept[-1:] or not drafts
+        self.dropped += len(drafts) - len(kept)
         self.is_gone = True
-        self._begin_life(Copy(clock=self.copy.clock), drafts[first:])
+        self._begin_life(Copy(clock=self.copy.clock), kept)
 
     def forget_graves(self, known: frozenset[str]) -> None:
         """Forget graves that no store has any more, of a life that no store ever had."""

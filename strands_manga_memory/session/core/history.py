@@ -244,6 +244,16 @@ def draft_of(message: Message, among: Sequence[Message]) -> Draft:
     return Draft(message.at, message.record, message.number == first, message.about)
 
 
+def begun_after(since: float, drafts: Iterable[Draft]) -> list[Draft]:
+    """Return the drafts of turns that began after a time, in seconds since 1970."""
+    found: list[Draft] = []
+    is_later = False
+    for draft in drafts:
+        is_later = draft.at > since if draft.begins else is_later
+        found += [draft] if is_later else []
+    return found
+
+
 def _place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place:
     return Place(held, message.get("tracking_id") or "", fingerprint(message), revision)
 

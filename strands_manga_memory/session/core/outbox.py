@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from strands_manga_memory.session.core.history import Draft
@@ -100,6 +101,10 @@ class Outbox:
     def turns(self) -> int:
         """So many turns were begun and no store was offered."""
         return self._turns + sum(draft.begins for draft in self.drafts)
+
+    def oldest(self, copy: Copy) -> float:
+        """Return when the first of what no store has was said, in seconds since 1970; infinite if there is nothing."""
+        return min([*(one.at for one in self.unstored_of(copy)), *(one.at for one in self.drafts)], default=math.inf)
 
     @property
     def rest(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +30,8 @@ def put_split(
 ) -> Item | None:
     """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
 
-    Parts have a tag in their keys, so two writers who try the same key never mix theirs.
+    Parts have a random tag in their keys: they are those of this one try, so whoever replaces it deletes nobody else's. They
+    live as long as the first part.
 
     Args:
         table: The table.
@@ -45,17 +46,18 @@ def put_split(
         The first part as it was put, without ``data``; None if ``when`` was not met.
     """
     chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
-    tag = f"{zlib.crc32(data):08x}{len(data):x}"
+    tag = secrets.token_hex(8)
     split = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
-    for key_of_part, chunk in zip(_part_keys(key, len(chunks), tag), chunks[1:], strict=True):
-        table.put({table.schema.partition: key_of_part[0], table.schema.sort: key_of_part[1], "data": chunk})
+    lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+    for (partition, sort), chunk in zip(_part_keys(key, len(chunks), tag), chunks[1:], strict=True):
+        table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **lives})
     if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
-        # An earlier try whose answer was lost, or someone else who stored the same, may need these very parts.
+        # The driver may have tried twice, and the first time with success.
         if split and (table.get(*key) or {}).get("tag") != tag:
             discard_parts(table, [item])
         return None
-    if before is not None and before.get("tag") not in (None, tag):
+    if before is not None:
         discard_parts(table, [before])
     return item
 

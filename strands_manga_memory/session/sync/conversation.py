@@ -28,7 +28,6 @@ from strands_manga_memory.session.sync.logged import Logged, counted, with_gaps
 from strands_manga_memory.session.sync.opening import Opened, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import Rules
-from strands_manga_memory.session.sync.watch import SILENT_SECONDS
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.tool_pairs import without_orphans
 from strands_manga_memory.stores.table import Item
@@ -75,8 +74,8 @@ class Conversation:
         durable = durable_replica(
             place, tiers, ids=self._base, entries=partial(_entries, tiers, *known), attributes=partial(_attributes, *known)
         )
-        silent = min(SILENT_SECONDS, tiers.ttl.session)
-        rules = Rules(clock=tiers.clock, ttl=partial(_ttl, tiers, self.copy), silent=silent, turns_inline=tiers.flush_every)
+        ttl, session = partial(_ttl, tiers, self.copy), tiers.ttl.session
+        rules = Rules(clock=tiers.clock, ttl=ttl, session=session, turns_inline=tiers.flush_every)
         self.pair = Pair(
             hot=hot_replica(place, tiers), durable=durable, rules=rules, author=self.copy.author, listener=self.copy
         )

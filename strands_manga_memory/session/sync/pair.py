@@ -223,8 +223,9 @@ class Pair:
                     for replica in self._replicas:  # what was read counts for nothing if it is not taken in
                         replica.forget()
                     raise error
-                if self._watch.has_lost(mine, found):
-                    self.author.let_go()
+                since, was_stored = self.rules.clock() - self.rules.keeps, self._watch.has_lost(mine, found)
+                if was_stored or (not goes_on and self.author.outbox.oldest(mine) <= since):
+                    self.author.let_go(since=since, was_stored=was_stored)
                 elif not goes_on:
                     self.author.forget_graves(found.graves)
                 self.absorb(found)

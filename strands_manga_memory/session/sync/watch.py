@@ -28,13 +28,13 @@ class Watch:
 
     def saw(self, stored: Copy, mine: Copy) -> None:
         """Take note of what a store has; ``mine`` was merged with it."""
-        if stored.lives & mine.lives or (stored.graves and stored.graves == mine.graves):
+        if self._at is None or stored.lives & mine.lives or (stored.graves and stored.graves == mine.graves):
             self._at = self._clock()
             self._lives = mine.lives & (stored.lives | self._lives)
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing of what this process knows was seen in a store for so long that its grave may be gone."""
+        """Whether no store was seen, or none with anything that this process knows, for so long that its grave may be gone."""
         return self._at is not None and self._clock() - self._at >= self._after
 
     def has_lost(self, mine: Copy, found: Copy) -> bool:

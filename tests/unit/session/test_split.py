@@ -56,6 +56,22 @@ def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> No
     assert len(table.rows) == -(-after // MOST_BYTES)
 
 
+def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value() -> None:
+    """One writer replaces a value, and stands still; another puts the first value back; then the first one tidies up."""
+    first, second = noise(900_000), noise(900_000, seed=2)
+
+    class Late(MemoryTable):
+        def batch_write(self, **given: Any) -> None:
+            if self.get(*KEY)["version"] == 2:
+                put_split(self, KEY, first, attributes={"version": 3}, when=Condition(equals={"version": 2}))
+            super().batch_write(**given)
+
+    table = Late()
+    before = put(table, first)
+    put_split(table, KEY, second, attributes={"version": 2}, when=Condition(equals={"version": 1}), before=before)
+    assert values(table, [table.get(*KEY)]) == [first]
+
+
 def test_replaced_by_the_same() -> None:
     table, data = MemoryTable(), noise(900_000)
     item = put(table, data)

@@ -35,7 +35,7 @@ class Process:
         entry: bool = True,
         **rules: Any,
     ) -> None:
-        clock = clock or FakeClock()
+        clock = self._clock = clock or FakeClock()
         codec = codec or Codec()
         numbers = itertools.count()
         self.tag = tag or f"p{random.randrange(16**8):08x}"
@@ -70,7 +70,7 @@ class Process:
         self.said += 1
         message["tracking_id"] = f"{self.tag}-{self.said}"
         self.live.append(message)
-        self.author.say(message, at=float(self.said), begins=begins)
+        self.author.say(message, at=self._clock(), begins=begins)
 
     def begin(self) -> None:
         taken = self.pair.take_over()

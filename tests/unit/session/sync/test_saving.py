@@ -499,3 +499,32 @@ def test_the_rest_of_a_turn_goes_with_the_life_that_is_gone() -> None:
 
     assert world.process().shown() == a.shown() == ["two", "ok"]
     assert a.author.dropped == 1
+
+
+@pytest.mark.parametrize("is_offered", [False, True])
+@pytest.mark.parametrize(("hours", "kept"), [(13, ["one", "ok"]), (26, [])])
+@pytest.mark.parametrize("tiers", TIERS)
+def test_what_no_store_has_is_kept_as_long_as_a_grave_would_still_be_there(
+    tiers: str, hours: int, kept: list[str], is_offered: bool
+) -> None:
+    """Who was cut off from the stores cannot know what was deleted meanwhile if the graves have come and gone."""
+    world = World(tiers)
+    a = world.process()
+    a.talk("one")
+    if is_offered:
+        for store in filter(None, (world.hot, world.durable)):
+            store.down = True
+        with pytest.raises(StoreUnavailableError):
+            a.save()
+        for store in filter(None, (world.hot, world.durable)):
+            store.down = False
+    if hours == 26:
+        world.process().delete()
+    world.clock.advance(hours * 3600.0)
+    world.expire()
+
+    a.turn("two")
+    a.flush()
+
+    assert world.process().shown() == a.shown() == [*kept, "two", "ok"]
+    assert a.author.dropped == (0 if kept else 2)
