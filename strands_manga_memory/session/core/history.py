@@ -10,7 +10,7 @@ from typing import Any
 
 from strands_manga_memory.language.marks import STUB
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Body, Mark, Message, Shown
+from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
 from strands_manga_memory.session.core.showing import Piece, mark_id
 from strands_manga_memory.session.core.window import BodySlot, Slot
 from strands_manga_memory.stores.codec import dump
@@ -272,8 +272,8 @@ def place_of_draft(message: Mapping[str, Any], draft: Draft) -> Place:
 
 
 def revision_of(shown: Shown) -> int:
-    """Return the revision in which a message of the log is shown."""
-    return shown.revision if isinstance(shown, Message) else 0
+    """Return the revision in which a message of the log is shown; -1 of one that is not at hand."""
+    return shown.revision if isinstance(shown, Message) else -isinstance(shown, Lost)
 
 
 def held_of(shown: Shown) -> Name | Body | Mark:

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.language.marks import CUT_TEXT, STUB
-from strands_manga_memory.messages import is_message
+from strands_manga_memory.messages import is_message, tool_result_ids
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.vector import Vector
 
+_NO_TURN = Stamp(0, "")
+
 
 class Piece(NamedTuple):
-    """A message as the agent gets it, and what it is of the view; a note is nothing of it, it closes a turn."""
+    """A message as the agent gets it, and what it is of the view; a note is nothing of it, it closes a turn, if any."""
 
     message: dict[str, Any]
     shown: Shown | None
@@ -24,7 +26,8 @@ class Piece(NamedTuple):
 def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> list[Piece]:
     """Return the messages of a view.
 
-    What cannot be read is a placeholder. After what is there of an open turn, notes close it: results for the tools that it
+    What cannot be read is a placeholder, and so are the results of calls that cannot be read: no model takes them, but they
+    keep their place. Roles alternate. After what is there of an open turn, notes close it: results for the tools that it
     called, and an answer.
 
     Args:
@@ -34,7 +37,11 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
     ends = _ends(view, open_turns) if open_turns else {}
     pieces: list[Piece] = []
     for at, one in enumerate(view):
-        pieces.append(Piece(_message(one, pieces), one))
+        is_after_user = bool(pieces) and pieces[-1].message["role"] == "user"
+        message = _message(one, pieces) or lost_message(one, "assistant" if is_after_user else "user")
+        if pieces and pieces[-1].message["role"] == message["role"] and isinstance(pieces[-1].shown, Lost):
+            pieces.append(_between(pieces[-1], message))
+        pieces.append(Piece(message, one))
         if at in ends:
             pieces.extend(Piece(note, None, ends[at]) for note in _closing(pieces[-1].message, ends[at]))
     return pieces
@@ -65,21 +72,28 @@ def _ends(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> dict[int, S
     return {at: turn for turn, at in last.items()}
 
 
-def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any]:
+def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
+    """Return a message; None if it cannot be read, or answers what cannot."""
     if isinstance(one, Mark):
         id_ = one.id or mark_id(before[-1].message.get("tracking_id") or "" if before else "")
         return {"role": one.role, "content": [{"text": STUB}], "tracking_id": id_}
-    if not isinstance(one, Lost):
-        try:
-            value = one.value
-        except KeyMissingError:
-            raise
-        except CorruptRecordError:
-            value = None
-        if is_message(value):
-            return value  # type: ignore[no-any-return]
-    is_answer = bool(before) and before[-1].message["role"] == "user"
-    return lost_message(one, "assistant" if is_answer else "user")
+    if isinstance(one, Lost):
+        return None
+    try:
+        value = one.value
+    except KeyMissingError:
+        raise
+    except CorruptRecordError:
+        return None
+    comes_after_what_is_lost = bool(before) and isinstance(before[-1].shown, Lost)
+    return None if not is_message(value) or (comes_after_what_is_lost and tool_result_ids(value)) else value
+
+
+def _between(before: Piece, message: Mapping[str, Any]) -> Piece:
+    """Return a note between two messages of one role, one of which stands for what cannot be read."""
+    other = "assistant" if message["role"] == "user" else "user"
+    id_ = mark_id(before.message.get("tracking_id") or "")
+    return Piece({"role": other, "content": [{"text": STUB}], "tracking_id": id_}, None, _NO_TURN)
 
 
 def _closing(last: dict[str, Any], turn: Stamp) -> list[dict[str, Any]]:

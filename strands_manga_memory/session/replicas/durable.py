@@ -56,6 +56,7 @@ class DurableReplica:
         member: What their sort values begin with.
         codec: Seals what is stored.
         expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
+        clock: Seconds since 1970. A grave whose time is over counts as gone: a table deletes it up to two days later.
         watched: Keys of records that may end this conversation along with others: of its session, its user.
         entries: Returns records by which the conversation is found, put before its first head.
         attributes: Returns attributes of the head that are readable without the codec.
@@ -72,11 +73,12 @@ class DurableReplica:
         *,
         codec: Codec,
         expires_at: Callable[[], int],
+        clock: Callable[[], float],
         watched: Sequence[Key] = (),
         entries: Callable[[], Sequence[Item]] | None = None,
         attributes: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._table, self._codec, self._new_expiry = table, codec, expires_at
+        self._table, self._codec, self._new_expiry, self._clock = table, codec, expires_at, clock
         self._key = head_key(session, member)
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
         self._stored: _Stored | None = None
@@ -117,8 +119,8 @@ class DurableReplica:
         found = self._table.batch_get([self._key, *self._watched])
         self.answers += 1
         item = found.pop(self._key, None)
-        stored = _Stored() if item is None else self._read(item)
-        graves = _graves_in(found.values())
+        stored = _Stored(item=item) if item is None or self._is_over(item) else self._read(item)
+        graves = self._graves_in(found.values())
         self._stored, self._has_looked = stored, True
         return merge(stored.copy, Copy(graves=graves)) if graves else stored.copy
 
@@ -171,7 +173,7 @@ class DurableReplica:
             return frozenset()
         found = self._table.batch_get(self._watched)
         self._has_looked = True
-        return _graves_in(found.values())
+        return self._graves_in(found.values())
 
     def write(self, copy: Copy, *, carried: Collection[Message] = ()) -> bool:
         """Write the head if it lacks anything of a copy that includes it. One request, if it is not split.
@@ -262,6 +264,9 @@ class DurableReplica:
         self._stored = None
         self._table.delete(*self._key)
 
+    def _graves_in(self, records: Iterable[Item]) -> frozenset[str]:
+        return frozenset(grave for record in records if not self._is_over(record) for grave in record.get("graves", ()))
 
-def _graves_in(records: Iterable[Item]) -> frozenset[str]:
-    return frozenset(grave for record in records for grave in record.get("graves", ()))
+    def _is_over(self, item: Item) -> bool:
+        """Tell whether an item is a grave whose time is over."""
+        return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,7 @@ def durable_replica(
         place.member,
         codec=tiers.codec,
         expires_at=lambda: math.ceil(tiers.clock() + tiers.ttl.session + tiers.ttl.grace),
+        clock=tiers.clock,
         watched=[grave_key(place.session), *([grave_key(directory[0])] if directory else [])],
         entries=entries,
         attributes=attributes,
@@ -60,4 +62,4 @@ def durable_replica(
 
 def durable_replica_in(table: Table, place: Place, *, codec: Codec) -> DurableReplica:
     """Return the replica of a conversation in a table, to be looked at: nothing is to be begun or ended with it."""
-    return DurableReplica(table, place.session, place.member, codec=codec, expires_at=lambda: 0)
+    return DurableReplica(table, place.session, place.member, codec=codec, expires_at=lambda: 0, clock=time.time)

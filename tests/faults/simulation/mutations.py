@@ -117,7 +117,7 @@ _ENDED_IN_A_TURN = [
     Step("begin_turn", "p1"),
     *_go("p1 agent 1"),
     Step("set_metadata", "p1"),
-    *_go("p1 agent 1, p1 main 3, p1 flush 6"),
+    *_go("p1 agent 1, p1 main 3, p1 flush 9"),
     Step("the_session_ends", None, ("a day",)),
     Step("start"),
     *_go("p2 agent 1, p2 hot 3, p2 agent 9"),

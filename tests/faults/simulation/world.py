@@ -477,7 +477,9 @@ class World:
         self._let_go()
 
     def the_session_ends(self, how_long: str) -> None:
-        """Nobody uses it for so long that its log may be deleted, and tombstones expire."""
+        """Nobody uses it for so long that its log may be deleted, and tombstones expire; no request is under way for days."""
+        if not self.schedule.only_timers:
+            return
         self.clock.advance(_DAYS[how_long])
         self.may_be_lost |= self.said.keys()
 

@@ -47,6 +47,7 @@ class Process:
             "A:default",
             codec=codec,
             expires_at=expires_at,
+            clock=clock,
             watched=[USER_GRAVE],
             entries=(lambda: [{durable.schema.partition: "user/u", durable.schema.sort: session}]) if entry else None,
         )
