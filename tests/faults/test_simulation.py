@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.simulation.drawing import Step
-from tests.faults.simulation.mutations import MUTATIONS, one_after_the_other
+from tests.faults.simulation.histories import one_after_the_other
+from tests.faults.simulation.mutations import MUTATIONS
 from tests.faults.simulation.pairs import FIRST, SECOND, failures
 from tests.faults.simulation.runs import SETS, drawn_steps, played
 
