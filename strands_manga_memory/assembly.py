@@ -213,6 +213,8 @@ class Assembly:
         if self.memories is not None:
             store = self.user(user_id, tenant=tenant)
             user = UserContext(store, self._cache(user_id, tenant), session_id=session_id, learn=learn or "rules")
+            if manager is not None:
+                manager.when_redacted(user.redacted)
             arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
             ours.insert(0, user)
         ours += [recalling(tokens, session=manager)] if recall else []

@@ -18,6 +18,8 @@ from strands_manga_memory.language.excerpts import by_stretches
 from strands_manga_memory.language.tokens import shortened
 
 _MARKUP = re.compile("[&<>]")
+_TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
+"""What is escaped already stays as it is, so that nothing is escaped twice."""
 _TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
 """What plain ASCII may hold that is no text: most has nothing of it, and is left as it is much faster."""
 
@@ -80,7 +82,7 @@ def as_data(text: object, most: int = 100) -> str:
     if line.isascii() and line.isprintable() and not _MARKUP.search(line):
         return shortened(line, most)
     plain = "".join(" " if sign.isspace() else sign for sign in line if sign.isspace() or sign.isprintable())
-    return harmless(shortened(unicodedata.normalize("NFC", plain), most).replace("&", "&amp;"))
+    return harmless(_TO_ESCAPE_FIRST.sub("&amp;", shortened(unicodedata.normalize("NFC", plain), most)))
 
 
 def harmless(text: str) -> str:

@@ -9,12 +9,13 @@ from strands_manga_memory.language.session_summary import Line
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """The text of a message: whose it is, in which turn and when it was said (seconds since 1970)."""
+    """The text of a message: whose it is, in which turn and when it was said (seconds since 1970), and its ``tracking_id``."""
 
     role: str
     text: str
     turn: int
     at: float
+    message_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,10 @@ MOST_RECENT, MOST_WEEKS, MOST_MONTHS = 500, 200, 100
 """Tokens of the sessions of the last 7 days, of those of the last 30 by week, and of those before by month."""
 
 MOST_TOKENS = 800
+
+ENTRY_CHARACTERS = 400
+"""Characters of a memory as a model is told it."""
+
 """Tokens of the whole long-term context."""
 
 _CHARACTERS = 100

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
@@ -16,13 +16,13 @@ from strands_manga_memory.language.slot_values import canonical
 from strands_manga_memory.language.summarizing import summarized
 from strands_manga_memory.language.tokens import shortened
 from strands_manga_memory.language.transcript import Transcript, Utterance
-from strands_manga_memory.memory.memory_records import MemoryRecord, Owner, content_id
+from strands_manga_memory.memory.memory_records import MemoryRecord, Owner, content_id, episode_id
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.preference_slots import PreferenceSlots
 from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.rollup import MemoryRollup
-from strands_manga_memory.memory.store import episode_id
+from strands_manga_memory.memory.taken_back import note_id
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
@@ -80,7 +80,7 @@ class MemoryKeeper:
         partition = self.partition(owner)
         erased = partition.erased()
         place = owner.partition
-        transcript = _without_personal_data(transcript, self.pii, place)
+        transcript = _without_personal_data(_without_redacted(transcript, partition.taken_back.notes()), self.pii, place)
         id_ = summary_id(transcript)
         stored = partition.get(id_)
         if stored is None or not _covers(stored, transcript):
@@ -266,6 +266,14 @@ def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
     return new
 
 
+def _without_redacted(transcript: Transcript, taken_back: frozenset[str]) -> Transcript:
+    """Return a transcript without the turns of messages that were taken back: an answer may repeat what it answers."""
+    gone = {said.turn for said in transcript.utterances if said.message_id and note_id(said.message_id) in taken_back}
+    if not gone:
+        return transcript
+    return replace(transcript, utterances=tuple(said for said in transcript.utterances if said.turn not in gone))
+
+
 def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
     cleaned = []
     for said in transcript.utterances:
@@ -273,11 +281,8 @@ def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -
             text = pii.applied(said.text[:_UTTERANCE_CHARACTERS], place=place)
         except PersonalDataError:
             continue
-        cleaned.append(Utterance(said.role, text, said.turn, said.at))
-    return Transcript(
-        **{name: getattr(transcript, name) for name in Transcript.__dataclass_fields__ if name != "utterances"},
-        utterances=tuple(cleaned),
-    )
+        cleaned.append(replace(said, text=text))
+    return replace(transcript, utterances=tuple(cleaned))
 
 
 def _chunks(passages: Sequence[str]) -> Iterable[list[str]]:

@@ -19,10 +19,11 @@ SCHEMA = 1
 """Version of a record. A newer one is refused."""
 
 INTERNAL = "~"
-"""Ids that begin with this are no memories: ledger, spool, erasure marker. It sorts after every type."""
+"""Ids that begin with this are no memories: ledger, spool, erasure marker, redacted messages. It sorts after every type."""
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
+TAKEN_BACK = "~taken_back#"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,3 +237,8 @@ def _number(value: Any, what: str) -> Any:
 def place_of(owner: Owner, memory_id: str) -> str:
     """Return the name of a record, which is bound to its sealed content."""
     return f"{owner.partition}/{memory_id}"
+
+
+def episode_id(summary_id: str, part: int) -> str:
+    """Return the id of a part of what was said in the session that a summary is about."""
+    return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strands.memory import MemoryEntry
+
 from strands_manga_memory.language.embedding import Embed, dot, embedded
+from strands_manga_memory.language.injection import as_data
 from strands_manga_memory.language.lexical import LexicalIndex
+from strands_manga_memory.memory.context import ENTRY_CHARACTERS, MOST_TOKENS
 from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.partition import Loaded
 from strands_manga_memory.memory.ranking import RankingWeights, score
@@ -28,11 +33,22 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What goes with it as an entry of Strands' memory."""
+        """What goes with it as an entry of Strands' memory, which a model is told."""
         named = ("key", "topics", "sentiment", "session_id", "ended_at")
-        extra = {name: self.record.metadata[name] for name in named if name in self.record.metadata}
+        extra = {name: _told(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
         return first | extra
+
+
+def entries_of(hits: Sequence[Hit], count_tokens: Callable[[str], int]) -> list[MemoryEntry]:
+    """Return hits as a model may be told them: each one line without markup, all together at most 800 tokens."""
+    entries = [MemoryEntry(content=as_data(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
+    tokens = itertools.accumulate(count_tokens(entry.content) for entry in entries)
+    return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
+
+
+def _told(value: Any) -> Any:
+    return [_told(each) for each in value] if isinstance(value, list) else as_data(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

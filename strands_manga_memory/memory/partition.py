@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 import uuid
@@ -26,6 +25,8 @@ from strands_manga_memory.memory.memory_records import (
 )
 from strands_manga_memory.memory.retention import DAY, MemoryType
 from strands_manga_memory.memory.salt import UserSalt
+from strands_manga_memory.memory.taken_back import TakenBack
+from strands_manga_memory.memory.uses import Uses
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 
@@ -63,22 +64,6 @@ class Loaded:
         return len(self.ledger) >= _FOLD_FROM
 
 
-@dataclass
-class _Uses:
-    """How often each memory was recalled, and when last."""
-
-    counts: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    def add(self, entry: Item) -> None:
-        """Add an entry of the ledger."""
-        at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
-        if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
-            raise ValueError("it does not say what was used")
-        for id_ in used:
-            count, latest = self.counts.get(id_, (0, 0.0))
-            self.counts[id_] = count + 1, max(latest, at)
-
-
 class UserPartition:
     """One user's part of the memory table.
 
@@ -105,6 +90,7 @@ class UserPartition:
         self._clock = clock
         self._changed = changed
         self.salt = UserSalt(table, owner, codec)
+        self.taken_back = TakenBack(table, owner, clock)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
         """Read all memories, or those of a type, by one query; with ``uses``, of a type's too, by another.
@@ -113,7 +99,7 @@ class UserPartition:
             CorruptRecordError: Records are encrypted, and not one of them can be opened: the key is another one of that name.
         """
         ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
-        loaded, used = Loaded(), _Uses()
+        loaded, used = Loaded(), Uses()
         sealed: set[str] = set()
         items = (item for first, last in ranges for item in self._table.query(self.owner.partition, first=first, last=last))
         for item in items:
@@ -127,7 +113,7 @@ class UserPartition:
         loaded.uses = used.counts
         return loaded
 
-    def _take(self, item: Item, loaded: Loaded, used: _Uses) -> None:
+    def _take(self, item: Item, loaded: Loaded, used: Uses) -> None:
         id_ = str(item["memory_id"])
         if id_.startswith(LEDGER):
             loaded.ledger.append(id_)
@@ -272,10 +258,10 @@ class UserPartition:
 
         Each entry is counted by whoever deletes it, so two who fold count nothing twice; one who dies loses some counts.
         """
-        used, entries = _Uses(), 0
+        used, entries = Uses(), 0
         for item in list(self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
             with self._one_by_one(item, []):
-                entry = _Uses()
+                entry = Uses()
                 entry.add(item)
                 if self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
                     entries += 1

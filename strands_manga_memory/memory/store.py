@@ -20,8 +20,8 @@ from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.memory.cleaning import Cleaning
 from strands_manga_memory.memory.context import MOST_TOKENS, AgentContext, agent_context
 from strands_manga_memory.memory.hot_copy import HotCopy, Looked
-from strands_manga_memory.memory.memory_records import INTERNAL, MemoryRecord, Owner, content_id
-from strands_manga_memory.memory.memory_snapshot import Hit, Snapshot
+from strands_manga_memory.memory.memory_records import INTERNAL, MemoryRecord, Owner, content_id, episode_id
+from strands_manga_memory.memory.memory_snapshot import Hit, Snapshot, entries_of
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.preference_slots import PreferenceSlots, preference_record
@@ -154,10 +154,9 @@ class UserMemoryStore(MemoryStore):
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return the memories and passages that have most to do with ``query``; the ledger is written off this path."""
+        """Return what has most to do with ``query``: entries of one line without markup, all together at most 800 tokens."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
-        hits = await asyncio.to_thread(self.found, query, limit=limit)
-        return [MemoryEntry(content=hit.content, metadata=hit.described) for hit in hits]
+        return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Store what an extractor found or a model wants remembered; the same content again changes nothing.
@@ -327,23 +326,30 @@ class UserMemoryStore(MemoryStore):
             for type_ in (MemoryType.WEEK, MemoryType.MONTH):
                 gone += self._rollups_of(memory_id, type_)
             self.partition.delete_many(gone[1:])
-        with self._lock:
-            snapshot = self._snapshot
-        if snapshot is not None:
-            for id_ in gone:
-                snapshot.remove(id_)
+        for id_ in gone:
+            self._show(id_, None)
         return there
 
-    def take_back(self, message_id: str) -> int:
-        """Delete the preferences that a message said, as a redaction wants it; return how many memories changed."""
+    def take_back(self, message_id: str, *, session_id: str | None = None) -> int:
+        """Delete the preferences that a message said, as a redaction wants it; return how many memories changed.
+
+        Args:
+            message_id: Its ``tracking_id``. Whoever finalizes its session leaves it out from now on.
+            session_id: Its session, whose summary and episodes are deleted: they are made anew when it is finalized again.
+        """
+        self.partition.taken_back.note(message_id)
         changed = PreferenceSlots(self.partition).take_back(message_id)
-        with self._lock:
-            snapshot = self._snapshot
         for id_ in changed:
-            record = self.partition.get(id_)
-            if snapshot is not None:
-                snapshot.remove(id_) if record is None else snapshot.put(record)
-        return len(changed)
+            self._show(id_, self.partition.get(id_))
+        summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
+        made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
+        return len(changed) + sum(map(self.forget, made))
+
+    def _show(self, memory_id: str, record: MemoryRecord | None) -> None:
+        """Let searches find a memory as it is now."""
+        with self._lock:
+            if self._snapshot is not None:
+                self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:
@@ -471,11 +477,6 @@ class UserMemoryStore(MemoryStore):
             self.partition.note_uses(used)
         except StoreError as error:
             logger.debug("error=<%s> | a recall was not noted", type(error).__name__)
-
-
-def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of a part of what was said in the session that a summary is about."""
-    return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
 def _type_of(content: str) -> MemoryType:

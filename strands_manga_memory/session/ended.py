@@ -80,7 +80,11 @@ def _transcript(ids: Mapping[str, Any], log: Iterable[Message], *, turns: int | 
         session_id=ids["session"],
         agent_id=str(ids.get("member") or "default"),
         mark=f"{int(logged[0].at * 1000):x}",
-        utterances=tuple(Utterance(one.message["role"], text, one.turn, one.at) for one, text in texts if text),
+        utterances=tuple(
+            Utterance(one.message["role"], text, one.turn, one.at, one.message.get("tracking_id") or "")
+            for one, text in texts
+            if text
+        ),
         turns=logged[-1].turn if turns is None else turns,
         covered=logged[-1].seq,
         revisions=sum(one.revision for one in logged),

@@ -197,13 +197,15 @@ class TieredSessionManager(SessionManager[Agent]):
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Put the redacted message in place of the original in everything that is kept, and wait until that is stored.
-
-        A tier that is down gets it as soon as it is back, before anything else of this conversation.
-        """
+        """Put the redacted message in place of the original in everything that is kept, and wait until that is stored."""
         future = self._members.agent(agent).redact(redact_message)
+        self._members.redacted(redact_message)
         if future is not None:
             wait_for(future, self._tiers)
+
+    def when_redacted(self, listener: Callable[[str], None]) -> None:
+        """Call a function with the ``tracking_id`` of each message that is redacted or corrected here from now on."""
+        self._members.redaction_listeners.append(listener)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the agent as it is; in a turn, take note that it changed, without I/O: it is saved with the turn.
@@ -430,6 +432,7 @@ class TieredSessionManager(SessionManager[Agent]):
         return store(members.new(kind, id_, keeps_window=is_agent, tiers=for_storing(self._tiers)), transferred)
 
     def _correct(self, agent_id: str, logged: Logged, message: Message) -> None:
+        self._members.redacted(logged.message)
         wait_anywhere(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:

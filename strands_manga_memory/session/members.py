@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ class Members:
         conversations: Those that are in use here, by kind and id.
         agents: The Strands agents among them, by id.
         prefetched: Conversations that were opened for agents to be built, each with its messages.
+        redaction_listeners: Who is told the ``tracking_id`` of each message that is redacted.
     """
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
@@ -48,6 +49,7 @@ class Members:
         self._tiers = tiers
         self.conversations: dict[tuple[Kind, str], Conversation] = {}
         self.agents: dict[str, LiveAgent] = {}
+        self.redaction_listeners: list[Callable[[str], None]] = []
         self.prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
 
     def agent_id(self, agent_id: str | None) -> str:
@@ -109,6 +111,12 @@ class Members:
         stored = self.looked_at(agent_id)
         log = list(stored.history(after=after, unsaved=self.conversations.get(("A", self.agent_id(agent_id)))))
         yield from log if last is None else log[max(0, len(log) - last) :]
+
+    def redacted(self, message: Message) -> None:
+        """Tell that a message is being redacted."""
+        if id_ := message.get("tracking_id"):
+            for listener in self.redaction_listeners:
+                listener(id_)
 
     def agent_ids(self) -> list[str]:
         """Return the ids of the agents of this session; without a durable tier, which lists them, those in use here."""

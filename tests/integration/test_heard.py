@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from strands import Agent
+from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
 from strands_manga_memory.language.slot_values import Preference
@@ -117,6 +118,71 @@ def test_it_is_taken_out_of_the_table_and_the_next_session_too(world: World) -> 
     assert world.preferences() == {f"genre: romance, {SECRET}"}
     agent.messages[0]["content"] = [{"text": "[redacted]"}]
     agent("hello")
+    assert world.preferences() == {"genre: romance"}
+    later = ScriptedModel(lambda _: "ok")
+    world.agent("s2", later)("hello")
+    assert SECRET not in told(later.requests[-1])
+    assert "romance" in told(later.requests[-1])
+
+
+def test_a_message_that_a_hook_puts_another_in_place_of_is_not_heard(world: World) -> None:
+    def replaces(event: BeforeModelCallEvent) -> None:
+        if SECRET in str(event.agent.messages):
+            event.agent.messages[-1] = {"role": "user", "content": [{"text": "[redacted]"}]}
+
+    agent = world.agent()
+    agent.add_hook(replaces, BeforeModelCallEvent)
+    agent(SAID)
+    agent("I love romance.")
+    assert world.preferences() == {"genre: romance"}
+    assert SECRET not in world.everything()
+    world.memory.finalize(ConversationScope("u1", "s1"))
+    assert SECRET not in world.everything()
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_redaction_needs_no_further_turn(world: World, is_restored: bool) -> None:
+    agent = world.agent()
+    agent(SAID)
+    assert world.preferences() == {f"genre: {SECRET}"}
+    if is_restored:
+        agent._session_manager.close()  # type: ignore[union-attr]
+        agent = world.agent()
+    message = {**agent.messages[0], "content": [{"text": "[redacted]"}]}
+    agent._session_manager.redact_latest_message(message, agent)  # type: ignore[union-attr]
+    assert world.preferences() == set()
+    assert SECRET not in world.everything()
+
+
+def test_a_restored_message_that_is_edited_before_the_first_turn_takes_back_what_it_said(world: World) -> None:
+    agent = world.agent()
+    agent(SAID)
+    agent._session_manager.close()  # type: ignore[union-attr]
+    agent = world.agent()
+    agent.messages[0]["content"] = [{"text": "[redacted]"}]
+    agent("hello")
+    assert world.preferences() == set()
+
+
+@pytest.mark.parametrize("way", ["redacted", "edited"])
+def test_what_was_redacted_is_in_no_summary_made_before_or_after(world: World, way: str) -> None:
+    scope = ConversationScope("u1", "s1")
+    agent = world.agent()
+    agent(SAID)
+    agent("I also like romance.")
+    world.settle()
+    world.memory.finalize(scope)
+    assert SECRET in world.everything()
+    message = {**agent.messages[0], "content": [{"text": "[redacted]"}]}
+    if way == "redacted":
+        agent._session_manager.redact_latest_message(message, agent)  # type: ignore[union-attr]
+    else:
+        agent.messages[0] = message  # type: ignore[assignment]
+        agent("hello")
+    assert SECRET not in world.everything()
+    agent._session_manager.close()  # type: ignore[union-attr]
+    world.memory.finalize(scope)
+    assert SECRET not in world.everything()
     assert world.preferences() == {"genre: romance"}
     later = ScriptedModel(lambda _: "ok")
     world.agent("s2", later)("hello")

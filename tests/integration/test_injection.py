@@ -118,6 +118,21 @@ def test_memories_that_the_manager_finds(memory: MangaMemory) -> None:
     assert len(text) < 40_000
 
 
+def test_memories_that_the_model_searches_itself(memory: MangaMemory) -> None:
+    for number, attack in enumerate(attacks("user_memory")):
+        memory.user("u1").remember(
+            f"likes {number} {attack} \u202e " + "words and more words " * 190, metadata={"topics": [attack]}
+        )
+    call = {"toolUse": {"toolUseId": "t1", "name": "search_memory", "input": {"query": "likes words"}}}
+    model = ScriptedModel([[call], "ok"])
+    agent_of(memory, model)("hello")
+    [result] = [block["toolResult"] for block in model.requests[-1].messages[-1]["content"] if "toolResult" in block]
+    text = str(result["content"])
+    assert "likes" in text
+    assert not re.search("[<>\u202e]", text)
+    assert len(text) < 6_000
+
+
 def test_turns_that_are_recalled() -> None:
     said = attacks("recalled_history")
     model = ScriptedModel()
