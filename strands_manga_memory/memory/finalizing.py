@@ -163,7 +163,8 @@ class MemoryKeeper:
                 },
                 version=0,
             )
-            partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
+            with partition.going_on():
+                partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
         surplus = [other for other in partition.ids(MemoryType.EPISODE) if other.rsplit("#", 1)[0] == prefix]
         partition.delete_many(other for other in surplus if int(other.rsplit("#", 1)[1]) >= len(parts))
 
@@ -215,9 +216,9 @@ class MemoryKeeper:
                     metadata={"topic": topic, "sessions": sorted(sessions)},
                 )
 
-            stored = partition.update(id_, seen, guard=erased)
-            if stored is not None:
-                loaded.records[id_] = stored
+            with partition.going_on():
+                if (stored := partition.update(id_, seen, guard=erased)) is not None:
+                    loaded.records[id_] = stored
 
 
 def summary_id(transcript: Transcript) -> str:

@@ -131,13 +131,22 @@ class UserPartition:
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
         """Note a record that cannot be read, and go on with the others, unless it only lacks its key."""
         name = place_of(self.owner, str(item["memory_id"]))
+        with self.going_on():
+            try:
+                with trusted(name):
+                    yield
+            except CorruptRecordError:
+                unreadable.append(str(item["memory_id"]))
+                raise
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Leave a record that cannot be read as it is, and go on with the others, unless it only lacks its key."""
         try:
-            with trusted(name):
-                yield
+            yield
         except KeyMissingError:
             raise
         except CorruptRecordError as error:
-            unreadable.append(str(item["memory_id"]))
             logger.warning("error=<%s> | a record of a user's memory cannot be read, it is left as it is", type(error).__name__)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
@@ -277,8 +286,9 @@ class UserPartition:
             return record.changed(access_count=record.access_count + count, last_accessed=max(record.last_accessed, latest))
 
         try:
-            self.update(memory_id, counted)
-        except (ConflictError, CorruptRecordError) as error:
+            with self.going_on():
+                self.update(memory_id, counted)
+        except ConflictError as error:
             logger.debug("error=<%s> | the uses of a memory were not counted", type(error).__name__)
 
 

@@ -62,10 +62,14 @@ class PreferenceSlots:
         if said.liked and self._was_taken_back(said, is_old):
             return
         for slot in dict.fromkeys((said.slot, DISLIKES) if said.liked else (DISLIKES, said.slot, *TASTES)):
-            self._change(slot, said, at, source, metadata, is_old)
+            with self._partition.going_on():
+                self._change(slot, said, at, source, metadata, is_old)
 
     def _was_taken_back(self, said: Preference, is_old: Callable[[MemoryRecord], bool]) -> bool:
-        known = self._partition.get(preference_id(DISLIKES)) if said.slot != DISLIKES else None
+        known = None
+        if said.slot != DISLIKES:
+            with self._partition.going_on():
+                known = self._partition.get(preference_id(DISLIKES))
         if known is None or not is_old(known):
             return False
         return not set(map(canonical, values_of(said.value))).isdisjoint(map(canonical, values_of(_value(known))))

@@ -129,7 +129,9 @@ class MemoryRollup:
             )
             return first.changed(content=content, metadata=metadata, updated_at=now, expires_at=rule.expires_at(latest))
 
-        return self._partition.update(id_, made, guard=guard) is not None
+        with self._partition.going_on():
+            return self._partition.update(id_, made, guard=guard) is not None
+        return False
 
     def _content(self, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))

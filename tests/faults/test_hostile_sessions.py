@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strands import Agent
 
-from strands_manga_memory import USER_MEMORY, MangaMemory, SQLiteTable
+from strands_manga_memory import USER_MEMORY, ConversationScope, MangaMemory, SQLiteTable
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.faults.hostile import draws
 from tests.faults.hostile.__main__ import main
@@ -63,6 +66,36 @@ def test_what_is_drawn_is_restored_from_served_stores(
 def test_the_command_plays_the_case_of_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "7", "--embedded"]) == 0
     assert "hostile: seeds 7 to 7 hold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", [{"schema": 99}, {"memory_type": "of a later version"}, {"content": None}])
+def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(damage: dict[str, Any], tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    memory = MangaMemory.open("memory://", SQLiteTable(tmp_path / "m.sqlite3"), memories=table)
+
+    def talks(session: str, *said: str) -> None:
+        agent = Agent(
+            model=ScriptedModel(lambda _: "ok"),
+            callback_handler=None,
+            **memory.agent_kwargs(user_id="u", session_id=session),
+        )
+        for text in said:
+            agent(text)
+        agent._session_manager.close()  # type: ignore[union-attr]
+        for pair in ((memory.hot, None), (None, table)):
+            assert shared_writer(*pair).drain(20)
+        memory.finalize(ConversationScope("u", session))
+
+    talks("s1", "I love romance.")
+    bad = {**(table.get("u", "preference#genre") or {}), **damage}
+    table.put(bad)
+    talks("s2", "I hate horror manga.", "My budget is 20 dollars.", "I love comedy.", "I live in Osaka.")
+    content = {record.content for record in memory.user("u").recall(type="preference", limit=None)}
+    assert content >= {"budget: 20 dollars", "dislikes: horror"}
+    assert any("Osaka" in each for each in content)
+    assert table.get("u", "preference#genre") == bad, "it is not as it was"
+    assert not [row for row in table.query("u") if str(row["memory_id"]).startswith("~spool#0")], "signals wait"
+    memory.close()
 
 
 @pytest.mark.parametrize(
