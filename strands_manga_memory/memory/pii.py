@@ -68,7 +68,7 @@ class PiiPolicy:
         for rule in self._rules:
             parts, end = [], 0
             for match in matches_of(rule.pattern, plain):
-                if rule.check is not None and not rule.check(match[0]):
+                if not rule.finds(match):
                     continue
                 if rule.action == "refuse":
                     raise PersonalDataError(f"the text holds personal data ({rule.name}), which the policy refuses to store")

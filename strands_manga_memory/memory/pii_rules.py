@@ -6,18 +6,26 @@ is not found.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from strands_manga_memory.memory.pii_numbers import (
+    is_card_number,
+    is_iban,
+    is_international_phone,
+    is_ip_address,
+    is_japanese_phone,
+    is_my_number,
+    is_ssn,
+    is_us_phone,
+)
+
 Action = Literal["redact", "encrypt", "refuse"]
 
 _RULE_NAME = re.compile("[a-z_]+")
-_NO_DIGIT = re.compile(r"\D")
-_NO_DIGITS = re.compile(r"\D+")
-_ISSUER = re.compile(r"\A(?:4|5[0-9]|2[2-7]|3[04-8]|6[024-9])")
+_AROUND = 40
 _PREFECTURES = (
     "北海道|東京都|京都府|大阪府|(?:青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡|愛知"
     "|三重|滋賀|兵庫|奈良|和歌山|鳥取|島根|岡山|広島|山口|徳島|香川|愛媛|高知|福岡|佐賀|長崎|熊本|大分|宮崎|鹿児島|沖縄)県"
@@ -40,6 +48,8 @@ class PiiRule:
         check: Tells whether a text that the pattern found is really of this kind. Default: it is.
         action: ``redact`` (default): replaced by ``[name]``. ``encrypt``: replaced by an encrypted form that the store opens on
             reading. ``refuse``: nothing of the text is stored.
+        unless: What around it says that it is something else: searched in up to 40 characters before it, ``<``, what was found,
+            ``>``, and up to 40 characters behind it. Default: nothing does.
 
     Raises:
         ValueError: The name or the action is not allowed.
@@ -49,6 +59,7 @@ class PiiRule:
     pattern: re.Pattern[str]
     check: Callable[[str], bool] | None = None
     action: Action = "redact"
+    unless: re.Pattern[str] | None = None
 
     def __post_init__(self) -> None:
         if not _RULE_NAME.fullmatch(self.name):
@@ -56,82 +67,21 @@ class PiiRule:
         if self.action not in get_args(Action):
             raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r}")
 
-
-def _digits(text: str) -> str:
-    return _NO_DIGIT.sub("", text)
-
-
-def _is_grouped_as_a_card(groups: tuple[int, ...]) -> bool:
-    """Whether digits stand as on a card: at once, by four, or 4-6-5; an order's number stands otherwise."""
-    return len(groups) == 1 or groups in ((4, 6, 5), (4, 6, 4)) or (set(groups[:-1]) == {4} and groups[-1] <= 4)
-
-
-def is_card_number(text: str) -> bool:
-    """Tell whether the digits of a text are a payment card's: an issuer's prefix, 13 to 19 digits, and Luhn's check digit."""
-    digits, groups = _digits(text), tuple(map(len, _NO_DIGITS.split(text.strip())))
-    if not 13 <= len(digits) <= 19 or not _ISSUER.match(digits) or not _is_grouped_as_a_card(groups):
-        return False
-    doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
-    return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
-
-
-def is_my_number(text: str) -> bool:
-    """Tell whether the 12 digits of a text have the check digit of a Japanese individual number."""
-    digits = [int(digit) for digit in _digits(text)]
-    if len(digits) != 12:
-        return False
-    rest = sum(digit * (n + 1 if n <= 6 else n - 5) for n, digit in enumerate(reversed(digits[:11]), start=1)) % 11
-    return digits[11] == (0 if rest <= 1 else 11 - rest)
-
-
-def _is_japanese_phone(text: str) -> bool:
-    digits = _digits(text)
-    if text.lstrip().startswith("+"):
-        digits = f"0{digits[2:].lstrip('0')}"
-    return len(digits) in (10, 11) and digits[0] == "0" and digits[1] != "0" and (len(digits) == 10 or digits[1:3] in _ELEVEN)
-
-
-_ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
+    def finds(self, match: re.Match[str]) -> bool:
+        """Tell whether what the pattern found is of this kind, as it stands in its text."""
+        if self.check is not None and not self.check(match[0]):
+            return False
+        if self.unless is None:
+            return True
+        start, end = match.span()
+        text = match.string
+        around = f"{text[max(0, start - _AROUND) : start]}<{match[0]}>{text[end : end + _AROUND]}"
+        return self.unless.search(around) is None
 
 
 def _compiled(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     # ASCII: a Japanese letter beside a number is no part of it, so it must not count as a letter of the same word.
     return re.compile(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
-
-
-def _is_us_phone(text: str) -> bool:
-    """Tell whether ten digits that stand alone are a number of North America, and not an ISBN."""
-    import phonenumbers  # its metadata are large, and most texts hold nothing like a number
-
-    checksum = sum(int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True))
-    return checksum % 11 != 0 and phonenumbers.is_valid_number(phonenumbers.parse(text, "US"))
-
-
-def _is_international_phone(text: str) -> bool:
-    import phonenumbers
-
-    try:
-        return phonenumbers.is_possible_number(phonenumbers.parse(text))
-    except phonenumbers.NumberParseException:
-        return False
-
-
-def _is_ip_address(text: str) -> bool:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return not (address.is_loopback or address.is_unspecified) and text.count(".") != 1
-
-
-def _is_iban(text: str) -> bool:
-    plain = text.replace(" ", "")
-    return 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1
-
-
-def _is_ssn(text: str) -> bool:
-    digits = _digits(text)
-    return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
 
 
 _SAYS = r"[^\d\n。.!?]{0,24}?"
@@ -142,13 +92,34 @@ _DATE = (
     r"|\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}|(?:\d{4}|(?:昭和|平成|令和|大正)(?:\d{1,2}|元))年\d{1,2}月\d{1,2}日|\d{1,2}月\d{1,2}日)"
 )
 
+_THINGS_NUMBER = _compiled(
+    r"\b(?!(?:tele)?phones?\b|tel\b|mobile|cell|contact|fax|home|work|office|emergency|whatsapp|(?:my|your|our|his|her|their|the"
+    r"|this|that|an?|new|old|best|right|wrong|same|other)\b)[a-z][a-z-]{1,20} (?:number|no\.?|code|id|#)(?: is| was|:)?\W{0,3}<"
+    r"|\b(?:item|order|tracking|invoice|ticket|reference|ref|sku|ean|upc|jan|isbn|product|serial|case|part|model)\b\W{0,3}<"
+    r"|(?<!電話)(?<!携帯)(?<!連絡先)(?<!FAX)番号(?:は|が|:)?\s?<\d+>",
+    ignore_case=True,
+)
+"""A number that is named as that of a thing, and no telephone's."""
+_COUNTED = (
+    r"(?:versions?|ver|v|release|firmware|build|revision|patch|chapters?|sections?|バージョン|ファームウェア|リリース|ビルド"
+    r"|版|章)"
+)
+_VERSION = _compiled(
+    rf"(?:(?<![a-z]){_COUNTED}(?: number| no\.?)?(?: is| was| to| from|は|が|を|の|に|:|\.)?\s?<"
+    rf"|>\s?(?:の|of )?{_COUNTED}(?![a-z])|> (?:is|was|for) (?:an? |the )?(?:[\w-]{{1,20}} ){{0,3}}?{_COUNTED}(?![a-z]))",
+    ignore_case=True,
+)
+"""Figures between full stops that count what changes by steps, or what a book is divided into, and no address."""
+
 
 DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "email",
         _compiled(
-            r"(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}(?:@|\s?[(\[]\s?at\s?[)\]]\s?)"
-            r"(?:[A-Za-z0-9-]{1,63}(?:\.|\s?[(\[]\s?dot\s?[)\]]\s?)){1,8}[A-Za-z]{2,24}",
+            r"(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}(?:@|\s?[(\[{<【〔]\s?(?:at|アット(?:マーク)?|あっと)\s?[)\]}>】〕]\s?)"
+            r"(?:[A-Za-z0-9-]{1,63}(?:\.|\s?[(\[{<【〔]\s?(?:dot|ドット|どっと)\s?[)\]}>】〕]\s?)){1,8}[A-Za-z]{2,24}"
+            r"|(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}\s?(?:\bat\b|アット(?:マーク)?)\s?[A-Za-z0-9-]{1,63}"
+            r"(?:\s?(?:\bdot\b|ドット)\s?[A-Za-z0-9-]{2,24}){0,3}\s?(?:\bdot\b|ドット)\s?[A-Za-z]{2,4}(?![A-Za-z0-9-])",
             ignore_case=True,
         ),
     ),
@@ -162,8 +133,8 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "password",
         _compiled(
-            r"(?:\b(?:password|passcode|passphrase|pass ?word|pwd|pw|pin(?: code| number)?)(?: is| was|:|=| -){1,2}\s?"
-            r"|(?:パスワード|暗証番号|パスコード)(?:は|：|:|=)\s?)(?!(?:wrong|not|reset|expired|too|the|a|my|incorrect"
+            r"(?:\b(?:password|passcode|passphrase|pass ?word|pwd|pw|pin(?: code| number)?)|パスワード|暗証番号|パスコード)"
+            r"(?:(?: is| was|:|=| -){1,2}|\s?(?:は|が))\s?(?!(?:wrong|not|reset|expired|too|the|a|my|incorrect"
             r"|in|so|and|safe)\b)"
             r"[!-~]{4,64}",
             ignore_case=True,
@@ -177,7 +148,7 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
             ignore_case=True,
         ),
     ),
-    PiiRule("ssn", _compiled(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), _is_ssn),
+    PiiRule("ssn", _compiled(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), is_ssn),
     PiiRule(
         "ssn",
         _compiled(
@@ -196,7 +167,8 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "license",
         _compiled(
-            rf"(?:\bdriver'?s? licen[cs]e(?: number| no\.?)?\b|免許証?(?:の)?番号){_SAYS}(?-i:[A-Z]){{0,2}}\d{{5,12}}(?!\d)",
+            rf"(?:\bdriv(?:er'?s?|ing) licen[cs]e(?: number| no\.?)?\b|免許証?(?:の)?番号){_SAYS}"
+            r"(?-i:[A-Z]){0,2}\d(?:[ -]?\d){4,13}(?![\w])",
             ignore_case=True,
         ),
     ),
@@ -205,22 +177,22 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
         _compiled(
             r"(?:\b(?:(?:bank |checking |savings )?account(?: number| no\.?| #)|acct\.?(?: number| no\.?| #)?"
             r"|routing(?: number| no\.?)?)"
-            rf"\b{_SAYS}|口座(?:番号)?{_SAYS}|(?:普通|当座)(?:預金)?\s?)\d{{6,17}}(?!\d)",
+            rf"\b{_SAYS}|\baccount(?: is|:)?\s(?=\d{{7}})|口座(?:番号)?{_SAYS}|(?:普通|当座)(?:預金)?\s?)\d{{6,17}}(?!\d)"
+            r"|記号[^\d\n]{0,4}\d{5}(?:-?\d)?[^\d\n]{0,4}番号[^\d\n]{0,4}\d{2,8}(?!\d)",
             ignore_case=True,
         ),
     ),
+    PiiRule("bank_account", _compiled(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,4})?\b(?=[^A-Z0-9]|\Z)"), is_iban),
     PiiRule(
-        "bank_account", _compiled(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,4})?\b(?=[^A-Z0-9]|\Z)"), _is_iban
+        "ip_address",
+        _compiled(r"(?<![\w.:-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.:-]\w|\w)"),
+        is_ip_address,
+        unless=_VERSION,
     ),
     PiiRule(
         "ip_address",
-        _compiled(r"(?<![\w.:-])(?<!version )(?<!release )(?<!firmware )\d{1,3}(?:\.\d{1,3}){3}(?![\w.:-]\w|\w)"),
-        _is_ip_address,
-    ),
-    PiiRule(
-        "ip_address",
-        _compiled(r"(?<![\w.:-])[0-9a-f]{1,4}(?::{1,2}[0-9a-f]{1,4}){3,7}(?![\w:])", ignore_case=True),
-        _is_ip_address,
+        _compiled(r"(?<![\w.:-])[0-9a-f]{1,4}(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])", ignore_case=True),
+        is_ip_address,
     ),
     PiiRule("card", _compiled(r"(?<![\w-])\d(?:[ .-]{0,2}\d){12,18}(?![\w]|-\d)"), is_card_number),
     PiiRule("my_number", _compiled(r"(?<![\w-])\d{4}[ -]?\d{4}[ -]?\d{4}(?![\w]|-\d)"), is_my_number),
@@ -233,7 +205,7 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
         _compiled(
             r"(?<![\w.-])(?:\+81[ .-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()-]{0,2}\d{1,4}){1,2}[ .()-]{0,2}\d{3,4}(?!\d|-\d)"
         ),
-        _is_japanese_phone,
+        is_japanese_phone,
     ),
     PiiRule(
         "phone",
@@ -250,8 +222,8 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
             ignore_case=True,
         ),
     ),
-    PiiRule("phone", _compiled(r"(?<![\w.+-])\+[1-9](?:[ ().-]{0,2}\d){7,14}(?!\d|-\d)"), _is_international_phone),
-    PiiRule("phone", _compiled(r"(?<![\w.#/-])[2-9]\d{2}[2-9]\d{6}(?![\w-]|\.\d)"), _is_us_phone),
+    PiiRule("phone", _compiled(r"(?<![\w.+-])\+[1-9](?:[ ().-]{0,2}\d){7,14}(?!\d|-\d)"), is_international_phone),
+    PiiRule("phone", _compiled(r"(?<![\w.#/-])[2-9]\d{2}[2-9]\d{6}(?![\w-]|\.\d)"), is_us_phone, unless=_THINGS_NUMBER),
     PiiRule("address", _compiled(r"〒\s?\d{3}-?\d{4}")),
     PiiRule(
         "address",

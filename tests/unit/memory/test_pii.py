@@ -9,7 +9,8 @@ import pytest
 
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.pii_rules import DEFAULT_RULES, PiiRule, is_card_number, is_my_number
+from strands_manga_memory.memory.pii_numbers import is_card_number, is_my_number
+from strands_manga_memory.memory.pii_rules import DEFAULT_RULES, PiiRule
 from strands_manga_memory.stores.cipher import AesGcmCipher
 from tests.unit.memory.personal_lines import NOBODYS, PERSONAL
 from tests.unit.memory.pii_lines import HARMLESS, lines
@@ -112,3 +113,9 @@ def test_order_numbers_are_no_cards() -> None:
         for _ in range(300):
             order = f"{prefix}-{random.randrange(10**7):07d}-{random.randrange(10**7):07d}"
             assert policy.applied(f"order {order}") == f"order {order}"
+
+
+def test_a_number_that_is_named_as_another_things_is_left_alone() -> None:
+    rule = PiiRule("code", re.compile(r"\d{4}"), unless=re.compile("volume <|> pages"))
+    policy = PiiPolicy((rule,))
+    assert policy.applied("code 1234, volume 1234, 1234 pages") == "code [code], volume 1234, 1234 pages"
