@@ -73,10 +73,12 @@ _NEGATION = (
     r"|doesn't|no one"
 )
 _ENGLISH = re.compile(rf"\b(?:(?P<bad>{_BAD})|(?P<good>{_GOOD}))\b")
-_NEGATED = re.compile(rf"\b(?:{_NEGATION})\b(?:\W{{1,3}}[\w']{{1,15}}){{0,3}}?\W{{1,3}}\Z")
+_NEGATED = re.compile(
+    rf"\b(?:{_NEGATION})\b(?!\s(?:\w{{1,8}}\s)?(?:so|this|such|more|as)\b)(?:[^\w,;:.!?]{{1,3}}[\w']{{1,15}}){{0,3}}?[^\w,;:.!?]{{1,3}}\Z"
+)
 _SETTLED_GOOD = re.compile(
     r"\b(?:can(?:'t|not) (?:resist|live without|help but|do without|put \w+ down|stop reading)"
-    r"|couldn't (?:put \w+ down|resist|stop)|never (?:tire|bores?|boring)"
+    r"|couldn't (?:put \w+ down|resist|stop)|never (?:(?:an? |gets? |got |felt )?(?:dull|boring|bored)|tires?\b|bores?)"
     r"|nothing (?:beats|like|better|tops)|can(?:'t|not) (?:get enough|go wrong|wait)|couldn't (?:be|have been|ask for)"
     r"(?: an?y?)? ?(?:happier|better|more)\w*|never (?:disappoints?|gets? old|tired? of|fails? to)|no complaints?|not bad"
     r"|can't complain|not? (?:a )?problem|not only)\b"
@@ -92,6 +94,20 @@ _WITHHELD = re.compile(
     rf"(?! (?:need|have to|want|know|mind|sure))(?:\W{{1,2}}(?!to\b)[\w']{{1,15}}){{0,2}}?\W{{1,2}}{_EVENTS}\b"
 )
 """What should have happened and did not: told of by whoever serves, it is a complaint."""
+
+_WISHED = re.compile(
+    r"(?P<asked>(?:\bwould|'d|\bwill) (?:(?:be|really|greatly|very|much|so|also|most) ){0,3}(?:appreciate|grateful|thankful"
+    r"|nice|great|good|happy|glad|love|like|helpful|wonderful|lovely)(?: it)? if\b[^.!?;]*)"
+    r"|\b(?:(?:was|were|been|had|have) hop(?:ed|ing) (?:for|that|to)|(?:i|we) (?:really |just |do )?wish(?:ed)?"
+    r"|(?:would|could|should|might) have)\b[^.!?;]*"
+)
+"""What is asked for politely, and what was hoped for: its good words are of what is not, or not yet."""
+_FOR_ONCE = re.compile(r"\b(?:next time|for once|finally|actually|in (?:the )?future|from now on)\b")
+_IRONIC = re.compile(
+    r"\bthank(?:s| you)(?: so much| very much| a lot)? for (?:nothing(?! (?:less|but|else))|(?:\w+ly )?(?:ignor|wast|ruin|los"
+    r"|break|damag|forgett|cancell?|mess|rush|delay)ing)\b[^.!?;]*|\b(?:much|a lot) to be desired\b"
+)
+"""Thanks for what was no service, and such words."""
 
 _GOOD_JAPANESE = (
     r"(?:ないと|なければ|なきゃ)[、]?[^、。]{0,10}(?:ない|ません)|(?:外れ|ハズレ|はずれ|間違い|文句|申し分"
@@ -133,6 +149,15 @@ _WITHHELD_JAPANESE = re.compile(
 )
 
 
+_WISHED_JAPANESE = re.compile(
+    r"(?P<asked>(?:次回|今度|次から)?[^、。！？]{0,30}?(?:いただけ|頂け|もらえ|くださ|下さ|くれ)[るいれまた]{0,3}(?:と|ら|ば)"
+    r"(?:とても|大変|本当に)?(?:助か|嬉し|うれし|ありがた|幸い)[^、。！？]*)"
+    r"|て(?:ほし|欲し)かった|(?:ければ|であれば)(?:よ|良)かった|だと(?:よ|良)かったの"
+    r"|(?:期待|思|想像|予想|聞|言|評判|写真|説明)[^、。！？]{0,8}ほど[^、。！？]{0,10}(?:な(?:い|かった)|ません)"
+)
+_FOR_ONCE_JAPANESE = re.compile("次回|今度|次から")
+
+
 _SETTLED_BAD = ("二度と", "な", "ま", "い")
 """Endings of what speaks ill with a negation in it, or with one to come."""
 
@@ -146,6 +171,11 @@ def attitude(text: str) -> int:
     lower = text.replace("\u2019", "'").lower()
     score = len(_SETTLED_GOOD.findall(lower))
     lower = _SETTLED_GOOD.sub(" ", lower)
+    score -= len(_IRONIC.findall(lower))
+    lower = _IRONIC.sub(" ", lower)
+    for match in _WISHED.finditer(lower):
+        score -= (_FOR_ONCE if match["asked"] else _ENGLISH).search(match[0]) is not None
+    lower = _WISHED.sub(" ", lower)
     score -= len(_WITHHELD.findall(lower))
     lower = _WITHHELD.sub(" ", lower)
     for match in _ENGLISH.finditer(lower):
@@ -158,8 +188,12 @@ def attitude(text: str) -> int:
 
 
 def _japanese(text: str) -> int:
-    score = -len(_WITHHELD_JAPANESE.findall(text))
-    rest = _WITHHELD_JAPANESE.sub("\u3000", text)
+    score = 0
+    for match in _WISHED_JAPANESE.finditer(text):
+        score -= not match["asked"] or _FOR_ONCE_JAPANESE.search(match[0]) is not None
+    rest = _WISHED_JAPANESE.sub("\u3000", text)
+    score -= len(_WITHHELD_JAPANESE.findall(rest))
+    rest = _WITHHELD_JAPANESE.sub("\u3000", rest)
     for match in _JAPANESE.finditer(rest):
         is_not = _NEGATED_AFTER.match(rest[match.end() : match.end() + 14]) is not None
         if match["good"]:
