@@ -15,27 +15,33 @@ DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 TASTES = ("genre", "author", "format", LIKES)
 """The slots that a thing leaves when it is not wanted any more."""
 
-_SAME_SLOT = {
-    "favorite genre": "genre",
-    "favourite genre": "genre",
-    "preferred genre": "genre",
-    "ジャンル": "genre",
-    "favorite ジャンル": "genre",
-    "favorite author": "author",
-    "favorite writer": "author",
-    "favorite mangaka": "author",
-    "favorite artist": "author",
-    "favorite 作家": "author",
-    "favorite 漫画家": "author",
-    "mangaka": "author",
-    "preferred language": "language",
-    "favorite language": "language",
-    "favorite format": "format",
-    "preferred format": "format",
-    "dislike": DISLIKES,
-    "disliked": DISLIKES,
-    "disliked genre": DISLIKES,
-    "like": LIKES,
+_NAMES = (
+    "genre ジャンル",
+    "author writer mangaka artist 作家 作者 漫画家 著者",
+    "format 形式 形態 媒体",
+    "language 言語",
+    "budget limit 予算 上限",
+    "style tone 口調 話し方 文体",
+    "name nickname 名前 呼び名 呼び方 ニックネーム あだ名",
+    "home residence 住まい 居住地",
+    "spoilers spoiler ネタバレ",
+    "dislikes dislike disliked hates 嫌い 苦手",
+    "likes like liked 好き",
+)
+_SLOT_OF = {name: line.split()[0] for line in _NAMES for name in line.split()}
+_OWNER = re.compile(r"\A(?:(?:my|our|the|user'?s?|current|usual|main)\b|(?:私|僕|俺|ユーザー)の)\s?")
+_ROLE = re.compile(
+    r"\A(?:(?P<unwanted>(?:disliked|hated|unwanted|least favorite)\b|(?:嫌い|苦手)な)"
+    r"|(?P<wanted>(?:favorite|preferred|liked)\b|(?:一番|いちばん)?(?:好き|お気に入り|好み)[なの])"
+    r"|(?P<amount>(?:monthly|weekly|yearly|annual|max|maximum|total|spending|price)\b|(?:毎?月|週|年間?)の)"
+    r"|(?P<answer>(?:answer|answering|reply|response|writing|conversation|communication)\b|(?:返事|回答|返答)の))\s?"
+)
+"""What stands before the name of a slot and leaves it that slot, or turns it round."""
+_OF_ROLE = {
+    "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
+    "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
+    "amount": {"budget": "budget"},
+    "answer": {STYLE: STYLE, "language": "language"},
 }
 _MOST_VALUES = {DISLIKES: 8, LIKES: 8}
 _MOST_OF_A_SLOT = 4
@@ -93,12 +99,17 @@ class Preference:
 
 def slot_of(key: str) -> str:
     """Return the slot of a key, whoever made it: a profile's ``favorite genres`` is what a user calls his favorite genre."""
-    plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split())
-    plain = plain.replace("favourite", "favorite")
-    for name in (plain, plain.removesuffix("s")):
-        if name in _SAME_SLOT:
-            return _SAME_SLOT[name]
-    return "genre" if plain == "genres" else "author" if plain == "authors" else plain
+    plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
+    bare = _OWNER.sub("", plain)
+    role = _ROLE.match(bare)
+    name = bare if role is None else bare[role.end() :]
+    for ending in ("", "s", " preference", " preferences", "の好み"):
+        slot = _SLOT_OF.get(name.removesuffix(ending), "")
+        if role is not None and role.lastgroup is not None:
+            slot = _OF_ROLE[role.lastgroup].get(slot, "")
+        if slot:
+            return slot
+    return f"favorite {name}" if role is not None and role["wanted"] and not role["wanted"].isascii() else plain
 
 
 def canonical(value: str) -> str:

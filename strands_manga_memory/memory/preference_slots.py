@@ -113,6 +113,8 @@ class PreferenceSlots:
         stored = self._partition.update(memory_id, changed, guard=self._guard)
         if emptied and stored is not None:
             self._partition.delete(stored.memory_id)
+        elif stored is not None and stored.created_at == at:  # it is new
+            self._bound(self._partition.load(MemoryType.PREFERENCE).records)
 
     def _state(self, statement: str, at: float, source: str, metadata: Mapping[str, Any]) -> None:
         """Store a statement, under an id that says nothing of it, unless it is there."""
@@ -130,8 +132,12 @@ class PreferenceSlots:
             version=0,
         )
         self._partition.update(record.memory_id, lambda known: record if known is None else known, guard=self._guard)
+        self._bound({**there, record.memory_id: record})
+
+    def _bound(self, there: Mapping[str, MemoryRecord]) -> None:
+        """Let the oldest go of what was heard, if it is more than a user has."""
         heard = [each for each in there.values() if _SOURCES in each.metadata]
-        surplus = len(heard) + 1 - MOST_KEPT
+        surplus = len(heard) - MOST_KEPT
         if surplus > 0:
             oldest = sorted(heard, key=lambda each: (each.updated_at, each.memory_id))[:surplus]
             self._partition.delete_many(each.memory_id for each in oldest)

@@ -15,7 +15,7 @@ from strands_manga_memory.language.slot_values import Preference
 from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal, PreferenceSpool, TableProfileSource
 from strands_manga_memory.memory.memory_records import Owner
-from strands_manga_memory.memory.preference_slots import MOST_KEPT
+from strands_manga_memory.memory.preference_slots import MOST_KEPT, PreferenceSlots
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
@@ -267,6 +267,26 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     assert shared_writer(None, memory._stores["memories"]).drain(20)
     assert MOST_KEPT - 10 <= len(memory.user("u1").recall(type="preference", limit=None)) <= MOST_KEPT
     memory.close()
+
+
+def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> None:
+    agent = world.agent()
+    for turn in range(25):
+        agent(" ".join(f"My favorite topic{turn} kind{number} is value{number}." for number in range(5)))
+    known = world.preferences()
+    assert MOST_KEPT - 10 <= len(known) <= MOST_KEPT
+    assert "favorite topic24 kind4: value4" in known
+    assert "favorite topic0 kind0: value0" not in known
+
+
+def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
+    user = world.memory.user("u1")
+    user.prefer("favorite color", "blue")
+    slots = PreferenceSlots(user.partition)
+    for number in range(MOST_KEPT + 20):
+        slots.learn(Preference(f"favorite thing {number}", "x"), at=float(number + 1), source=f"m{number}", metadata={})
+    assert len(user.recall(type="preference", limit=None)) == MOST_KEPT + 1
+    assert "favorite color: blue" in world.preferences()
 
 
 def test_under_encryption_no_id_says_what_was_said(tmp_path: Path) -> None:
