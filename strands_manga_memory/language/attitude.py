@@ -25,7 +25,9 @@ _GOOD = (
     r"|makes? me (?:smile|laugh|feel better)|moves? me|great(?:est|ly)?|best|good|fine|nice|fun|cool|quick(?:ly)?"
     r"|fond of|keen on|into(?= \*)|big on|partial to|drawn to|fans? of|sucker for|soft spot|weakness for|cup of tea|go-?to"
     r"|my (?:thing|jam|style)|works? (?:(?:best|better|well|fine|great) )?for me|works? (?:well|fine|now)|(?:all|any) day"
-    r"|good job|(?:made|saved|brightened) my \w+|you(?:'re| are) (?:a star|the best|an? \w+ ?saver)|star|masterpiece|gem"
+    r"|good job|(?:ma(?:de|kes?)|saved?|brighten(?:ed|s)) my (?:day|night|evening|morning|week|weekend|month|year|life|trip)"
+    r"|gr(?:ew|ow|ows|own|owing) on me|w[io]ns? me over"
+    r"|you(?:'re| are) (?:a star|the best|an? \w+ ?saver)|star|masterpiece|gem"
     r"|exactly what i|person|guy|girl|type|reader|lover|collector|hits? the spot|better than (?:i )?\w+"
     r"|arrived early|exceed\w* (?:my |all )?expect\w+|\w+ stars|easier|easy|treat|pleasant|sorted"
     r"|(?<!'d )(?<!would )like(?:d|s)?|nerd|geek|buff"
@@ -50,6 +52,7 @@ _BAD = (
     r"|(?:los(?:e|t|ing)|try(?:ing)?|tests?|testing) (?:my )?patience|expected (?:better|more)|joke|blurr\w+"
     r"|smudg\w+|faded|sits? in|sitting in"
     r"|without (?:telling|asking|warning|notice|notif\w+)|isn't what i|not what i|never again|any longer"
+    r"|makes? me (?:feel )?(?:so |a bit |really )?(?:queasy|sick|ill|dizzy|nervous|anxious|uneasy|cry|sad|shudder|wince)"
     r"|at my limit|unanswered|canceled on me"
     r"|why (?:is|was|were|are|did|does|has|have|can't|won't|isn't|wasn't) (?:my|nobody|no one|it|you|this"
     r"|there)|(?:two|three|four|\d) (?:e?mails|calls|weeks|months|times)"
@@ -185,6 +188,19 @@ def attitude(text: str) -> int:
         else:
             score -= not is_not
     return score if lower.isascii() else score + _japanese(lower)
+
+
+_UNOPPOSED = re.compile(r"(?:\b(?:not|never)|n't) (?:really |particularly )?(?:against|mind|opposed|averse)\b")
+
+
+def evaluates(text: str) -> bool:
+    """Tell whether a text holds an evaluating word, be it negated: who does not hate a thing takes no side by that."""
+    lower = text.replace("\u2019", "'").lower()
+    return (
+        _UNOPPOSED.search(lower) is not None
+        or _ENGLISH.search(lower) is not None
+        or (not lower.isascii() and _JAPANESE.search(lower) is not None)
+    )
 
 
 def _japanese(text: str) -> int:

@@ -159,13 +159,14 @@ TAKEN_BACK = rules(
     DialogueAct.CORRECTION,
     "user",
     (
-        "can may need have longer forget ignore disregard back",
+        "can may need have longer forget ignore disregard back again",
         r"\byou (?:can|may) (?:now )?(?:stop|drop|skip|quit) (?!by\b|here\b|there\b|at\b|off\b|me\b)\w+"
         r"|\b(?:you (?:don't|do not|needn't)(?: (?:need|have))?(?: to)?|there's no need to|no need to) [^.!?\n]{0,60}"
         r"\b(?:any ?more|any longer|from now on)\b"
         r"|\byou no longer (?:need|have) to\b"
         r"|\b(?:forget|ignore|disregard) (?:what i (?:said|asked)|(?:my|the|that|those|all)"
         r" (?:\w+ )?(?:instructions?|rules?))\b"
+        rf"|\byou (?:can|may) [^.!?]{{0,60}}?\b(?:{_ANSWER}|{_HOW})\b[^.!?]{{0,20}}\bagain\b"
         r"|\b(?:go|get) back to (?:normal|your usual|the usual|your normal)\b",
     ),
 )
@@ -173,10 +174,11 @@ TAKEN_BACK_JAPANESE = rules(
     DialogueAct.CORRECTION,
     "user",
     (
-        "もう 指示 元 普通 通常 ルール",
+        "もう 指示 元 普通 通常 ルール また 再び",
         r"もう[^。？?\n]{0,40}(?:なくて(?:も)?(?:いい|良い|大丈夫|結構|構)|(?:なくて|ないで)(?:ください|下さい)|(?:いら|要ら)ない"
         r"|不要|必要(?:は|が)?(?:ない|ありません)|やめて(?:いい|ください|下さい|大丈夫))"
-        r"|(?:指示|ルール)(?:は|を)[^。\n]{0,8}(?:取り消|忘れて|やめ|なしに|無視)|(?:元|普通|通常)(?:の[^。\n]{1,10})?に戻して",
+        r"|(?:指示|ルール)(?:は|を)[^。\n]{0,8}(?:取り消|忘れて|やめ|なしに|無視)|(?:元|普通|通常)(?:の[^。\n]{1,10})?に戻して"
+        r"|(?:また|再び)[^。？?\n]{0,20}(?:答え|返事|返信|返答|説明|話し|書い|使っ)[^。\n]{0,3}(?:て|で)も?(?:いい|良い|大丈夫|構)",
     ),
 )
 _NAMES_NOTHING = re.compile(r"\b(?:that|this|it|instructions?|rules?|usual|normal)\b|それ|指示|ルール|元|普通|通常")

@@ -42,6 +42,11 @@ VALUES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 """Slots whose values are known by name."""
 
+_KANJI_AND_KANA = (
+    r"(?<![\u3400-\u9fff])[\u3400-\u9fff々]{2,3}(?!たち|など|だけ|から|まで|より|らし|ばかり|くらい|ぐらい|ながら|みたい|とか"
+    r"|ならでは|による|について|として|しい|しか|した|して|され|する|でも|との|への|ごと|だった|なり|もの|こと|いもの|いこと)[\u3041-\u3096]{2,4}"
+)
+"""A name of the kind of 矢沢あい."""
 AUTHOR = re.compile(
     r"\b(?:by|author|mangaka|artist|writer) ([A-Z][\w.'-]{1,20}(?: [A-Z][\w.'-]{1,20}){0,2})"
     r"|\b([A-Z][\w.-]{1,20}(?: [A-Z][\w.-]{1,20}){0,2})'s? (?:works?|manga|art|books|style|stories|drawings)\b"
@@ -49,7 +54,7 @@ AUTHOR = re.compile(
     r"|\b(?:author|mangaka|artist|writer)s?(?: [\w' ]{1,40}?)? (?:is|are) ([A-Z][\w.'-]{1,20}(?: [A-Z][\w.'-]{1,20}){0,2})"
     r"|\b(?:anything|everything|whatever|all) (?:that )?([A-Z][\w.'-]{1,20}(?: [A-Z][\w.'-]{1,20}){0,2}) (?:\w+s|has|puts)\b"
     r"|([^\s、。はがもを]{2,12}?)(?:先生|さんの(?:作品|漫画|マンガ|絵))"
-    r"|([\u3400-\u9fff々\u30a1-\u30fa\u30fc・]{4,12}|[\u3041-\u3096]{2,4}[\u3400-\u9fff]{1,2})の(?:作品|漫画"
+    rf"|([\u3400-\u9fff々\u30a1-\u30fa\u30fc・]{{4,12}}|[\u3041-\u3096]{{2,4}}[\u3400-\u9fff]{{1,2}}|{_KANJI_AND_KANA})の(?:作品|漫画"
     r"|マンガ)(?=が|は|も|の|なら|を|だけ)"
 )
 
@@ -80,7 +85,10 @@ DISLIKES = re.compile(
     rf"|\b(?:i|we) {_ADVERBS}(?:don't|do not|didn't|never|no longer|can't|cannot|won't) {_ADVERBS}(?:like|love|enjoy"
     rf"|care for|read"
     r"|want|need|prefer|get into|do|buy|liked|enjoyed|handle|stand)\b"
-    rf"|\b(?:i|we)(?:'m| am|'re| are) (?:{_ADVERBS}not|no longer|no) {_ADVERBS}(?:into|(?:an? |much of an? )?(?:big |huge )?"
+    r"|(?:\b(?:i|we)(?:'ve| have) |\A\W{0,4})(?:never|not) (?:really )?been (?:much of )?(?:an? )?(?:big |huge )?"
+    r"(?:into|fans? of|fond of|keen on)\b"
+    rf"|(?:\b(?:i|we)(?:'m| am|'re| are) |\A\W{{0,4}})(?:{_ADVERBS}not|no longer|no) {_ADVERBS}(?:into"
+    r"|(?:an? |much of an? )?(?:big |huge )?"
     r"fans? of|fan of|fond of|keen on|interested in|crazy about|in the mood for)\b"
     rf"|\b(?:i|we)(?:'m| am|'ve|'ve got| have|'re| are)? {_ADVERBS}(?:tired of|sick of|bored (?:of|with|by)|fed up with"
     rf"|done with"
@@ -91,10 +99,19 @@ DISLIKES = re.compile(
     r"|\A\W{0,4}no(?= [\w -]{2,30}(?:,? please|,? thanks|\s?[.!]?\s?\Z))",
     re.IGNORECASE,
 )
-ONCE = re.compile(r"\b(?:i|we) (?:used to|once) (?:really )?(?:love|like|enjoy|read|be (?:into|a fan of))d?\b", re.IGNORECASE)
+ONCE = re.compile(
+    r"\b(?:i|we) (?:used to|once) (?:really )?(?:love|like|enjoy|read|be (?:into|a fan of))d?\b"
+    r"|(?<!n't )(?<!not )(?<!never )\b(?:forget|ignore|disregard|erase|delete|scratch|take back)"
+    r" (?:(?:what|everything|all|anything|whatever)(?: that)? (?:i|i've|i have)(?: ever)? (?:said|told you|mentioned|wrote)"
+    r"(?: earlier| before)? (?:about|of|on|regarding)"
+    r"|(?:about |that )?(?:i|me|my) (?:like|lov|hat|lik|enjoy|prefer)\w*(?: of)?)\b",
+    re.IGNORECASE,
+)
 NOT_SAID = re.compile(
     r"\b(?:if|unless|whether|suppose|imagine|someone|people|everyone|nobody|they|he|she|his|her|their)\b"
     r"|\bmy (?!fav|absolute)[\w']+ (?:\w+ )?(?:loves?|likes?|enjoys?|hates?|prefers?|is into|thinks?|says?)\b"
+    r"|\b(?:i|we) (?:never|didn't|did not|don't|do not|wouldn't|can't|cannot) (?:\w+ )?(?:say|said|tell|told|claim(?:ed)?"
+    r"|mean|meant)\b(?! (?:it|no)\b)"
     r"|\bdo(?:n't)? you\b|\b(?:did|does|would|could|can) (?:i|you|we|it)\b|\bi (?:think|guess|heard|wonder"
     r"|said) (?:that )?(?:you|the)\b",
     re.IGNORECASE,
@@ -106,7 +123,9 @@ SOMEBODY = re.compile(
     r"\A\W*my (?!fav|absolute|go-?to)(?:[\w']+ ){1,2}?(?:can't|can|don't|doesn't|won't|\w+s)\b", re.IGNORECASE
 )
 
-BUT_NOT = re.compile(r",? \b(?:but not|not|except(?: for)?|and not|just not|without)\b ", re.IGNORECASE)
+BUT_NOT = re.compile(
+    r",? \b(?:but not|not|except(?: for)?|and not|just not|without|apart from|aside from|other than|besides)\b ", re.IGNORECASE
+)
 ENDS = re.compile(
     r"\s(?:because|since|when|while|so (?:i|please|can)|as long as|these days|right now|rather than|instead of|over"
     r"|more than|to|for"
@@ -135,18 +154,20 @@ DISLIKES_JAPANESE = re.compile(
 LIKES_JAPANESE = re.compile(
     r"好き|ハマっ|はまっ|派(?:です|だ|なん|なの|。|\Z)|愛し|目がな|よく読|ばかり|ばっかり|お気に入り|推し|(?:が"
     r"|ほうが|方が)(?:いい|良い|よい)"
-    r"|だけ(?:読|買)|もっぱら|読みた[いく]|揃え|ことが多い|に夢中|好み|がメイン|中心に読|しか読ま|しか買わ|を(?:集め|愛読)"
+    r"|だけ(?:読|買)|もっぱら|読みた[いく]|揃え|ことが多い|に夢中|好み|がメイン|中心に読|しか読ま|しか買わ|(?:を|全部|全て|すべて|ぜんぶ)(?:集め|愛読|持って|揃え)"
 )
 NEEDED = re.compile(r"\b(?:i|we) (?:only |just |really |always )?(?:want|need|require)\b", re.IGNORECASE)
 """A wish of the moment, of a genre; of a format or a language it is a preference."""
 ONCE_JAPANESE = re.compile(
     r"(?:昔|以前|前)は.{0,40}(?:好きだった|好きでした|読んで(?:いた|いました|た))|好きだった(?!り)|好きでした(?!か)"
+    r"|(?:忘れて|なかったことにして)(?:くだ|下|ほし|欲し|もら|いい|ね|。|\Z)|(?:取り消|撤回)[しす]"
 )
 ONLY_JAPANESE = re.compile(r"しか(?:読[まめみ]|買[わいえ])")
 NOT_SAID_JAPANESE = re.compile(
     r"(?:妻|夫|娘|息子|母|父|兄|弟|姉|妹|友達|友人|彼女?|子ども|子供|あの人|上司|同僚|先輩|旦那"
     r"|主人)(?:さん)?(?:は|が|も|の好き|的)"
     r"|みんな|皆(?:さん)?[はがも]|(?:ます|です|なの|の|でしょう)か[。？?]*\Z|[？?]\Z|もし|としたら|そうです\Z|らしい|だったら"
+    r"|(?:と|とは|って|なんて)(?:言|いっ|申し|書)[^、。]{0,6}(?:ない|ません|なかった)|言った覚え"
 )
 RATHER_JAPANESE = re.compile(r"\A.{0,120}(?:より(?:も)?|じゃなくて|ではなく|でなく)(?!も)")
 CLAUSES_JAPANESE = re.compile(
@@ -160,7 +181,7 @@ INSTRUCTION = re.compile(
     r"\A\W*(?:please|no|only|just|more|less|leave|keep|skip|drop|exclude|without|stick to)\b|\bplease\b", re.IGNORECASE
 )
 UNWANTED = re.compile(r"\b(?:no|not|never|without|less|leave|skip|drop|exclude|spare)\b", re.IGNORECASE)
-AS_A_RULE = re.compile(r"\b(?:i|we)\b|\bonly with\b|\bfor me\b|\bplease\b|\bhere\W*\Z", re.IGNORECASE)
+AS_A_RULE = re.compile(r"\b(?:i|we)\b|\bonly with\b|\bfor me\b|\bplease\b|\b(?:here|only)\W*\Z", re.IGNORECASE)
 """What of a clause with a known value says that it is the speaker's, what he asks for, and what he does himself."""
 
 NO_TASTE = re.compile(
@@ -183,99 +204,37 @@ NO_TASTE_JAPANESE = re.compile(
     r"くださ|下さ|お願い|もらえ|くれ|ほし|欲し|探し|買いたい|たいのです|ましたら?\Z|でした\Z|った\Z|思い|聞"
     r"|この|その|あの|どの|相談|ゲーム|映画|アニメ|ドラマ化"
 )
+NOT_DISLIKED_JAPANESE = re.compile(
+    r"(?:嫌い|きらい|苦手|無理|ダメ|だめ|駄目|嫌)な?(?:じゃ|では|でも|とは|って|わけ|訳|という)[^、。]{0,6}(?:ない|な[くか]|ありませ|思わ|思いませ)"
+)
+"""Who does not dislike a thing takes no side by that."""
+ASKS_FOR = re.compile(
+    r"\A\W*(?:please )?(?:(?:can|could|would) you )?"
+    r"(?:give|show|get|find|bring|send|recommend|suggest|try|let's|more|just|only|rather)\b"
+    r"|\b(?:please|instead)\W*\Z|くださ|下さ|お願い|もらえ|ほし|欲し|がいい|が良い|にして|頼み|頼む",
+    re.IGNORECASE,
+)
+"""How a wish of the moment is put."""
 NEGATIVE_JAPANESE = re.compile(r"(?<!しか)(?<!違い)(?<!しれ)(?:ない|無い|ません|なかった|ありませ)(?!か)")
 SPECIFIC = re.compile(r"\b(?:the|this|that|these|those|my|your|our|his|her|their)(?: [\w-]+){0,2} \Z", re.IGNORECASE)
 """Before a value: one thing at hand, such as the paperback that came, and no kind of things."""
 SHOP = re.compile(
     r"\b(?:deliver\w*|ship\w*|refunds?|returns?|orders?|ordered|orders|parcels?|packages?|packag\w+|fees?"
-    r"|queues?|support|service|website|site|app"
+    r"|queues?|pay(?!ing)|by card|cash|invoices?|pick(?:ed|ing)? up|support|service|website|site|app"
     r"|checkout|payments?|stock|arriv\w*|torn|damaged|subscription|sections?|search|prices?|cover|pages?|waiting|paying"
     r"|questions?|download\w*|account)\b"
     r"|売れ|人気|流行|有名|安い|わから|分から|知ら|使い方|読み方|続き|作者|届|注文|配送|発送|在庫|売り切れ|返品"
     r"|返金|破れ|折れ|汚れ|棚|コーナー|売り場|発売|値上|値段|見つか|表示|ダウンロード|待た|対応|返事|問い合わせ"
-    r"|手続|アプリ|サイト|送料|包装|梱包",
+    r"|手続|支払|払[いう]|決済|領収|受け取|アプリ|サイト|送料|包装|梱包",
     re.IGNORECASE,
 )
 """What the shop does: who is content or not with that, has no taste."""
 THING_JAPANESE = re.compile(
-    r"([^\s、。！？はがをもに]{1,20}?)(?:が|は|には|を|って)(?:とても|すごく|本当に|ほんとに|めっちゃ|かなり"
+    rf"({_KANJI_AND_KANA}|[^\s、。！？はがをもに]{{1,20}}?)(?:が|は|には|を|って)(?:とても|すごく|本当に|ほんとに|めっちゃ|かなり"
     r"|昔から|ずっと|一番|いちばん|ちょっと|どうも|特に|あまり|大)*"
-    r"(?:好き|推し|愛して|ハマっ|はまっ|苦手|嫌い|きらい|無理|飽き)"
+    r"(?:好き|推し|愛して|ハマっ|はまっ|苦手|嫌い|きらい|無理|飽き|(?:もう|二度と|絶対に?)読(?:みませ|まな|みたくな))"
 )
 NO_THING_JAPANESE = re.compile(
     r"(?:の|こと|とき|時|方|ほう|それ|これ|あれ|どれ|何|今|私|僕|俺|自分|本|漫画|マンガ|もの|話|\d|巻)\Z"
 )
 AS_ONE_LIKES = re.compile(r"好きな(?:とき|時|だけ|よう|ほう|方|もの|タイミング)")
-
-STATED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (slot, re.compile(pattern, re.IGNORECASE))
-    for slot, pattern in (
-        (
-            "budget",
-            r"(?:\bspend(?:ing)?|\bpay|\bbudget|\bkeep|\bstay|\bnothing|\bprice|\bafford|\bcosts?)\b.{0,30}?\b((?:under"
-            r"|below|over|less than|up to"
-            r"|at most|(?:no )?more than|within|around|about|of|is|maximum|max)\s+(?:[$€£¥]\s?\d[\d,.]*"
-            r"|\d[\d,.]*\s?(?:dollars|yen|euros?|pounds"
-            r"|bucks|usd|jpy|円)))",
-        ),
-        (
-            "budget",
-            r"\bi(?: have|'ve got|'ve| have got| only have) (?:about |around |only )?([$€£¥]\s?\d[\d,.]*"
-            r"|\d[\d,.]*\s?(?:dollars|yen"
-            r"|euros?)) to spend",
-        ),
-        (
-            "budget",
-            r"(?<![\d,，〇一二三四五六七八九十百千万])([\d〇一二三四五六七八九十百千万][\d,，〇一二三四五六七八九十百千万]{0,9}\s?円(?:以内"
-            r"|まで|以下|くらいまで|ぐらいまで|前後))",
-        ),
-        (
-            "style",
-            r"\b((?:short|brief|concise|long|detailed|simple|polite|casual|formal|shorter|longer|friendlier"
-            r"|more detailed) (?:answers?|replies"
-            r"|responses?|explanations?|messages?))\b(?=.{0,20}(?:please|thanks)|\s?[.!]?\s?\Z)",
-        ),
-        (
-            "style",
-            r"\b(?:please |just |can you |could you )?((?:keep (?:it|your (?:answers|replies)|(?:the )?answers"
-            r"|things) (?:short|brief|simple|concise|casual|formal))"
-            r"|be (?:brief|concise|casual|more (?:formal|casual|concise|brief))|(?:no|don't use|without|stop using"
-            r"|skip the) emojis?|use bullet points"
-            r"|(?:explain|answer|describe) (?:everything |things )?(?:in detail|briefly|simply))\b",
-        ),
-        (
-            "style",
-            r"\b((?:bullet points|lists|tables|short answers|plain language"
-            r"|simple words))(?: \w+){0,2} (?:works? )?best for me\b",
-        ),
-        (
-            "style",
-            r"(?:返事|返答|回答|答え|説明|口調|話し方|文章)[はをも]((?:[^、。]{0,12}?)(?:短め|短く|長め|詳しめ|簡単"
-            r"|簡潔|シンプル|くだけた|やさし[いく]|丁寧))(?=で|に|な|お願)",
-        ),
-        (
-            "style",
-            r"((?:気軽に|フレンドリーに|親しげに|やさしく|易しく|ゆっくり|簡単に|わかりやすく|分かりやすく"
-            r"|要点だけ))(?=話|説明|教|答|書|返|お願)",
-        ),
-        ("style", r"((?:くだけた|やさしい|丁寧な|簡単な|わかりやすい|親しみやすい)(?:口調|言葉|話し方|説明|文章))(?=で)"),
-        (
-            "spoilers",
-            r"((?:keep|leave|avoid|without|no|not|don't|do not|skip|hate|please)\b.{0,30}\bspoil\w*|(?:don't|do not"
-            r"|never) (?:tell|reveal|say|give away)"
-            r"(?: me)? (?:how it ends|the ending|what happens|who \w+))",
-        ),
-        (
-            "spoilers",
-            r"((?:ネタバレ|結末|オチ|ラスト|犯人)[はをも]?(?:絶対に?|一切|先に)?(?:やめ|言[わう]|なし|しない|教えない"
-            r"|話さない|避け|嫌|禁止|NG|勘弁))",
-        ),
-        (
-            "style",
-            r"((?:もっと)?(?:短く|簡潔に|手短に|詳しく|丁寧に|敬語で|タメ口で|ためぐちで|フランクに|箇条書きで"
-            r"|絵文字(?:は)?(?:なし|使わない))(?:で|に)?)(?=答|返|説明|お願|話|して|教"
-            r"|、|。|\Z|ください)",
-        ),
-    )
-)
-"""Statements known by their form; the first group is the value."""

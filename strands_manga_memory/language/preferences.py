@@ -3,61 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from strands_manga_memory.language import preference_rules as rules
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.asking import statements
 from strands_manga_memory.language.attitude import attitude
+from strands_manga_memory.language.clauses import clauses, with_answers, with_antecedents
 from strands_manga_memory.language.condense import sentences
 from strands_manga_memory.language.excerpts import excerpt
 from strands_manga_memory.language.instructions import takes_back
-from strands_manga_memory.language.slot_values import DISLIKES, LIKES, STYLE, Preference, canonical, slot_of, touched, values_of
-from strands_manga_memory.language.tastes import tastes_in_english, tastes_in_japanese
+from strands_manga_memory.language.slot_values import (
+    DISLIKES,
+    LIKES,
+    STYLE,
+    TASTES,
+    Preference,
+    canonical,
+    slot_of,
+    touched,
+    values_of,
+)
+from strands_manga_memory.language.stated import NAMED, STATED
+from strands_manga_memory.language.tastes import tastes_in_english, tastes_in_japanese, wanted_instead
 from strands_manga_memory.language.tokens import shortened
 
 MOST_HEARD = 5
 """So many preferences of a message are heard; those that belong to a slot first."""
 
-_END = r"(?=[.,;!?。、！？]|\s+(?:and|but|so|because|please|thanks)\b|$)"
 _ITSELF = re.compile(
     r"\A\W*(?:please |can you |could you |also )*(?:remember|note|keep in mind|(?:don't|do not) forget)\b"
     r"(?: that\b|:)?,? ?",
     re.IGNORECASE,
-)
-_RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (key, re.compile(pattern, re.IGNORECASE))
-    for key, pattern in (
-        (
-            "name",
-            r"\b(?:call me|my name(?:'s| is)|i(?:'m| am) called|i go by|address me as) (?!(?:back|later|at|on|in|when|if|after"
-            r"|before|tomorrow|today|again|now|a|an|the|not|soon|any|is)\b)()([\w.-]{1,30}(?: [A-Z][\w.-]{1,30}){0,2})",
-        ),
-        ("name", r"(?:名前は()([^\s、。?？]{1,20}?)(?:です|だ|といい|と申し|[。]|$))"),
-        ("name", r"()([^\s、。はがを]{1,20})(?:さん)?(?:と呼んで|って呼んで|と申します|といいます)"),
-        (
-            "home",
-            r"\bi(?:'m| am)? (?:(?:currently|now|still) )?(?:live|living|reside|residing|based) (?:in|at|near) "
-            rf"()(.{{2,60}}?){_END}",
-        ),
-        ("home", r"()([^\s、。はがを]{1,30}?)に(?:今は?)?(?:住んで|暮らして|住まい)"),
-        (
-            r"\1",
-            rf"\b(?:my|our) ((?:[\w'-]+ ){{0,3}}(?:birthday|anniversary|hometown)) (?:is|falls on) (?:on )?(.{{2,60}}?){_END}",
-        ),
-        (r"\1", r"((?:[^\s、。はがを]{1,12}の)?(?:誕生日|記念日))は([^、。！？]{2,30}?)(?:です|だ|[。]|$)"),
-        (r"favorite \1", rf"\bmy (?:absolute )?favou?rite ([\w ]{{2,30}}?) (?:is|are|would be) (.{{2,80}}?){_END}"),
-        (
-            "language",
-            r"\b(?:please )?(?:answer|reply|speak|write|talk)(?: to me)? (?:only )?in "
-            r"()(japanese|english|french|german|spanish|chinese|korean)\b",
-        ),
-        ("language", r"()(日本語|英語|中国語|韓国語)版?[でを](?:お願い|答え|返事|返信|回答|書い|説明|話し|対応|読みた|希望)"),
-        ("budget", rf"\bmy (?:budget|limit) is ()(.{{2,40}}?){_END}"),
-        ("budget", r"予算は()([^。、！？]{2,20}?)(?:です|だ|まで|以内|くらい|ぐらい|[。、]|$)"),
-        (r"favorite \1", r"(?:一番|いちばん)?好きな([^\s、。は]{1,12})は([^。、！？]{1,40}?)(?:です|だ|かな|[。、！？]|$)"),
-    )
 )
 
 
@@ -69,27 +48,27 @@ def heard_in(texts: Iterable[str]) -> list[Preference]:
     """
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
-        for sentence in _with_answers(sentences(excerpt(text))):
+        for sentence in with_antecedents(with_answers(sentences(excerpt(text)))):
             for said in _heard(sentence):
                 place = said.slot, canonical(said.value)
+                adds = said.adds or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
                 found.pop(place, None)
-                found[place] = said
+                found[place] = replace(said, adds=adds)
     chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_HEARD]
     return [said for said in found.values() if said in chosen]
 
 
-def _with_answers(said: Iterable[str]) -> Iterator[str]:
-    """Join what asks itself with what it answers: "Romance? No thank you."."""
-    asked = ""
-    for sentence in said:
-        if asked:
-            sentence = f"{asked.rstrip('?？ ')} - {sentence}"
-        asked = sentence if _SELF_ASKED.match(sentence) else ""
-        if not asked:
-            yield sentence
+_CORRECTS = re.compile(
+    r"\b(?:actually|instead|rather|now|no,|wait|i mean|correction|changed my mind|favou?rite)\b"
+    r"|やっぱり|いや、|訂正|一番|いちばん",
+    re.IGNORECASE,
+)
 
 
-_SELF_ASKED = re.compile(r"\A\W*[\w-]+(?: [\w-]+)?[?？]\s*\Z")
+def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
+    """Tell whether a taste stands beside one that its message told before: who loves two genres has not changed his mind."""
+    is_liked = said.liked is True and said.slot in TASTES
+    return is_liked and any(each.slot == said.slot and each.liked for each in before.values())
 
 
 def stated_preferences(texts: Iterable[str]) -> dict[str, str]:
@@ -125,13 +104,6 @@ def _name_of(statement: str) -> str:
     return shortened(statement.rstrip(".!。！").lower(), 40)
 
 
-_NEXT = re.compile(
-    r"(?:,? (?:and|but|so)|,|;| because| since| -) ?(?=(?:now )?(?:i|i'm|i've|i'd|we|my|our|please|call me|what"
-    r"|which|do|any|can"
-    r"|could|is|are)\b)"
-    r"|(?<=です)[がし]、?|(?<=ます)[がし]、?|けど、?",
-    re.IGNORECASE,
-)
 _READ = 300
 _SAYS = re.compile(r"\w\w")
 
@@ -140,8 +112,11 @@ def _heard(sentence: str) -> Iterator[Preference]:
     """Yield what a sentence says, clause by clause: "my name is Ken and I hate horror" states two things."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return
-    parts = [part for part in _NEXT.split(sentence) if part.strip()]
-    found = [said for part in parts for said in _of_clause(part)]
+    parts = list(with_antecedents(clauses(sentence)))
+    found: list[Preference] = []
+    for part in parts:
+        after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
+        found += (wanted_instead(part) if after_dislike else []) or _of_clause(part)
     if found:
         yield from found
     elif not any(map(_is_known, parts)):
@@ -159,13 +134,13 @@ def _of_clause(clause: str) -> list[Preference]:
     asked = clause.rstrip().endswith(("?", "？")) and not is_request
     if not (said := clause if is_request else statements(clause)).strip():
         return []
-    for key, pattern in _RULES:
-        if (match := pattern.search(said)) is not None:
+    for key, pattern in NAMED:
+        if (match := pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
             name = slot_of(" ".join(match.expand(key).lower().split()))
             return [Preference(shortened(name, 60), shortened(match[2].strip(" ."), 120))]
     stated = [
         Preference(slot, shortened(match[1].strip(" ."), 60))
-        for slot, pattern in rules.STATED
+        for slot, pattern in STATED
         if (match := pattern.search(said)) is not None
     ]
     if stated:

@@ -48,7 +48,8 @@ _MOST_OF_A_SLOT = 4
 _BETWEEN = re.compile("[,、，]")
 _SYNONYMS = (
     "horror ホラー scary",
-    "romance 恋愛 ロマンス ラブコメ romcom rom-com love-story",
+    "romance 恋愛 ロマンス love-story",
+    "rom-com romcom ラブコメ romantic-comedy",
     "shonen shounen 少年 少年漫画",
     "seinen 青年 青年漫画",
     "shojo shoujo 少女 少女漫画",

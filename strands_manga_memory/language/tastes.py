@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from strands_manga_memory.language import preference_rules as rules
-from strands_manga_memory.language.attitude import attitude
+from strands_manga_memory.language.attitude import attitude, evaluates
 from strands_manga_memory.language.slot_values import Preference
 
 
@@ -26,8 +26,19 @@ def tastes_in_english(clause: str, *, asked: bool) -> list[Preference]:
             rest, *others = rules.BUT_NOT.split(said[match.end() :], maxsplit=1)
             adds = rules.ADDS.search(said) is not None
             found = _named(rest, liked=liked, adds=adds, asked=asked or rules.MOMENT.search(match[0]) is not None)
-            return found + [each for other in others for each in _named(other, liked=False, adds=adds, asked=True)]
+            return found + [each for other in others for each in _named(other, liked=liked is False, adds=True, asked=True)]
     return [] if asked else _valued(said)
+
+
+def wanted_instead(clause: str) -> list[Preference]:
+    """Return what a clause asks for that follows one of what is not wanted: "no more romance, mystery please"."""
+    asked = _INSTEAD.sub("", clause)
+    if not rules.ASKS_FOR.search(clause) or rules.UNWANTED.search(clause) or attitude(_EXPLICIT.sub("", asked)) < 0:
+        return []
+    return _all_values(asked, liked=True, adds=True)
+
+
+_EXPLICIT = re.compile(r"\binstead\b", re.IGNORECASE)
 
 
 def _valued(said: str) -> list[Preference]:
@@ -42,7 +53,8 @@ def _valued(said: str) -> list[Preference]:
     score = attitude(rest)
     if rules.INSTRUCTION.search(text) and rules.UNWANTED.search(rest):
         score = -1
-    score = score or _stand(rest, frozenset(slot for slot, _, _ in named))
+    if not score and not evaluates(rest):
+        score = _stand(rest, frozenset(slot for slot, _, _ in named))
     if score == 0:
         return []
     adds = rules.ADDS.search(said) is not None
@@ -142,6 +154,7 @@ def tastes_in_japanese(sentence: str) -> list[Preference]:
         if carried and not _values_japanese(clause):
             clause = f"{carried}{clause}"
         said = _of_japanese_clause(clause, is_last=at == len(parts) - 1)
+        said = said or (wanted_instead(clause) if found and found[-1].liked is False else [])
         carried = "" if said else clause if _values_japanese(clause) else ""
         found += said
     return found
@@ -154,6 +167,11 @@ def _values_japanese(clause: str) -> list[tuple[str, list[str]]]:
 
 
 def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
+    excepted, sign, others = clause.partition("以外")
+    if sign and others and (liked := _liked_in(others, is_last=is_last)) and (but := _values_japanese(excepted)):
+        sides = [(slot, names, liked == "no") for slot, names in but]
+        sides += [(slot, names, liked == "yes") for slot, names in _values_japanese(others)]
+        return [each for slot, names, side in sides for each in _preferences(slot, names, liked=side, adds=True)]
     plain = rules.AS_ONE_LIKES.sub("", clause)
     values = _values_japanese(plain)
     rest = plain
@@ -178,6 +196,8 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
     """Return what a Japanese clause's predicate says: ``yes``, ``no``, ``once``, or nothing."""
     if rules.ONCE_JAPANESE.search(clause):
         return "once"
+    if rules.NOT_DISLIKED_JAPANESE.search(clause):
+        return ""
     if rules.DISLIKES_JAPANESE.search(clause) and not rules.ONLY_JAPANESE.search(clause):
         return "no"
     if rules.LIKES_JAPANESE.search(clause) or rules.ONLY_JAPANESE.search(clause):

@@ -25,7 +25,7 @@ HEARD: list[tuple[str, str, str, bool | None]] = [
     ("Please answer in Japanese.", "language", "Japanese", True),
     ("I prefer English editions.", "language", "english", True),
     ("My budget is 3000 yen.", "budget", "3000 yen", True),
-    ("I don't want to spend more than $20.", "budget", "more than $20", True),
+    ("I don't want to spend more than $20.", "budget", "$20", True),
     ("Keep it under 15 dollars please", "budget", "under 15 dollars", True),
     ("I love everything by Junji Ito.", "author", "Junji Ito", True),
     ("My favorite author is Naoki Urasawa.", "author", "Naoki Urasawa", True),

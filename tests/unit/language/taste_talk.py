@@ -203,6 +203,16 @@ TOLD: list[tuple[str, str, bool | None]] = [
     ("料理ものを見ると作りたくなります。", "料理", True),
     ("ドラマチックな恋愛が好物です。", "恋愛", True),
     ("進撃の巨人が好きです。", "進撃の巨人", True),
+    ("Honestly, anything by Inio Asano makes my week.", "inio asano", True),
+    ("Anything by Rumiko Takahashi makes my day.", "rumiko takahashi", True),
+    ("My French is bad, so English editions please.", "english", True),
+    ("My shelf is full, so digital only.", "digital", True),
+    ("Not a fan of harem stuff.", "harem", False),
+    ("Not really into superheroes.", "superhero", False),
+    ("Never been a fan of sports manga.", "sports", False),
+    ("浅野いにおの作品は全部持っています。", "浅野いにお", True),
+    ("矢沢あいの漫画は全部集めました。", "矢沢あい", True),
+    ("水木しげるの作品が好きです。", "水木しげる", True),
 ]
 """The sentence, what is heard of it in lower case, and whether it is liked."""
 

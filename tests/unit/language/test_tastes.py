@@ -93,10 +93,109 @@ def test_words_that_only_hold_the_name_of_a_genre_or_serve_the_moment_are_no_tas
         (["ホラーが好きです。", "もうホラーは好きじゃないです。恋愛の方がいいです。"], {"dislikes": "ホラー", "genre": "恋愛"}),
         (["I love horror.", "ホラーは苦手になりました。"], {"dislikes": "ホラー"}),
         (["Please answer in Japanese.", "Please answer in English."], {"language": "English"}),
+        (["My budget is 30 dollars.", "Make my budget 50 dollars instead."], {"budget": "50 dollars"}),
+        (["My budget is 3000 yen.", "Please raise my budget to 5000 yen."], {"budget": "5000 yen"}),
+        (["予算は3000円です。", "予算は5000円に変更します"], {"budget": "5000円"}),
+        (["予算は3000円です。", "予算を4000円に上げてください。"], {"budget": "4000円"}),
+        (["浦沢直樹の作品が好きです。", "浦沢直樹はもう読みません"], {"dislikes": "浦沢直樹"}),
+        (["浅野いにおの漫画が好きです。", "浅野いにおはもう読みたくないです。"], {"dislikes": "浅野いにお"}),
+        (["I love everything by Junji Ito.", "I don't read Junji Ito any more."], {"dislikes": "Junji Ito"}),
+        (["keep answers short", "You can give me long, detailed answers again."], {}),
+        (["Keep your answers brief.", "You may give longer answers again."], {}),
+        (["短く答えてください。", "また詳しく答えていいです。"], {"style": "詳しく"}),
+        (["I live in Osaka.", "I moved to Kyoto."], {"home": "Kyoto"}),
+        (["I live in Osaka.", "We recently relocated from Osaka to Nagoya."], {"home": "Nagoya"}),
+        (["大阪に住んでいます。", "先月名古屋へ引っ越した。"], {"home": "名古屋"}),
+        (["I moved to digital."], {"format": "digital"}),
+        (["I love horror.", "Forget what I said about horror."], {}),
+        (["I hate gore.", "Forget that I hate gore."], {}),
+        (["I love horror.", "Don't forget that I love horror."], {"genre": "horror"}),
+        (["ホラーが好きです。", "ホラーのことは忘れてください。"], {}),
+        (["I love horror. I love romance."], {"genre": "romance, horror"}),
+        (["ホラーが好きです。恋愛が好きです。"], {"genre": "恋愛, ホラー"}),
+        (["I love horror. Actually I prefer romance now."], {"genre": "romance"}),
     ],
 )
 def test_a_change_of_mind_leaves_what_was_said_last(said: list[str], comes_to: dict[str, str]) -> None:
     assert stated_preferences(said) == comes_to
+
+
+@pytest.mark.parametrize(
+    ("said", "comes_to"),
+    [
+        ("I'm over isekai, give me mystery.", {"dislikes": "isekai", "genre": "mystery"}),
+        ("I'm done with fantasy, show me thrillers.", {"dislikes": "fantasy", "genre": "thrillers"}),
+        ("No more romance, mystery please!", {"dislikes": "romance", "genre": "mystery"}),
+        ("No horror, comedy instead.", {"dislikes": "horror", "genre": "comedy"}),
+        ("No horror, gore or zombies please.", {"dislikes": "zombies, gore, horror"}),
+        ("No horror, gore, violence please.", {"dislikes": "violence, gore, horror"}),
+        ("I hated horror, but mystery grew on me.", {"dislikes": "horror", "genre": "mystery"}),
+        ("I disliked sports manga but seinen won me over.", {"dislikes": "sports", "genre": "seinen"}),
+        ("異世界はもう飽きたので、ミステリーをください。", {"dislikes": "異世界", "genre": "ミステリー"}),
+        ("恋愛はもういいので、推理ものをお願いします。", {"dislikes": "恋愛", "genre": "推理"}),
+        ("I'm not into romance, except for rom-coms.", {"dislikes": "romance", "genre": "rom-coms"}),
+        ("I hate isekai apart from comedies.", {"dislikes": "isekai", "genre": "comedies"}),
+        ("I love everything except horror.", {"dislikes": "horror"}),
+        ("ミステリー以外は読みません。", {"genre": "ミステリー"}),
+        ("ホラー以外なら何でも好きです。", {"dislikes": "ホラー"}),
+        ("I never spend more than 20 euros on a book.", {"budget": "20 euros"}),
+        ("I won't go over 25 pounds.", {"budget": "25 pounds"}),
+    ],
+)
+def test_each_side_of_a_sentence_has_its_own_polarity(said: str, comes_to: dict[str, str]) -> None:
+    assert stated_preferences([said]) == comes_to
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I don't hate horror.",
+        "I don't dislike romance.",
+        "I wouldn't say I hate comedy.",
+        "I don't mind sci-fi.",
+        "I'm not against mecha.",
+        "ホラーは嫌いじゃないです。",
+        "ミステリーは苦手ではありません。",
+        "恋愛ものが嫌いというわけではないです。",
+    ],
+)
+def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
+    assert all(each.slot == "" for each in heard_in([said]))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I never said I like horror.",
+        "We didn't tell you we hate romance.",
+        "ホラーが好きとは言っていません。",
+        "恋愛が好きだと言った覚えはありません。",
+        "I prefer to pay by card.",
+        "I like to pick up my books at the store.",
+        "支払いはカードのほうがいいです。",
+        "店頭で受け取るほうが好きです。",
+        "Is there horror? I need it by Friday.",
+        "Do you have the horror box? I like it.",
+    ],
+)
+def test_what_was_not_said_or_is_the_shops_is_no_taste(said: str) -> None:
+    assert heard_in([said]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "comes_to"),
+    [
+        ("Got any good josei? I adore that stuff.", {"genre": "josei"}),
+        ("Do you carry seinen? I can't get enough of it.", {"genre": "seinen"}),
+        ("What about harem? I can't stand that kind of thing.", {"dislikes": "harem"}),
+        ("ホラーはありますか？大好きなんです。", {"genre": "ホラー"}),
+        ("百合は置いていますか？ちょっと苦手です。", {"dislikes": "百合"}),
+        ("Gore makes me queasy, so please keep it out.", {"dislikes": "gore"}),
+        ("Violence makes me nervous, so please leave it out.", {"dislikes": "violence"}),
+    ],
+)
+def test_what_is_only_pointed_at_is_the_genre_named_before(said: str, comes_to: dict[str, str]) -> None:
+    assert stated_preferences([said]) == comes_to
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""Statements about oneself that are known by their form: a name, a home, a budget, how answers are to be. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_END = r"(?=[.,;!?。、！？]|\s+(?:and|but|so|because|please|thanks)\b|$)"
+NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (key, re.compile(pattern, re.IGNORECASE))
+    for key, pattern in (
+        (
+            "name",
+            r"\b(?:call me|my name(?:'s| is)|i(?:'m| am) called|i go by|address me as) (?!(?:back|later|at|on|in|when|if|after"
+            r"|before|tomorrow|today|again|now|a|an|the|not|soon|any|is)\b)()([\w.-]{1,30}(?: [A-Z][\w.-]{1,30}){0,2})",
+        ),
+        ("name", r"(?:名前は()([^\s、。?？]{1,20}?)(?:です|だ|といい|と申し|[。]|$))"),
+        ("name", r"()([^\s、。はがを]{1,20})(?:さん)?(?:と呼んで|って呼んで|と申します|といいます)"),
+        (
+            "home",
+            r"\bi(?:'m| am)? (?:(?:currently|now|still) )?(?:live|living|reside|residing|based) (?:in|at|near) "
+            rf"()(.{{2,60}}?){_END}",
+        ),
+        (
+            "home",
+            r"\b(?:i|we)(?:'ve| have)? (?:just |recently |now |finally )?(?:moved|relocated)(?: back| over)? "
+            r"(?:from .{2,30}? )?to "
+            r"()(?!an?\b|the\b|my\b|our\b|this\b|that\b|your\b)"
+            rf"((?-i:[A-Z][\w'-]{{1,30}}(?:,? [A-Z][\w'-]{{1,30}}){{0,3}})|[\w'-]{{2,30}}{_END})",
+        ),
+        ("home", r"()([^\s、。はがを]{1,30}?)に(?:今は?)?(?:住んで|暮らして|住まい)"),
+        (
+            "home",
+            r"(?:(?:先[月週日]|昨[年日]|去年|今[年月週]|最近|このたび)(?:に|、)?)?()([^\s、。はがをも]{1,30}?)(?:に|へ)"
+            r"(?:引っ?越し(?:て|まし|た)|転居し(?:て|まし|た)|移り住|移住し(?:て|まし|た))",
+        ),
+        (
+            r"\1",
+            rf"\b(?:my|our) ((?:[\w'-]+ ){{0,3}}(?:birthday|anniversary|hometown)) (?:is|falls on) (?:on )?(.{{2,60}}?){_END}",
+        ),
+        (r"\1", r"((?:[^\s、。はがを]{1,12}の)?(?:誕生日|記念日))は([^、。！？]{2,30}?)(?:です|だ|[。]|$)"),
+        (r"favorite \1", rf"\bmy (?:absolute )?favou?rite ([\w ]{{2,30}}?) (?:is|are|would be) (.{{2,80}}?){_END}"),
+        (
+            "language",
+            r"\b(?:please )?(?:answer|reply|speak|write|talk)(?: to me)? (?:only )?in "
+            r"()(japanese|english|french|german|spanish|chinese|korean)\b",
+        ),
+        ("language", r"()(日本語|英語|中国語|韓国語)版?[でを](?:お願い|答え|返事|返信|回答|書い|説明|話し|対応|読みた|希望)"),
+        ("budget", rf"\bmy (?:budget|limit) is ()(.{{2,40}}?){_END}"),
+        (
+            "budget",
+            r"予算[はをが]()([^。、！？]{2,20}?)(?:です|だ|まで|以内|くらい|ぐらい|に(?:変|し|上|下|な|増|減|抑)|で(?:お願|考|す)|[。、]|$)",
+        ),
+        (r"favorite \1", r"(?:一番|いちばん)?好きな([^\s、。は]{1,12})は([^。、！？]{1,40}?)(?:です|だ|かな|[。、！？]|$)"),
+    )
+)
+"""The key and the value are the groups of a pattern; the key may be given."""
+
+_AMOUNT = r"(?:[$€£¥]\s?\d[\d,.]*|\d[\d,.]*\s?(?:dollars|yen|euros?|pounds|bucks|usd|jpy|円))"
+
+STATED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (slot, re.compile(pattern, re.IGNORECASE))
+    for slot, pattern in (
+        (
+            "budget",
+            rf"(?:\b(?:not|never|nothing|cannot)|n't)\b[^.!?]{{0,40}}?\b(?:more than|over|above|beyond|exceed)\s+({_AMOUNT})",
+        ),
+        ("budget", rf"\b(?:my|our|the) (?:\w+ )?(?:budget|spending limit)\b(?: \w+){{0,4}}? ({_AMOUNT})"),
+        (
+            "budget",
+            rf"(?:\bspend(?:ing)?|\bpay|\bbudget|\bkeep|\bstay|\bnothing|\bprice|\bafford|\bcosts?)\b.{{0,30}}?\b((?:under"
+            rf"|below|over|less than|up to|at most|(?:no )?more than|within|around|about|of|is|maximum|max)\s+{_AMOUNT})",
+        ),
+        (
+            "budget",
+            r"\bi(?: have|'ve got|'ve| have got| only have) (?:about |around |only )?([$€£¥]\s?\d[\d,.]*"
+            r"|\d[\d,.]*\s?(?:dollars|yen"
+            r"|euros?)) to spend",
+        ),
+        (
+            "budget",
+            r"(?<![\d,，〇一二三四五六七八九十百千万])([\d〇一二三四五六七八九十百千万][\d,，〇一二三四五六七八九十百千万]{0,9}\s?円(?:以内"
+            r"|まで|以下|くらいまで|ぐらいまで|前後))",
+        ),
+        (
+            "style",
+            r"\b((?:short|brief|concise|long|detailed|simple|polite|casual|formal|shorter|longer|friendlier"
+            r"|more detailed) (?:answers?|replies"
+            r"|responses?|explanations?|messages?))\b(?=.{0,20}(?:please|thanks)|\s?[.!]?\s?\Z)",
+        ),
+        (
+            "style",
+            r"\b(?:please |just |can you |could you )?((?:keep (?:it|your (?:answers|replies)|(?:the )?answers"
+            r"|things) (?:short|brief|simple|concise|casual|formal))"
+            r"|be (?:brief|concise|casual|more (?:formal|casual|concise|brief))|(?:no|don't use|without|stop using"
+            r"|skip the) emojis?|use bullet points"
+            r"|(?:explain|answer|describe) (?:everything |things )?(?:in detail|briefly|simply))\b",
+        ),
+        (
+            "style",
+            r"\b((?:bullet points|lists|tables|short answers|plain language"
+            r"|simple words))(?: \w+){0,2} (?:works? )?best for me\b",
+        ),
+        (
+            "style",
+            r"(?:返事|返答|回答|答え|説明|口調|話し方|文章)[はをも]((?:[^、。]{0,12}?)(?:短め|短く|長め|詳しめ|簡単"
+            r"|簡潔|シンプル|くだけた|やさし[いく]|丁寧))(?=で|に|な|お願)",
+        ),
+        (
+            "style",
+            r"((?:気軽に|フレンドリーに|親しげに|やさしく|易しく|ゆっくり|簡単に|わかりやすく|分かりやすく"
+            r"|要点だけ))(?=話|説明|教|答|書|返|お願)",
+        ),
+        ("style", r"((?:くだけた|やさしい|丁寧な|簡単な|わかりやすい|親しみやすい)(?:口調|言葉|話し方|説明|文章))(?=で)"),
+        (
+            "spoilers",
+            r"((?:keep|leave|avoid|without|no|not|don't|do not|skip|hate|please)\b.{0,30}\bspoil\w*|(?:don't|do not"
+            r"|never) (?:tell|reveal|say|give away)"
+            r"(?: me)? (?:how it ends|the ending|what happens|who \w+))",
+        ),
+        (
+            "spoilers",
+            r"((?:ネタバレ|結末|オチ|ラスト|犯人)[はをも]?(?:絶対に?|一切|先に)?(?:やめ|言[わう]|なし|しない|教えない"
+            r"|話さない|避け|嫌|禁止|NG|勘弁))",
+        ),
+        (
+            "style",
+            r"((?:もっと)?(?:短く|簡潔に|手短に|詳しく|丁寧に|敬語で|タメ口で|ためぐちで|フランクに|箇条書きで"
+            r"|絵文字(?:は)?(?:なし|使わない))(?:で|に)?)(?=答|返|説明|お願|話|して|教"
+            r"|、|。|\Z|ください)",
+        ),
+    )
+)
+"""Statements known by their form; the first group is the value."""
