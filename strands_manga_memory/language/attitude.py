@@ -67,12 +67,13 @@ _BAD = (
     r"|leaves? out|(?:keep|cut|filter|take) (?:\S+ ){0,3}out|spare me|had enough|enough of|hard pass|pass on"
     r"|grown out of|gave up"
     r"|puts? me off|can(?:'t|not) (?:bear|stand|stomach|take|handle)|stop(?:ped)?|quit|dropp?(?:ed)?|instead of helping"
+    r"|count me out"
     r"|too (?!much fun|good|late to)\w+(?: for me)?|(?:charged|billed) (?:me )?twice|money back|refund|late again|no longer"
     r"|wrong (?:book|volume|item|order|one|address|edition)|(?:still|been) waiting|so much for|(?:second|third|fourth) time"
     r"|still (?:no|not|nothing|hasn't|haven't)|angry|lost my|slow(?!-)"
 )
 _NEGATION = (
-    r"not|never|no|hardly|barely|nobody|none|nothing|neither|nor|without|\w+n't|cannot|far from|less than|no longer"
+    r"not|never|no|zero|hardly|barely|nobody|none|nothing|neither|nor|without|\w+n't|cannot|far from|less than|no longer"
     r"|doesn't|no one"
 )
 _ENGLISH = re.compile(rf"\b(?:(?P<bad>{_BAD})|(?P<good>{_GOOD}))\b")
@@ -116,7 +117,7 @@ _GOOD_JAPANESE = (
     r"(?:ないと|なければ|なきゃ)[、]?[^、。]{0,10}(?:ない|ません)|(?:外れ|ハズレ|はずれ|間違い|文句|申し分"
     r"|不満)[がはの]?(?:ない|無い|なし|ありません)"
     r"|性に合[うっい]|落ち着[きく](?!ませ|な)|目が(?:ない|無い|なく|なさ|なくて|ありません)|(?:止ま|とま|たま"
-    r"|堪|やめられ|止められ|手放せ|欠かせ|飽き|我慢でき)(?:らな|りま|な|ま)(?:い|くて|せん)|大?好き|大好物|好物"
+    r"|堪|やめられ|止められ|手放せ|欠かせ|見逃せ|外せ|離せ|飽き|我慢でき)(?:らな|りま|な|ま)(?:い|くて|せん)|大?好き|大好物|好物"
     r"|好み|最高|素晴らし|すばらし|完璧|満足|感動|感謝|ありがと|嬉し|うれし|助かり|助かっ|楽し|面白|おもしろ"
     r"|よかった|良かった|気に入|お気に入り|さすが|期待以上|解決(?:しまし|でき)|思いませんでした、|びっくりです"
     r"|至福|オタク|マニア|愛好|うっとり|泣ける|推せ|沼|語れ|詳しくて|得意|親切|驚きました|また(?:利用|買"
@@ -129,7 +130,7 @@ _GOOD_JAPANESE = (
 )
 _BAD_JAPANESE = (
     r"もう[^、。]{0,12}(?:十分|充分|結構|いい)(?:です|\Z)|嫌|きらい|苦手|無理|飽き|もういい|結構です|うんざり"
-    r"|食傷|勘弁|避け|やめ(?:て|と|た)|卒業|寒|つら|辛い|怖|こわ|退屈|眠く|しんど|疲れ|不快|気持ち悪|ダメ|だめ"
+    r"|食傷|どうでも(?:い|よ)|勘弁|避け|やめ(?:て|と|た)|卒業|寒|つら|辛い|怖|こわ|退屈|眠く|しんど|疲れ|不快|気持ち悪|ダメ|だめ"
     r"|駄目"
     r"|控え|抜き|なしで|以外|いら(?:な|ん)|要らな|お腹いっぱい|ちょっと(?:…|\.\.|ね|\Z)|ピンと(?:こ|来)(?:な"
     r"|ま)|シミ|染み|傷|キズ|たらい回し|限界|信じられな|勝手に|全然違|説明と違|冗談じゃ|放置|無視|ありえな"

@@ -92,7 +92,8 @@ DISLIKES = re.compile(
     r"fans? of|fan of|fond of|keen on|interested in|crazy about|in the mood for)\b"
     rf"|\b(?:i|we)(?:'m| am|'ve|'ve got| have|'re| are)? {_ADVERBS}(?:tired of|sick of|bored (?:of|with|by)|fed up with"
     rf"|done with"
-    r"|over|had enough of|gone off|allergic to|stopped (?:reading|liking|enjoying)|quit reading|scared of|burned out on)\b"
+    r"|over(?! (?:at|here|there|in|on|by)\b)|had enough of"
+    r"|gone off|allergic to|stopped (?:reading|liking|enjoying)|quit reading|scared of|burned out on)\b"
     r"|\b(?:no more|please no|stop (?:recommending|suggesting|showing)(?: me)?|please (?:avoid|skip)|nothing (?:with|too)"
     r"|less"
     r"|don't (?:recommend|suggest|show)(?: me)?(?: any)?|do not (?:recommend|suggest|show)(?: me)?)\b"
@@ -195,7 +196,7 @@ NO_TASTE = re.compile(
 )
 """What a clause does that names a kind of things and says nothing of a taste: a wish of the moment, an event, a report."""
 FOR_ME = re.compile(r"\b(?:for|to|with|on) me\b", re.IGNORECASE)
-NEGATIVE = re.compile(r"\b(?:not|never|no|hardly|barely|nor|without|\w+n't|cannot)\b", re.IGNORECASE)
+NEGATIVE = re.compile(r"\b(?:not|never|no|zero|little|hardly|barely|nor|without|\w+n't|cannot)\b", re.IGNORECASE)
 OBJECT_JAPANESE = re.compile(
     r"\*(?:もの|系|漫画|マンガ|作品|の本|の作品|本)?(?:のほう|の方)?(?:[はがをもに]|なら|ばかり|だけ|って"
     r"|があれば)(?!です|どこ|いつ)"

@@ -200,9 +200,9 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
         return ""
     if rules.DISLIKES_JAPANESE.search(clause) and not rules.ONLY_JAPANESE.search(clause):
         return "no"
-    if rules.LIKES_JAPANESE.search(clause) or rules.ONLY_JAPANESE.search(clause):
-        return "yes"
     score = attitude(clause)
+    if rules.LIKES_JAPANESE.search(clause) or rules.ONLY_JAPANESE.search(clause):
+        return "yes" if score >= 0 or rules.ONLY_JAPANESE.search(clause) else "no"
     if score == 0 and is_last and rules.OBJECT_JAPANESE.search(clause) and not rules.NO_TASTE_JAPANESE.search(clause):
         score = -1 if rules.NEGATIVE_JAPANESE.search(clause) else 1
     return "yes" if score > 0 else "no" if score < 0 else ""

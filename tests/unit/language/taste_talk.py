@@ -203,6 +203,10 @@ TOLD: list[tuple[str, str, bool | None]] = [
     ("料理ものを見ると作りたくなります。", "料理", True),
     ("ドラマチックな恋愛が好物です。", "恋愛", True),
     ("進撃の巨人が好きです。", "進撃の巨人", True),
+    ("I have zero interest in mecha.", "mecha", False),
+    ("恋愛ものは正直どうでもいいです。", "恋愛", False),
+    ("異世界ばかりで食傷気味です。", "異世界", False),
+    ("藤本タツキの作品は見逃せません。", "藤本タツキ", True),
     ("Honestly, anything by Inio Asano makes my week.", "inio asano", True),
     ("Anything by Rumiko Takahashi makes my day.", "rumiko takahashi", True),
     ("My French is bad, so English editions please.", "english", True),
@@ -218,6 +222,8 @@ TOLD: list[tuple[str, str, bool | None]] = [
 
 NOT_TOLD = [
     "Is horror popular with teenagers?",
+    "I'm over at the store now, give me a minute.",
+    "I moved to the second volume.",
     "My sister loves romance manga.",
     "I'd like to return this order.",
     "Do people prefer paperback or digital?",
