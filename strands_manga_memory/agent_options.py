@@ -11,6 +11,7 @@ from strands.memory import MemoryManager
 from strands.plugins import Plugin
 
 from strands_manga_memory.memory import Learn
+from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
 from strands_manga_memory.settings import History, MangaMemorySettings, SettingsError
@@ -68,7 +69,21 @@ class HarnessKwargs(TypedDict, total=False):
     memory_manager: MemoryManager
 
 
-class PartsAsked(SessionSettings, total=False):
+class PartsSettings(TypedDict, total=False):
+    """What an agent remembers and is told, where the page of ``MangaMemory.agent_kwargs`` says what each means."""
+
+    history: History | None
+    max_tokens: int | None
+    trim_to: int | None
+    max_turns: int | None
+    recall: bool
+    learn: Learn | None
+    task_state: bool | Mapping[str, Any]
+    instructions: bool | InstructionFiles
+    cache_monitor: PromptCacheMonitor | None
+
+
+class PartsAsked(SessionSettings, PartsSettings, total=False):
     """The arguments of ``MangaMemory.agent_kwargs``, where its own page says what each means."""
 
     user_id: Required[str]
@@ -76,12 +91,6 @@ class PartsAsked(SessionSettings, total=False):
     agent_id: str
     tenant: str | None
     session: bool
-    history: History | None
-    max_tokens: int | None
-    trim_to: int | None
-    recall: bool
-    learn: Learn | None
-    task_state: bool | Mapping[str, Any]
     plugins: Sequence[Plugin]
     model: Model | None
 
@@ -119,11 +128,12 @@ class AgentOptions(TypedDict, total=False):
     background_tasks: bool | BackgroundTasksConfig | None
 
 
-class Options(SessionSettings, AgentOptions, total=False):
-    """What ``MangaMemory.agent`` takes beside its own arguments: what an agent takes, and what a session manager takes."""
+class Options(SessionSettings, PartsSettings, AgentOptions, total=False):
+    """What ``MangaMemory.agent`` takes beside its own arguments: what ``agent_kwargs`` takes, and what an agent takes."""
 
 
 _OF_SESSIONS = tuple(SessionSettings.__annotations__)
+_OF_PARTS = tuple(PartsSettings.__annotations__)
 _OF_AGENTS = tuple(AgentOptions.__annotations__)
 
 
@@ -133,27 +143,37 @@ def check_names(settings: Iterable[str]) -> None:
     Raises:
         ValueError: The message names each, and the setting that is closest.
     """
-    problems = [(name, f"is no setting, {_hint(name)}") for name in settings if name not in _OF_SESSIONS]
-    if problems:
-        raise SettingsError(problems)
+    _check(settings, _OF_SESSIONS)
+
+
+def check_parts(settings: Iterable[str]) -> None:
+    """Refuse what neither ``agent_kwargs`` nor a ``TieredSessionManager`` takes.
+
+    Raises:
+        ValueError: The message names each, and the setting that is closest.
+    """
+    _check(settings, (*_OF_SESSIONS, *_OF_PARTS))
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is for the session manager, and what is for the agent.
+    """Return what is for ``agent_kwargs``, and what is for the agent.
 
     Raises:
         ValueError: One is for neither; the message names it, and what is closest.
     """
+    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *_OF_AGENTS))
     agent = {name: value for name, value in options.items() if name in _OF_AGENTS}
-    settings = {name: value for name, value in options.items() if name not in _OF_AGENTS}
-    problems = [(name, f"is no setting, {_hint(name, _OF_AGENTS)}") for name in settings if name not in _OF_SESSIONS]
+    return {name: value for name, value in options.items() if name not in _OF_AGENTS}, agent
+
+
+def _check(names: Iterable[str], known: tuple[str, ...]) -> None:
+    problems = [(name, f"is no setting, {_hint(name, known)}") for name in names if name not in known]
     if problems:
         raise SettingsError(problems)
-    return settings, agent
 
 
-def _hint(name: str, more: tuple[str, ...] = ()) -> str:
-    if name in MangaMemorySettings.model_fields and name not in _OF_SESSIONS:
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    if name in MangaMemorySettings.model_fields:
         return f"it belongs to a process: defaults=MangaMemorySettings({name}=...)"
-    close = difflib.get_close_matches(name, [*_OF_SESSIONS, *more], n=1)
-    return f"closest={close[0]}" if close else f"there are {', '.join([*_OF_SESSIONS, *more])}"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"closest={close[0]}" if close else f"there are {', '.join(known)}"

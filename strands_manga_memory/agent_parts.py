@@ -1,4 +1,4 @@
-"""The parts that ``MangaMemory`` gives an agent: its conversation manager, its recall, and its user's tier."""
+"""The parts that ``MangaMemory`` gives an agent: its recall, what it is told once, and its user's tier."""
 
 from __future__ import annotations
 
@@ -8,67 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strands_manga_memory.conversation import (
-    HistoryRecall,
-    ImportanceWeightedConversationManager,
-    SummaryCache,
-    SummarySizes,
-    SummaryTrigger,
-    VerifiedSummarizingConversationManager,
-)
+from strands_manga_memory.conversation import HistoryRecall
 from strands_manga_memory.exceptions import MangaMemoryError
+from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor, StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.state import Environment, EnvironmentSource, StateCoordinator
-from strands_manga_memory.stores import HotStore
 
 logger = logging.getLogger(__name__)
 
-_TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
-
-_TRIM_EVERY = 8
-"""So many turns apart a full history is trimmed: of seven requests and more in eight, the whole one before is the beginning."""
-
 _RECALLED = 3, 4
 """Of the history's tokens at most so many parts in so many are for what is recalled."""
-
-
-def trimming(
-    tokens: int, trim_to: int | None, *, recall: bool, session: TieredSessionManager | None = None
-) -> ImportanceWeightedConversationManager:
-    """Return a manager that keeps a history within ``tokens``, in steps down to ``trim_to``; None: for eight turns each."""
-    log = session.history if session is not None else None
-    if trim_to is None:
-        return ImportanceWeightedConversationManager(tokens, trim_every=_TRIM_EVERY, includes_recall=recall, log=log)
-    return ImportanceWeightedConversationManager(tokens, trim_to=min(trim_to, tokens), includes_recall=recall, log=log)
-
-
-def summarizing(
-    trimmer: ImportanceWeightedConversationManager,
-    window: int | None = None,
-    *,
-    session: TieredSessionManager | None,
-    hot: HotStore,
-) -> VerifiedSummarizingConversationManager:
-    """Return a manager that reads the session's log and shares its drafts through the hot tier.
-
-    Of a model's window of so many tokens half is the trigger at most: a request may wait for a summary at half as much again.
-    """
-    trigger = trimmer.max_tokens * _TRIGGER // _MAX_TOKENS
-    return VerifiedSummarizingConversationManager(
-        SummaryTrigger(tokens=max(1, trigger if window is None else min(trigger, max(trimmer.max_tokens, window // 2)))),
-        sizes=SummarySizes(summary_tokens=max(1, min(_SUMMARY_TOKENS, trimmer.max_tokens // 4)), keep_important=True),
-        trimmer=trimmer,
-        log=session.history if session is not None else None,
-        cache=_drafts(hot),
-    )
-
-
-def _drafts(hot: HotStore) -> SummaryCache | None:
-    try:
-        return SummaryCache(hot)
-    except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
-        return None
 
 
 def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRecall:
@@ -81,6 +31,31 @@ def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRe
         return session.records() if session is not None and session.stats()["left_messages"] else ()
 
     return HistoryRecall(max(1, tokens * _RECALLED[0] // _RECALLED[1]), history=log if session is not None else None)
+
+
+def told_once(instructions: bool | InstructionFiles) -> list[StableTexts]:  # noqa: FBT001 - as agent_kwargs takes it
+    """Return the plugin that tells an agent of instruction files, if there shall be any.
+
+    Raises:
+        ValueError: It is neither a truth value nor ``InstructionFiles``.
+    """
+    if instructions is False:
+        return []
+    files = InstructionFiles() if instructions is True else instructions
+    if not isinstance(files, InstructionFiles):
+        raise ValueError(f"instructions must be True, False or InstructionFiles(...), got {instructions!r}")
+    return [StableTexts(files)]
+
+
+def watching(monitor: PromptCacheMonitor | None) -> list[PromptCacheMonitor]:
+    """Return the plugin that watches the prompt cache, if there shall be one.
+
+    Raises:
+        ValueError: It is no ``PromptCacheMonitor``.
+    """
+    if monitor is not None and not isinstance(monitor, PromptCacheMonitor):
+        raise ValueError(f"cache_monitor must be a PromptCacheMonitor or None, got {monitor!r}")
+    return [] if monitor is None else [monitor]
 
 
 def announcing(session: TieredSessionManager | None) -> Callable[[Mapping[str, Any]], None] | None:

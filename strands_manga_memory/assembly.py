@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack, cast, get_args
+from typing import Any, Unpack, cast
 
 from strands import Agent
 from strands.memory import MemoryManager
@@ -19,10 +19,12 @@ from strands_manga_memory.agent_options import (
     PartsAsked,
     SessionSettings,
     check_names,
+    check_parts,
     split_options,
 )
-from strands_manga_memory.agent_parts import Prepared, UserTier, announcing, recalling, summarizing, surroundings, trimming
-from strands_manga_memory.conversation import as_strategy, history_tokens
+from strands_manga_memory.agent_parts import Prepared, UserTier, announcing, recalling, surroundings, told_once, watching
+from strands_manga_memory.conversation import as_strategy
+from strands_manga_memory.history_plan import HistoryPlan
 from strands_manga_memory.memory import (
     Learn,
     PiiPolicy,
@@ -32,6 +34,7 @@ from strands_manga_memory.memory import (
     UserContext,
     UserMemoryStore,
 )
+from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.settings import History, MangaMemorySettings
@@ -70,12 +73,6 @@ class Assembly:
         agent_id: str = _DEFAULT_AGENT,
         tenant: str | None = None,
         session: bool = True,
-        history: History | None = None,
-        max_tokens: int | None = None,
-        trim_to: int | None = None,
-        recall: bool = False,
-        learn: Learn | None = None,
-        task_state: bool | Mapping[str, Any] = False,
         **options: Unpack[Options],
     ) -> Agent:
         """Build an agent: what ``agent_kwargs`` returns, together with everything else ``strands.Agent`` takes.
@@ -88,20 +85,14 @@ class Assembly:
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session.
-            tenant: As ``agent_kwargs`` has it, like the other arguments up to ``task_state``.
-            session: As there.
-            history: As there.
-            max_tokens: As there.
-            trim_to: As there.
-            recall: As there.
-            learn: As there.
-            task_state: As there.
-            options: Keyword arguments of ``strands.Agent``, and of this ``TieredSessionManager``.
+            tenant: The tenant; None is a tenant of its own.
+            session: As ``agent_kwargs`` has it.
+            options: The other arguments of ``agent_kwargs``, such as ``history`` or ``recall``, and those of ``strands.Agent``.
 
         Raises:
             ValueError: An id or a setting is not allowed.
         """
-        settings, own = split_options(options)
+        asked, own = split_options(options)
         if not isinstance(model, Model):
             model = BedrockModel() if model is None else BedrockModel(model_id=model)  # as Agent does
         managed = own.get("context_manager") in (None, False)
@@ -111,15 +102,9 @@ class Assembly:
             agent_id=agent_id,
             tenant=tenant,
             session=session and own.get("session_manager") is None,
-            history=history,
-            max_tokens=max_tokens,
-            trim_to=trim_to,
-            recall=recall,
-            learn=learn,
-            task_state=task_state,
             plugins=own.pop("plugins", None) or (),
             model=model,
-            **settings,
+            **asked,
         )
         if not managed:
             del parts["conversation_manager"]
@@ -138,9 +123,12 @@ class Assembly:
         history: History | None = None,
         max_tokens: int | None = None,
         trim_to: int | None = None,
+        max_turns: int | None = None,
         recall: bool = False,
         learn: Learn | None = None,
         task_state: bool | Mapping[str, Any] = False,
+        instructions: bool | InstructionFiles = False,
+        cache_monitor: PromptCacheMonitor | None = None,
         plugins: Sequence[Plugin] = (),
         model: Model | None = None,
         **settings: Unpack[SessionSettings],
@@ -160,13 +148,16 @@ class Assembly:
             history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
                 as much (8,000 by default, at most half the window of ``model``) or 20 turns; then a verified summary, written
                 after the response by the ``aux_model``, and the last 3 turns and what importance keeps are within
-                ``max_tokens``. Default that of the process: ``importance``.
+                ``max_tokens``. ``compact``: it may grow until a request comes near the window of the model; then room is made
+                in stages, as ``TieredCompactionConversationManager`` does, and ``max_tokens`` and ``trim_to`` have no
+                part in it. Default that of the process: ``importance``.
             max_tokens: Tokens of history. Default that of the process; unset there, a quarter of the window of ``model``, at
                 most 50,000, and 4,096 where that is not known: see ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is brought in one step, so that until the next step each
                 request begins with the whole one before and a provider's prompt cache has it. ``max_tokens`` itself: a full
                 history holds as much as it can, and is trimmed in every turn. Default that of the process: what leaves room
                 for about eight turns like the last ones, at least four fifths of ``max_tokens``.
+            max_turns: Turns that a history keeps at most, whatever room it has. Default: as many as fit.
             recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
                 search them. They take up to a quarter of ``max_tokens`` of a request; the history gives way to them for that
                 call. The first question of each agent reads the session's log, once. Default False.
@@ -175,6 +166,9 @@ class Assembly:
                 he did not use is left out. ``nothing``: not at all. Default ``rules`` with ``memories``.
             task_state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
                 arguments, such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
+            instructions: Whether instruction files are told on the system side, read once; True: ``InstructionFiles()``, those
+                of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
+            cache_monitor: Watches how much of the prompts the provider's cache had; one may serve all agents. Default none.
             plugins: Plugins of your own, after ours.
             model: The agent's model, if it is at hand: it is asked for its context window, and not returned.
             settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
@@ -182,10 +176,16 @@ class Assembly:
         Raises:
             ValueError: An id or a setting is not allowed.
         """
-        check_names(settings)
-        history = history if history is not None else self.settings.history
-        if history not in get_args(History):
-            raise ValueError(f"history must be one of {', '.join(map(repr, get_args(History)))}, got {history!r}")
+        check_parts(settings)
+        plan = HistoryPlan(
+            kind=self.settings.history if history is None else history,
+            max_tokens=self.settings.max_tokens if max_tokens is None else max_tokens,
+            trim_to=self.settings.trim_to if trim_to is None else trim_to,
+            max_turns=max_turns,
+            window=None if model is None else model.context_window_limit,
+            recall=recall,
+        )
+        told = told_once(instructions)
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
         arguments: AgentKwargs = {} if agent_id == _DEFAULT_AGENT else {"agent_id": agent_id}
         prepared = None if settings else self._prefetched.pop(scope, None)
@@ -202,12 +202,7 @@ class Assembly:
             coordinator = StateCoordinator(**{**given, "environment": environment, **asked})
             tier.follow(coordinator)
             ours.append(coordinator)
-        most = max_tokens if max_tokens is not None else self.settings.max_tokens
-        window = None if model is None else model.context_window_limit
-        tokens = most if most is not None else history_tokens(window)
-        trimmer = trimming(tokens, self.settings.trim_to if trim_to is None else trim_to, recall=recall, session=manager)
-        summarizer = {"session": manager, "hot": self._stores["hot"]} if history == "summarize" else None
-        arguments["conversation_manager"] = trimmer if summarizer is None else summarizing(trimmer, window, **summarizer)
+        arguments["conversation_manager"] = plan.manager(session=manager, hot=self._stores["hot"])
         if learn not in (None, "nothing"):
             self._known()
         if self.memories is not None:
@@ -217,7 +212,7 @@ class Assembly:
                 manager.when_redacted(user.redacted)
             arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
             ours.insert(0, user)
-        ours += [recalling(tokens, session=manager)] if recall else []
+        ours = [*told, *ours, *([recalling(plan.tokens, session=manager)] if recall else []), *watching(cache_monitor)]
         self._parts |= {arguments["conversation_manager"], *ours}
         if ours or plugins:
             arguments["plugins"] = [*ours, *plugins]

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "MANGA_MEMORY_"
 """What the names of the variables begin with."""
 
-History = Literal["importance", "summarize"]
+History = Literal["importance", "summarize", "compact"]
 """How an agent's history is kept small."""
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from strands import Agent
+from strands.middleware import InvokeModelContext, InvokeModelStage
+from strands.plugins import Plugin
 
-from strands_manga_memory.language.injection import as_data, without_own_tags
+from strands_manga_memory.language.injection import as_data, with_system_text, without_own_tags
 
 logger = logging.getLogger(__name__)
 
@@ -137,14 +141,22 @@ class InstructionFiles:
         return f"{head}{text}{foot}" if text else ""
 
 
-class StableTexts:
+class StableTexts(Plugin):
     """The texts of the system side that this agent has beside its own prompt; read once, so that the prefix stays cached.
+
+    Among the plugins of an agent it tells them itself; ``StateCoordinator(stable=...)`` tells them, too. What may be read
+    depends on the agent's tools: each agent has its own.
 
     Args:
         instructions: Instruction files; None: none.
         preferences: What the user prefers, by key, or a function that returns it; told as data. Memories of users have a
             plugin of their own for that, ``UserContext``.
+
+    Raises:
+        ValueError: From the agent's constructor: it serves another agent already.
     """
+
+    name = "strands-manga-memory:stable-texts"
 
     def __init__(
         self,
@@ -155,6 +167,20 @@ class StableTexts:
         self._instructions = instructions
         self._preferences = preferences
         self._text: str | None = None
+        self._agent: weakref.ref[Agent] | None = None
+        super().__init__()
+
+    def init_agent(self, agent: Agent) -> None:
+        """Tell the texts at each of the agent's model calls."""
+        if self._agent is not None:
+            raise ValueError("these StableTexts serve an agent already; give each agent its own")
+        self._agent = weakref.ref(agent)
+        agent.add_middleware(InvokeModelStage.Input, self._told)
+
+    async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
+        if self._text is None:  # only now are all tools known
+            await asyncio.to_thread(self.load, cast("Agent", context.agent))
+        return with_system_text(context, self.text)
 
     @property
     def text(self) -> str:

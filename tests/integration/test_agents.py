@@ -13,10 +13,22 @@ from strands.hooks import BeforeModelCallEvent
 from strands.plugins import Plugin
 from strands.session import FileSessionManager
 
-from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, MangaMemorySettings, TieredSessionManager
-from strands_manga_memory.agent_options import AgentKwargs, AgentOptions, SessionSettings
+from strands_manga_memory import (
+    ImportanceWeightedConversationManager,
+    InstructionFiles,
+    MangaMemory,
+    MangaMemorySettings,
+    PromptCacheMonitor,
+    TieredCompactionConversationManager,
+    TieredSessionManager,
+)
+from strands_manga_memory.agent_options import AgentKwargs, AgentOptions, PartsAsked, PartsSettings, SessionSettings
 from strands_manga_memory.conversation import budget_plan
+from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.mcp import SharedBreakers
+from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.prompt import StableTexts
+from strands_manga_memory.settings import History
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 
@@ -37,7 +49,11 @@ def test_the_types_name_what_the_constructors_take() -> None:
     assert set(SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}
     assert set(AgentOptions.__annotations__) == set(inspect.signature(Agent).parameters) - {"model", "agent_id"}
     assert set(AgentKwargs.__annotations__) < set(inspect.signature(Agent).parameters)
-    assert not set(SessionSettings.__annotations__) & set(AgentOptions.__annotations__)
+    asked = inspect.signature(MangaMemory.agent_kwargs).parameters
+    assert set(PartsSettings.__annotations__) < set(asked)
+    assert set(PartsAsked.__annotations__) == {*asked, *SessionSettings.__annotations__} - {"self", "settings"}
+    names = [name for kind in (SessionSettings, PartsSettings, AgentOptions) for name in kind.__annotations__]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +81,83 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
         memory.session("s", **wrong)
     with pytest.raises(ValueError, match="systm_prompt is no setting, closest=system_prompt"):
         memory.agent(ScriptedModel(), user_id="u", session_id="s", systm_prompt="")  # type: ignore[arg-type]
+    for build in (memory.agent_kwargs, memory.agent):
+        with pytest.raises(ValueError, match="max_turn is no setting, closest=max_turns"):
+            build(user_id="u", session_id="s", max_turn=3)  # type: ignore[operator]
     memory.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"history": "all"}, "history must be one of 'importance', 'summarize', 'compact', got 'all'"),
+        ({"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
+        ({"instructions": "AGENT.md"}, "instructions must be True, False or InstructionFiles"),
+        ({"cache_monitor": True}, "cache_monitor must be a PromptCacheMonitor or None, got True"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        memory.agent_kwargs(user_id="u", session_id="s", **given)
+    memory.close()
+
+
+def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: MangaMemory) -> None:
+    @tool
+    def catalogue() -> str:
+        """Return everything."""
+        return "HEAD " + "volume and price " * 60_000 + " TAIL"
+
+    use: Any = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
+    model = ScriptedModel([[use], "There is much.", "Still here."])
+    model.config["context_window_limit"] = 16_000
+    agent = memory.agent(model, user_id="u", session_id="s", tools=[catalogue], history="compact")
+    agent("What is there?")
+    sent = str(model.requests[1].messages)
+    assert estimated_tokens(sent) < 16_000
+    assert "HEAD" in sent
+    assert "TAIL" in sent
+    assert "read_tool_result" in agent.tool_names
+    assert isinstance(agent.conversation_manager, TieredCompactionConversationManager)
+    assert agent.conversation_manager.stats().compactions > 0
+    memory.close()
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize", "compact"])
+def test_a_history_keeps_so_many_turns_at_most(memory: MangaMemory, history: History) -> None:
+    model = ScriptedModel(lambda _: "Noted.")
+    agent = memory.agent(model, user_id="u", session_id=history, history=history, max_turns=4)
+    for number in range(12):
+        agent(f"Note number {number} of my list.")
+    assert all(sum(map(is_turn_start, request.messages)) <= 5 for request in model.requests)
+    assert "number 11" in str(model.requests[-1].messages)
+    memory.close()
+
+
+def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(memory: MangaMemory, tmp_path: Path) -> None:
+    (tmp_path / "AGENT.md").write_text("Answer in haiku.")
+    files, monitor = InstructionFiles([tmp_path], allow=[tmp_path]), PromptCacheMonitor()
+    for session, state in (("s", False), ("t", True)):
+        model = ScriptedModel(lambda _: "ok")
+        agent = memory.agent(
+            model, user_id="u", session_id=session, task_state=state, instructions=files, cache_monitor=monitor
+        )
+        agent("hello")
+        (tmp_path / "AGENT.md").write_text("Answer in prose.")
+        agent("again")  # it was read once
+        sent = [str(request.system_prompt_content) for request in model.requests]
+        assert sent[0] == sent[1]
+        assert sent[0].count("Answer in haiku.") == (session == "s")
+    assert monitor.stats()["calls"] == 4
+    assert monitor.stats()["prefix_stability"] == 1.0
+    memory.close()
+
+
+def test_stable_texts_serve_one_agent(tmp_path: Path) -> None:
+    texts = StableTexts(InstructionFiles([tmp_path]))
+    Agent(model=ScriptedModel(), plugins=[texts])
+    with pytest.raises(ValueError, match="give each agent its own"):
+        Agent(model=ScriptedModel(), plugins=[texts])
 
 
 def test_an_agent_takes_what_its_user_brings(memory: MangaMemory) -> None:

@@ -11,12 +11,12 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory import (
     ConversationScope,
     ImportanceWeightedConversationManager,
-    TieredCompactionConversationManager,
     TtlPolicy,
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
 from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.session.place import Place
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
@@ -101,6 +101,17 @@ def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
     assert "complete my shelf" in str(model.requests[-1].messages[0])
 
 
+def test_a_history_can_be_capped_in_turns(deployment: Deployment) -> None:
+    """A history keeps at most so many turns where that is asked for, the first and the last among them."""
+    agent, model = deployment.agent(deployment.process(), max_turns=5)
+    for number in range(20):
+        agent(f"Question number {number}.")
+    sent = model.requests[-1].messages
+    assert sum(map(is_turn_start, sent)) <= 5
+    assert "number 0." in str(sent[0])
+    assert "number 19." in str(sent[-1])
+
+
 def test_a_request_is_planned_part_by_part() -> None:
     """A budget plan adds up the parts of a whole request, and says what a window leaves."""
     plan = budget_plan(history=4_096)
@@ -170,10 +181,10 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
         return "HEAD " + "volume and price " * 60_000 + " TAIL"
 
     memory = deployment.process()
-    use = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
-    manager = TieredCompactionConversationManager(window=16_000)
+    use: Any = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
     model = ScriptedModel([[use], "There is much.", "Still here."])
-    kwargs: dict[str, Any] = {**memory.agent_kwargs(user_id="u1", session_id="s1"), "conversation_manager": manager}
+    model.config["context_window_limit"] = 16_000
+    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", history="compact")
     agent = Agent(model=model, tools=[catalogue], callback_handler=None, **kwargs)
     agent("What is there?")
     assert estimated_tokens(str(model.requests[1].messages)) < 16_000

@@ -172,7 +172,7 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
     memory = deployment.process()
     memory.user("u1").prefer("genre", "horror")
     model = Cached(lambda _: "ok")
-    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True, plugins=[monitor])
+    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True, cache_monitor=monitor)
     agent = Agent(model=model, system_prompt="You sell manga.", callback_handler=None, **kwargs)
     for number in range(5):
         agent(f"question {number}")
@@ -229,8 +229,7 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
     def sent(tools: list[Any], **given: Any) -> str:
         memory = deployment.process()
-        stable = {"stable": _stable(InstructionFiles(folders, **given))}
-        agent, model = deployment.agent(memory, tools=tools, task_state=stable)
+        agent, model = deployment.agent(memory, tools=tools, instructions=InstructionFiles(folders, **given))
         agent("hello")
         return str(model.requests[0].system_prompt_content)
 
@@ -239,12 +238,6 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
     assert "root:" not in text
     assert "Rules of work" not in sent([save])
     assert "Rules of work" in sent([save], allow=folders)
-
-
-def _stable(files: InstructionFiles) -> Any:
-    from strands_manga_memory.prompt import StableTexts
-
-    return StableTexts(files)
 
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])

@@ -243,6 +243,6 @@ def _results(message: Message) -> Iterator[Any]:
             yield block["toolResult"]
 
 
-def default_stages() -> list[Stage]:
-    """Return the five stages in their order."""
-    return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(), Reactive()]
+def default_stages(**summary: Any) -> list[Stage]:
+    """Return the five stages in their order, with settings of their ``VerifiedSummary``."""
+    return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(**summary), Reactive()]
