@@ -76,9 +76,9 @@ class PartsSettings(TypedDict, total=False):
     max_tokens: int | None
     trim_to: int | None
     max_turns: int | None
-    recall: bool
+    recall: bool | None
     learn: Learn | None
-    task_state: bool | Mapping[str, Any]
+    task_state: bool | Mapping[str, Any] | None
     instructions: bool | InstructionFiles
     cache_monitor: PromptCacheMonitor | None
 

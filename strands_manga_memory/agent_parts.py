@@ -17,12 +17,9 @@ from strands_manga_memory.state import Environment, EnvironmentSource, StateCoor
 
 logger = logging.getLogger(__name__)
 
-_RECALLED = 3, 4
-"""Of the history's tokens at most so many parts in so many are for what is recalled."""
-
 
 def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRecall:
-    """Return the plugin that brings back what has left a history of so many tokens.
+    """Return the plugin that brings back what has left the history, in so many tokens.
 
     The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.
     """
@@ -30,7 +27,7 @@ def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRe
     def log() -> Iterable[Mapping[str, Any]]:
         return session.records() if session is not None and session.stats()["left_messages"] else ()
 
-    return HistoryRecall(max(1, tokens * _RECALLED[0] // _RECALLED[1]), history=log if session is not None else None)
+    return HistoryRecall(tokens, history=log if session is not None else None)
 
 
 def told_once(instructions: bool | InstructionFiles) -> list[StableTexts]:  # noqa: FBT001 - as agent_kwargs takes it

@@ -124,9 +124,9 @@ class Assembly:
         max_tokens: int | None = None,
         trim_to: int | None = None,
         max_turns: int | None = None,
-        recall: bool = False,
+        recall: bool | None = None,
         learn: Learn | None = None,
-        task_state: bool | Mapping[str, Any] = False,
+        task_state: bool | Mapping[str, Any] | None = None,
         instructions: bool | InstructionFiles = False,
         cache_monitor: PromptCacheMonitor | None = None,
         plugins: Sequence[Plugin] = (),
@@ -160,12 +160,12 @@ class Assembly:
             max_turns: Turns that a history keeps at most, whatever room it has. Default: as many as fit.
             recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
                 search them. They take up to a quarter of ``max_tokens`` of a request; the history gives way to them for that
-                call. The first question of each agent reads the session's log, once. Default False.
+                call. The first question of each agent reads the session's log, once. Default that of the process: False.
             learn: How preferences of the user are picked up from what he says, once the turn is over. ``rules``: by rules, in
                 English and Japanese. ``model``: then also by the agent's ``aux_model``, in the background; a value whose words
                 he did not use is left out. ``nothing``: not at all. Default ``rules`` with ``memories``.
             task_state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
-                arguments, such as ``intents``. Changes published by ``changes(...)`` reach it. Default False.
+                arguments, such as ``intents``. What ``changes(...)`` publishes reaches it. Default that of the process: False.
             instructions: Whether instruction files are told on the system side, read once; True: ``InstructionFiles()``, those
                 of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Watches how much of the prompts the provider's cache had; one may serve all agents. Default none.
@@ -177,14 +177,8 @@ class Assembly:
             ValueError: An id or a setting is not allowed.
         """
         check_parts(settings)
-        plan = HistoryPlan(
-            kind=self.settings.history if history is None else history,
-            max_tokens=self.settings.max_tokens if max_tokens is None else max_tokens,
-            trim_to=self.settings.trim_to if trim_to is None else trim_to,
-            max_turns=max_turns,
-            window=None if model is None else model.context_window_limit,
-            recall=recall,
-        )
+        wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
+        plan = HistoryPlan(wanted, None if model is None else model.context_window_limit)
         told = told_once(instructions)
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
         arguments: AgentKwargs = {} if agent_id == _DEFAULT_AGENT else {"agent_id": agent_id}
@@ -196,9 +190,10 @@ class Assembly:
         if session:
             manager = prepared.manager if prepared is not None else self._manager(scope, settings, tier)
             arguments["session_manager"] = manager
-        if task_state is not False:
+        state = wanted.task_state if task_state is None else task_state
+        if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            asked = {"announce": announcing(manager), **({} if task_state is True else task_state)}
+            asked = {"announce": announcing(manager), **({} if state is True else state)}
             coordinator = StateCoordinator(**{**given, "environment": environment, **asked})
             tier.follow(coordinator)
             ours.append(coordinator)
@@ -212,7 +207,12 @@ class Assembly:
                 manager.when_redacted(user.redacted)
             arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
             ours.insert(0, user)
-        ours = [*told, *ours, *([recalling(plan.tokens, session=manager)] if recall else []), *watching(cache_monitor)]
+        ours = [
+            *told,
+            *ours,
+            *([recalling(plan.recall_tokens, session=manager)] if wanted.recall else []),
+            *watching(cache_monitor),
+        ]
         self._parts |= {arguments["conversation_manager"], *ours}
         if ours or plugins:
             arguments["plugins"] = [*ours, *plugins]
@@ -258,6 +258,7 @@ class Assembly:
         """
         return UserMemoryStore(
             self._known(),
+            retention=self.settings.retention(),
             user_id=user_id,
             tenant=tenant,
             profile=self._profile,

@@ -69,7 +69,7 @@ class MangaMemory(Assembly):
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``save_on`` or ``flush_every``.
         sink: Where preferences heard in a session go; default: into ``memories``.
         profile: Where another service keeps users' profiles, if one does.
-        pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
+        pii: What becomes of personal data in memories. Default that of ``defaults``.
         environment: Where the surroundings of conversations are read: tier, locale, cart.
         defaults: What else a process can set: the history of its agents, their breakers, telemetry. Default
             ``MangaMemorySettings()``.
@@ -114,7 +114,7 @@ class MangaMemory(Assembly):
         self._has_no_memories = False
         self._profile = profile
         self._environment = environment
-        self._pii = pii or PiiPolicy()
+        self._pii = pii or self.settings.pii_policy(self._memory_codec)
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None
         if memories is not None:
@@ -160,7 +160,7 @@ class MangaMemory(Assembly):
             create_tables: Create the tables, with their TTL setting, if they are missing. Default True.
             sink: Where preferences heard in a session go; default: into ``memories``.
             profile: Where another service keeps users' profiles, if one does.
-            pii: What becomes of personal data in memories. Default ``PiiPolicy()``.
+            pii: What becomes of personal data in memories. Default that of ``defaults``.
             environment: Where the surroundings of conversations are read; how long they stay hot follows the tier it names.
             defaults: What else a process can set. Default ``MangaMemorySettings()``.
             settings: Further keyword arguments of every ``TieredSessionManager``.
@@ -269,6 +269,7 @@ class MangaMemory(Assembly):
             memories=self._known(),
             model=model,
             pii=self._pii,
+            retention=self.settings.retention(),
             memory_codec=self._memory_codec,
             **kept,
         )
@@ -369,8 +370,8 @@ class MangaMemory(Assembly):
         if shared:
             settings["shared"] = SharedBreakers(self._stores["hot"])
         if policy is None:
-            defaults = self.settings
-            policy = BreakerPolicy(defaults.breaker_failures, defaults.breaker_reset_after, defaults.breaker_timeout, users=2)
+            of = self.settings
+            policy = BreakerPolicy(of.breaker_failures, of.breaker_reset_after, of.breaker_timeout, users=of.breaker_users)
         guarded = self._guards[id(client)] = GuardedMCPTools(client, policy, **settings)
         self._guards_asked[guarded] = asked
         return guarded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from strands.models import Model
@@ -17,6 +17,7 @@ from strands_manga_memory.memory.cache import ProfileCache
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.pii import PiiPolicy
+from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.ended import earlier_transcripts, ended_transcript
 from strands_manga_memory.session.place import Place
@@ -64,6 +65,7 @@ class SessionFinalizer:
         pii: What becomes of personal data. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
         keep_episodes: Whether what was said is kept for searches across sessions. Default True.
+        retention: How long each type of memory is kept. Default ``RETENTION``.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``timeout`` is not above 0.
@@ -83,6 +85,7 @@ class SessionFinalizer:
         pii: PiiPolicy | None = None,
         timeout: float = 30.0,
         keep_episodes: bool = True,
+        retention: Mapping[MemoryType, Retention] = RETENTION,
     ) -> None:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there are no sessions to finalize")
@@ -107,6 +110,7 @@ class SessionFinalizer:
             clock=clock,
             timeout=timeout,
             keep_episodes=keep_episodes,
+            retention=retention,
         )
 
     def __call__(self, conversation: Conversation) -> None:

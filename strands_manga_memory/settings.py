@@ -7,13 +7,28 @@ import logging
 import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from dataclasses import replace
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
+from strands_manga_memory.memory.retention import DAY
 from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
 from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
+from strands_manga_memory.setting_kinds import (
+    Failures,
+    Messages,
+    PiiActions,
+    RetentionDays,
+    Seconds,
+    Tokens,
+    Turns,
+    Unit,
+    Users,
+    Words,
+)
+from strands_manga_memory.stores import Codec
 from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
 
 logger = logging.getLogger(__name__)
@@ -24,19 +39,6 @@ PREFIX = "MANGA_MEMORY_"
 History = Literal["importance", "summarize", "compact"]
 """How an agent's history is kept small."""
 
-
-@dataclass(frozen=True)
-class Unit:
-    """The unit of a setting's number."""
-
-    name: str
-
-
-Seconds = Annotated[float, Unit("seconds")]
-Tokens = Annotated[int, Unit("tokens")]
-Turns = Annotated[int, Unit("turns")]
-Messages = Annotated[int, Unit("messages")]
-Failures = Annotated[int, Unit("failures")]
 
 _HOT_SCHEMES = (
     "memory",
@@ -108,8 +110,33 @@ class MangaMemorySettings(BaseModel):
         le=10_000_000,
         description="Tokens to which a full history is brought; unset: what leaves room for eight turns",
     )
+    max_turns: Turns | None = Field(
+        None, ge=1, le=10_000, description="Turns that a history keeps at most; unset: as many as fit"
+    )
+    summary_trigger_tokens: Tokens | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Tokens of history that are summarized; unset: about twice its budget, at most half the model's window",
+    )
+    summary_trigger_turns: Turns = Field(20, ge=1, le=10_000, description="Turns since the last summary that are summarized")
+    summary_keep_turns: Turns = Field(3, ge=1, le=1000, description="Last turns that a summary leaves whole")
+    recall: bool = Field(
+        default=False, description="Whether agents bring back what left the window, unless `agent_kwargs` says"
+    )
+    recall_tokens: Tokens | None = Field(
+        None, ge=1, le=10_000_000, description="Most tokens of what is brought back; unset: three quarters of the history's"
+    )
+    task_state: bool = Field(default=False, description="Whether agents keep where the task stands, unless `agent_kwargs` says")
+    pii_actions: PiiActions | None = Field(
+        None, description="What becomes of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
+    )
+    retention_days: RetentionDays | None = Field(
+        None, description="Days for which memories are kept, by type; unset: 90, feedback and facts 180, patterns 30"
+    )
     breaker_failures: Failures = Field(5, ge=1, le=1000, description="Failures in a row that open a tool's breaker")
     breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
+    breaker_users: Users = Field(2, ge=1, le=1000, description="Users who must see a tool fail until its breaker opens")
     breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest that a call of a guarded tool may take")
     telemetry: bool = Field(default=True, description="Whether anything is told to OpenTelemetry and kept for `stats()`")
 
@@ -156,6 +183,31 @@ class MangaMemorySettings(BaseModel):
         except SettingsError as error:
             problems = [(name if name in values else variable(name), what) for name, what in error.problems]
             raise SettingsError(problems) from None
+
+    def over(self, **asked: Any) -> MangaMemorySettings:
+        """Return these settings with those over them that are not None.
+
+        Raises:
+            ValueError: One is not allowed. The message names it and what is.
+        """
+        given = {name: value for name, value in asked.items() if value is not None}
+        return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
+
+    def pii_policy(self, codec: Codec | None) -> PiiPolicy:
+        """Return what becomes of personal data; what is encrypted, is so by the codec's cipher.
+
+        Raises:
+            ValueError: Something is to be encrypted, and there is no cipher.
+        """
+        return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
+
+    def retention(self) -> Mapping[MemoryType, Retention]:
+        """Return how long each type of memory is kept."""
+        days = self.retention_days or {}
+        return {
+            **RETENTION,
+            **{MemoryType(type_): replace(RETENTION[MemoryType(type_)], seconds=kept * DAY) for type_, kept in days.items()},
+        }
 
     def ttl_policy(self) -> TtlPolicy:
         """Return the policy that the settings of time to live make up."""
@@ -218,6 +270,9 @@ def takes(name: str) -> str:
         return "`true` or `false`"
     if kinds[0] is str:
         return "a URL"
+    for entry in _metadata(name):
+        if isinstance(entry, Words):
+            return entry.takes
     unit = next((entry.name for entry in _metadata(name) if isinstance(entry, Unit)), "")
     bounds = {kind: getattr(entry, kind) for entry in _metadata(name) for kind in ("gt", "ge", "le") if hasattr(entry, kind)}
     low = f"over {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"

@@ -60,6 +60,11 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
     @property
+    def cipher(self) -> Cipher | None:
+        """What encrypts each value, if anything does."""
+        return self._cipher
+
+    @property
     def encrypts(self) -> bool:
         """Whether there is a cipher."""
         return self._cipher is not None

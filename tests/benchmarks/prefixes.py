@@ -21,10 +21,12 @@ from strands import Agent
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.agent_parts import trimming
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.conversation.history.stubs import joined
+from strands_manga_memory.history_plan import HistoryPlan
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.settings import MangaMemorySettings
+from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
 from tests.benchmarks.recorded import streams
@@ -127,9 +129,15 @@ def _kept(messages: Sequence[Message], stream: dict[str, Any], until: int) -> fl
     return fmean(found) if found else 1.0
 
 
+def _in_steps() -> ImportanceWeightedConversationManager:
+    manager = HistoryPlan(MangaMemorySettings(max_tokens=_MAX_TOKENS)).manager(session=None, hot=InMemoryHotStore())
+    assert isinstance(manager, ImportanceWeightedConversationManager)
+    return manager
+
+
 def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
     """Return what is seen trimmed in steps, in every turn, and in every turn with as many tokens on average as in steps."""
-    stepwise = watched(trimming(_MAX_TOKENS, None, recall=False), stream)
+    stepwise = watched(_in_steps(), stream)
     every_turn = watched(ImportanceWeightedConversationManager(_MAX_TOKENS), stream)
     as_many = round(_MAX_TOKENS * fmean(stepwise.tokens) / fmean(every_turn.tokens)) if stepwise.tokens else _MAX_TOKENS
     return stepwise, every_turn, watched(ImportanceWeightedConversationManager(as_many), stream)

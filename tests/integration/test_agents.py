@@ -90,8 +90,8 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"history": "all"}, "history must be one of 'importance', 'summarize', 'compact', got 'all'"),
-        ({"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
+        ({"history": "all"}, "history must be importance or summarize or compact, got 'all'"),
+        ({"max_turns": 0}, "max_turns must be 1 to 10,000 turns, got '0'"),
         ({"instructions": "AGENT.md"}, "instructions must be True, False or InstructionFiles"),
         ({"cache_monitor": True}, "cache_monitor must be a PromptCacheMonitor or None, got True"),
     ],

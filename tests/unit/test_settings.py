@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from strands.tools.mcp import MCPClient
 
-from strands_manga_memory import MangaMemory, MangaMemorySettings, TtlPolicy
+from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, TtlPolicy
+from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.memory.retention import DAY
 from strands_manga_memory.settings import markdown, rows, takes, variable
+from strands_manga_memory.stores import AesGcmCipher, Codec
+from strands_manga_memory.testing import ScriptedModel
 from tests import settings_page
 
 GUIDE = Path(__file__).parents[2] / "strands_manga_memory/guide/settings.md"
@@ -35,6 +41,16 @@ BAD: dict[str, list[str]] = {
     "history": ["all"],
     "max_tokens": ["0", "many"],
     "trim_to": ["0", "half"],
+    "max_turns": ["0", "few"],
+    "summary_trigger_tokens": ["0", "all"],
+    "summary_trigger_turns": ["0", "1.5"],
+    "summary_keep_turns": ["0", "1001"],
+    "recall": ["perhaps"],
+    "recall_tokens": ["0", "all"],
+    "task_state": ["some"],
+    "pii_actions": ["refuse", "card", "card=shred", "cards=refuse", "card=refuse=redact", "card=refuse,"],
+    "retention_days": ["30", "fact=0", "fact=for ever", "preference=30", "facts=30", "fact=nan", "fact=36501"],
+    "breaker_users": ["0", "1001"],
     "breaker_failures": ["0"],
     "breaker_reset_after": ["0", "601"],
     "breaker_timeout": ["0"],
@@ -115,11 +131,69 @@ def test_the_facade_goes_by_the_variables(tmp_path: Path, monkeypatch: pytest.Mo
         MangaMemory.from_env()
 
 
+def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "durable_url": f"sqlite:///{tmp_path}/s.sqlite3",
+        "users_url": "true",
+        "history": "summarize",
+        "max_tokens": "3000",
+        "max_turns": "9",
+        "summary_trigger_tokens": "2000",
+        "summary_trigger_turns": "6",
+        "summary_keep_turns": "2",
+        "recall": "true",
+        "recall_tokens": "150",
+        "task_state": "true",
+        "pii_actions": "card=refuse, email=redact",
+        "retention_days": "interaction_summary=10,feedback=20",
+        "breaker_users": "4",
+    }.items():
+        monkeypatch.setenv(variable(name), value)
+    memory = MangaMemory.from_env()
+    made: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="s")
+    manager, parts = made["conversation_manager"], {type(each).__name__: each for each in made["plugins"]}
+    assert (manager.trigger_tokens, manager.trigger_turns, manager.keep_recent_turns) == (2_000, 6, 2)
+    assert (manager.trimmer.max_tokens, manager.trimmer.max_turns) == (2_000, 9)
+    assert parts["HistoryRecall"].max_tokens == 150
+    assert "StateCoordinator" in parts
+    other: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="t", recall=False, task_state=False, max_turns=5)
+    assert {type(each).__name__ for each in other["plugins"]} == {"UserContext"}
+    assert other["conversation_manager"].trimmer.max_turns == 5
+    user = memory.user("u")
+    with pytest.raises(PersonalDataError, match="card"):
+        user.remember("pay with 4111 1111 1111 1111")
+    assert "[email]" in user.remember("write to momo@example.com").content
+    before = time.time()
+    kept = user.record_feedback("too slow")
+    assert kept.expires_at == pytest.approx(before + 20 * DAY, abs=60)
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s")
+    agent("Where is my order?")
+    found = memory.finalize(ConversationScope("u", "s"))
+    assert found is not None
+    assert found.expires_at == pytest.approx(before + 10 * DAY, abs=60)
+    guarded = memory.guard(MCPClient(url="http://127.0.0.1:9/mcp"))
+    assert guarded.policy.users == 4
+    memory.close()
+
+
+def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
+    monkeypatch.setenv("MANGA_MEMORY_PII_ACTIONS", "email=encrypt")
+    with pytest.raises(ValueError, match="cipher must be given for the action 'encrypt'"):
+        MangaMemory.from_env()
+    codec = Codec(cipher=AesGcmCipher({"k": b"k" * 32}, current="k"))
+    memory = MangaMemory.from_env(codec=codec, memories=True)
+    user = memory.user("u")
+    user.remember("write to momo@example.com")
+    assert "momo@example.com" in user.recall(type="fact")[0].content
+    memory.close()
+
+
 def test_the_readme_has_the_table_of_all_settings() -> None:
     assert markdown() in GUIDE.read_text(encoding="utf-8")  # strands-manga-memory settings --markdown
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
-            assert re.search(r"(seconds|tokens|turns|messages|failures)$", takes(name))
+            assert re.search(r"(seconds|tokens|turns|messages|failures|users|days)$", takes(name))
 
 
 def test_the_settings_page_is_written_from_the_declarations() -> None:
