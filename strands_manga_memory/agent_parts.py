@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strands import Agent
+from strands.plugins import Plugin
+
+from strands_manga_memory.announcements import announces
 from strands_manga_memory.conversation import HistoryRecall
-from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor, StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
@@ -55,21 +58,22 @@ def watching(monitor: PromptCacheMonitor | None) -> list[PromptCacheMonitor]:
     return [] if monitor is None else [monitor]
 
 
-def announcing(session: TieredSessionManager | None) -> Callable[[Mapping[str, Any]], None] | None:
-    """Return what keeps what is announced of a conversation as its metadata; None without a session."""
-    if session is None:
-        return None
-    kept = weakref.ref(session)
+class EnvironmentMetadata(Plugin):
+    """Keeps the surroundings of a conversation among its metadata, where no ``StateCoordinator`` does.
 
-    def keep(changed: Mapping[str, Any]) -> None:
-        manager = kept()
-        try:
-            if manager is not None:
-                manager.set_metadata(None, **changed)
-        except MangaMemoryError as error:
-            logger.debug("error=<%s> | metadata of a conversation were not stored yet", type(error).__name__)
+    Args:
+        environment: The surroundings.
+    """
 
-    return keep
+    name = "strands-manga-memory:environment"
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__()
+        self._environment = environment
+
+    def init_agent(self, agent: Agent) -> None:
+        """Let it be told of the agent's conversation."""
+        announces(agent, self._environment.announced)
 
 
 def surroundings(source: EnvironmentSource | None, scope: ConversationScope) -> Environment | None:
@@ -106,8 +110,8 @@ class UserTier:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What ``prefetch`` read."""
+    """What an agent is built on: its session, if it has one, and its surroundings."""
 
-    manager: TieredSessionManager
+    manager: TieredSessionManager | None
     tier: UserTier
     environment: Environment | None

@@ -22,7 +22,15 @@ from strands_manga_memory.agent_options import (
     check_parts,
     split_options,
 )
-from strands_manga_memory.agent_parts import Prepared, UserTier, announcing, recalling, surroundings, told_once, watching
+from strands_manga_memory.agent_parts import (
+    EnvironmentMetadata,
+    Prepared,
+    UserTier,
+    recalling,
+    surroundings,
+    told_once,
+    watching,
+)
 from strands_manga_memory.conversation import as_strategy
 from strands_manga_memory.history_plan import HistoryPlan
 from strands_manga_memory.memory import (
@@ -95,7 +103,6 @@ class Assembly:
         asked, own = split_options(options)
         if not isinstance(model, Model):
             model = BedrockModel() if model is None else BedrockModel(model_id=model)  # as Agent does
-        managed = own.get("context_manager") in (None, False)
         parts = self.agent_kwargs(
             user_id=user_id,
             session_id=session_id,
@@ -106,7 +113,7 @@ class Assembly:
             model=model,
             **asked,
         )
-        if not managed:
+        if own.get("context_manager") not in (None, False):
             del parts["conversation_manager"]
         given = {name: value for name, value in own.items() if value is not None or name not in parts}
         arguments: dict[str, Any] = {**parts, **given}
@@ -179,25 +186,13 @@ class Assembly:
         check_parts(settings)
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         plan = HistoryPlan(wanted, None if model is None else model.context_window_limit)
-        told = told_once(instructions)
+        ours: list[Plugin] = [*told_once(instructions)]
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
         arguments: AgentKwargs = {} if agent_id == _DEFAULT_AGENT else {"agent_id": agent_id}
-        prepared = None if settings else self._prefetched.pop(scope, None)
-        environment = prepared.environment if prepared is not None else surroundings(self._environment, scope)
-        tier = prepared.tier if prepared is not None else UserTier(environment)
-        ours: list[Plugin] = []
-        manager: TieredSessionManager | None = None
-        if session:
-            manager = prepared.manager if prepared is not None else self._manager(scope, settings, tier)
+        prepared = (None if settings else self._prefetched.pop(scope, None)) or self._prepared(scope, settings, session=session)
+        environment, manager = prepared.environment, prepared.manager if session else None
+        if manager is not None:
             arguments["session_manager"] = manager
-        state = wanted.task_state if task_state is None else task_state
-        if state is not False:
-            given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            asked = {"announce": announcing(manager), **({} if state is True else state)}
-            coordinator = StateCoordinator(**{**given, "environment": environment, **asked})
-            tier.follow(coordinator)
-            ours.append(coordinator)
-        arguments["conversation_manager"] = plan.manager(session=manager, hot=self._stores["hot"])
         if learn not in (None, "nothing"):
             self._known()
         if self.memories is not None:
@@ -206,13 +201,18 @@ class Assembly:
             if manager is not None:
                 manager.when_redacted(user.redacted)
             arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
-            ours.insert(0, user)
-        ours = [
-            *told,
-            *ours,
-            *([recalling(plan.recall_tokens, session=manager)] if wanted.recall else []),
-            *watching(cache_monitor),
-        ]
+            ours.append(user)
+        state = wanted.task_state if task_state is None else task_state
+        if state is not False:
+            given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
+            coordinator = StateCoordinator(**{**given, "environment": environment, **({} if state is True else state)})
+            prepared.tier.follow(coordinator)
+            ours.append(coordinator)
+        elif environment is not None:
+            ours.append(EnvironmentMetadata(environment))
+        arguments["conversation_manager"] = plan.manager(session=manager, hot=self._stores["hot"])
+        ours += [recalling(plan.recall_tokens, session=manager)] if wanted.recall else []
+        ours += watching(cache_monitor)
         self._parts |= {arguments["conversation_manager"], *ours}
         if ours or plugins:
             arguments["plugins"] = [*ours, *plugins]
@@ -281,11 +281,15 @@ class Assembly:
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
-        environment = await asyncio.to_thread(surroundings, self._environment, scope)
+        prepared = await asyncio.to_thread(self._prepared, scope, {}, session=True)
+        if prepared.manager is not None:
+            await prepared.manager.prefetch(scope.agent_id)
+        self._prefetched[scope] = prepared
+
+    def _prepared(self, scope: ConversationScope, settings: Mapping[str, Any], *, session: bool) -> Prepared:
+        environment = surroundings(self._environment, scope)
         tier = UserTier(environment)
-        manager = self._manager(scope, {}, tier)
-        await manager.prefetch(scope.agent_id)
-        self._prefetched[scope] = Prepared(manager, tier, environment)
+        return Prepared(self._manager(scope, settings, tier) if session else None, tier, environment)
 
     def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: UserTier) -> TieredSessionManager:
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):

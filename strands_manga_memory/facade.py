@@ -405,7 +405,6 @@ class MangaMemory(Assembly):
         Raises:
             StoreUnavailableError: A tier did not take everything.
         """
-        shared_writer(None, None).drain(_DRAIN_SECONDS)  # what was announced of conversations is kept with them
         for manager in list(self._managers):
             manager.close()
         self._prefetched.clear()

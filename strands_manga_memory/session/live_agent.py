@@ -17,6 +17,7 @@ from strands.hooks import AfterInvocationEvent
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
+from strands_manga_memory.announcements import announced
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message, tool_use_ids
 from strands_manga_memory.session import snapshot, stash
@@ -187,5 +188,7 @@ class LiveAgent:
 
     def _capture(self, agent: Agent, *, in_turn: bool) -> None:
         fields = snapshot.fields_of(snapshot.taken(agent))
+        told = announced(agent)
         with self.conversation.lock:
             self.conversation.copy.capture(agent.messages, fields, in_turn=in_turn)
+            self.conversation.copy.announce(told)

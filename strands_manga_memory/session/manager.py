@@ -445,14 +445,14 @@ class TieredSessionManager(SessionManager[Agent]):
         return [stats_of(conversation, self._members.live(id_)) for (kind, id_), conversation in open_ if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation: what ``set_metadata`` stored, and the counters."""
+        """Return the metadata of an agent's conversation: its user, what ``set_metadata`` stored, and the counters."""
         conversation = self._members.known_or_looked_at(agent_id)
         if not conversation.is_dirty:
             conversation = self._members.looked_at(agent_id)
         with conversation.lock:
             facts = conversation.copy.facts
             counters = dict(zip(COUNTERS, (facts.turns, facts.created, facts.active), strict=True))
-            return {**conversation.copy.meta, **counters}
+            return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.copy.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
         """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.

@@ -11,6 +11,7 @@ from strands import Agent
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
+from strands_manga_memory.announcements import announces
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.injection import with_system_text, with_trailing_text
 from strands_manga_memory.language.tokens import estimated_tokens
@@ -36,7 +37,6 @@ from strands_manga_memory.state.tool_calls import ToolCalls
 from strands_manga_memory.state.tool_deadline import ToolDeadline
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import shared_writer
 
 _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()
 
@@ -45,7 +45,8 @@ class StateCoordinator(Plugin):
     """Keeps where the task of one agent stands, in six typed layers, and tells the model before each call.
 
     Conversation, entities and goals are in ``agent.state``, a key each, and so come back under any session manager; task and
-    execution are of one invocation; the environment comes from its source. Tool calls, turns and entities are recorded by
+    execution are of one invocation; the environment comes from its source. Intent, agent, locale and cart are metadata of the
+    conversation under a ``TieredSessionManager``. Tool calls, turns and entities are recorded by
     hooks. What the model is told is one trailing block of the last user message, for one call: the history, what is stored and
     the prefix of the prompt stay as they are. Each agent needs a coordinator of its own.
 
@@ -73,8 +74,6 @@ class StateCoordinator(Plugin):
         deadline: Seconds a model call waits for news of the environment. Default 1.
         recheck_after: Seconds after which the source is asked again, in the background, whether all is still so, although no
             word came of a change; None: never. Default 300.
-        announce: Called in the background when a turn is over, with what changed of ``active_intent``, ``active_agent``,
-            ``locale`` and ``cart``; ``MangaMemory`` keeps them as the conversation's metadata.
         clock: Monotonic seconds.
         wall_clock: Seconds since 1970.
 
@@ -113,7 +112,6 @@ class StateCoordinator(Plugin):
         stable: StableTexts | None = None,
         deadline: float = 1.0,
         recheck_after: float | None = 300.0,
-        announce: Callable[[Mapping[str, Any]], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -160,10 +158,7 @@ class StateCoordinator(Plugin):
             types_of_tools=_of_tools(types) if entities_of_tools is None else entities_of_tools,
             expires_after_turns=expires_after_turns,
             ready=self._ready,
-            ended=self._announce,
         )
-        self._announced: dict[str, Any] = {}
-        self._to_announce = announce
 
     # The agent
 
@@ -173,26 +168,15 @@ class StateCoordinator(Plugin):
             raise ValueError("this StateCoordinator serves an agent already; give each agent its own")
         self.layers.attach(agent)
         _coordinators[agent] = self
+        announces(agent, self._announced)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._told)
         if self._tool_timeout_ms is not None:
             agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.calls.timed_out.add))
 
-    def _announce(self) -> None:
-        if self._to_announce is None:
-            return
-        told, layer, around = self._to_announce, self.dialogue.layer, self.environment
-        now = {
-            "active_intent": layer.intent,
-            "active_agent": layer.agent,
-            "locale": around.locale,
-            "cart": list(around.cart),
-        }
-        known = self._announced
-        changed = {name: value for name, value in now.items() if value != known.get(name) and (value or name in known)}
-        if changed:
-            self._announced |= changed
-            shared_writer(None, None).submit(self, lambda: told(changed))
+    def _announced(self) -> dict[str, Any]:
+        layer = self.dialogue.layer
+        return {"active_intent": layer.intent, "active_agent": layer.agent, **self.environment.announced()}
 
     def _ready(self, agent: Agent) -> None:
         self._surroundings.load()

@@ -55,6 +55,10 @@ class Environment(Part):
                 raise ValueError(f"timezone must be an IANA name, got {value!r}") from error
         return value
 
+    def announced(self) -> dict[str, Any]:
+        """Return what is told of the conversation beside its messages."""
+        return {"locale": self.locale, "cart": list(self.cart)}
+
     def part_of_day(self, now: float) -> str | None:
         """Return ``morning``, ``afternoon``, ``evening`` or ``night`` where the user is; None if nobody knows."""
         if self.time_of_day is not None or self.timezone is None:

@@ -60,7 +60,6 @@ class Recorder:
         types_of_tools: Collection[str],
         expires_after_turns: int,
         ready: Callable[[Agent], None],
-        ended: Callable[[], None],
     ) -> None:
         # The agent holds the recorder through its hooks, and the coordinator, whose method ``ready`` is, for as long.
         self._parts = parts
@@ -70,7 +69,6 @@ class Recorder:
         self._types_of_tools = frozenset(types_of_tools)
         self._expires_after_turns = expires_after_turns
         self._ready = ready
-        self._ended = ended
         self._waits = False
         self._last_message: tuple[Message, Any] | None = None
         self._counted = ""
@@ -119,7 +117,6 @@ class Recorder:
         self._layers.write()
         self._parts.goals.keep_within_caps()
         self._layers.turn_ended()
-        self._ended()
 
     def _move(self, phase: Phase) -> None:
         layer = self._parts.dialogue.layer

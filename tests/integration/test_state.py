@@ -103,6 +103,37 @@ def get_stock(asin: str) -> str:
 # What survives
 
 
+def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> None:
+    source = CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": ["B07X1234"]})
+    durable = f"sqlite:///{tmp_path}/s.sqlite3"
+    memory = MangaMemory.open(durable=durable, environment=source)
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1")
+    session: Any = agent._session_manager
+    session.flush()
+    assert not session.exists()  # nobody has said anything: there is nothing to tell of
+    agent("hello")
+    session.set_metadata(active_intent="returns", locale="en")  # what is set by hand since stays
+    agent("and again")
+    memory.close()
+    found = MangaMemory.open(durable=durable).session(SCOPE)
+    meta = found.metadata("default")
+    assert (meta["user"], meta["cart"], meta["locale"], meta["active_intent"]) == ("u1", ["B07X1234"], "en", "returns")
+    assert [record.get("intent") for record in found.records("default")] == [None, None, "returns", "returns"]
+
+
+def test_an_intent_that_ends_is_taken_from_the_metadata(tmp_path: Path) -> None:
+    manager = TieredSessionManager(SCOPE, durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator, ScriptedModel(lambda _: "ok"), session_manager=manager)
+    coordinator.dialogue.set_intent("reorder")
+    agent("hello")
+    assert manager.metadata("default")["active_intent"] == "reorder"
+    coordinator.dialogue.set_intent(None)
+    agent("never mind")
+    assert manager.metadata("default")["active_intent"] is None
+    assert "locale" not in manager.metadata("default")
+
+
 def test_layers_come_back_under_every_session_manager(manager: Manager) -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator, session_manager=manager())
@@ -887,7 +918,7 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
     agent("hello")
     assert policy.ttl(1) == 2700
     plain = memory.agent_kwargs(user_id="u1", session_id="s2")
-    assert "plugins" not in plain
+    assert coordinator_of(Agent(model=ScriptedModel(), callback_handler=None, **plain)) is None
     assert plain["session_manager"]._tiers.ttl.ttl(1) == 2700
     asyncio.run(memory.prefetch(ConversationScope("u1", "s3")))
     tiers["tier"] = "unheard of"

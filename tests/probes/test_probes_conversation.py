@@ -33,7 +33,7 @@ def hot_seconds(deployment: Deployment) -> float:
 
 
 def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
-    """Locale, intent, agent, cart and counts are kept with a conversation by themselves, the intent in each turn's record."""
+    """User, locale, intent, agent, cart and counts stand beside a conversation by themselves, its intent in a turn's record."""
     cart = ["B07X1234"]
     memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": list(cart)}))
     agent, _ = deployment.agent(memory, task_state=True)
@@ -45,12 +45,13 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
     cart.append("B07X9999")
     memory.changes(user_id="u1", session_id="s1").publish(cart=cart)
     agent("and again")
+    state.dialogue.set_intent("returns", agent="service")  # after the last turn
     manager.set_metadata(shown_to="u1")
-    servers.wait_until(lambda: manager.metadata("default").get("active_intent"), "the metadata")
-    manager.flush()
+    manager.close()
     found = deployment.process().session(SCOPE).metadata("default")
     assert (found["locale"], found["cart"], found["turn_count"]) == ("ja-JP", ["B07X1234", "B07X9999"], 2)
-    assert (found["active_intent"], found["active_agent"], found["shown_to"]) == ("order_tracking", "sales", "u1")
+    assert (found["active_intent"], found["active_agent"], found["shown_to"]) == ("returns", "service", "u1")
+    assert found["user"] == "u1"
     records = list(deployment.process().session(SCOPE).records("default"))
     assert records[-1]["message"]["metadata"]["custom"]["intent"] == "order_tracking"
     assert found["created"] <= found["last_activity"]

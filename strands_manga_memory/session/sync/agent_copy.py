@@ -71,6 +71,7 @@ class AgentCopy:
         self._fields: dict[str, bytes] = {}
         self._kept: dict[str, bytes] = {}
         self._built: Mapping[str, bytes] = {}
+        self._told: dict[str, Any] = {}
         self._last: Mapping[str, Any] | None = None
         self._begun_after = 0
         self._created = 0.0
@@ -143,6 +144,21 @@ class AgentCopy:
         self.author.layers.set(META, changed)
         self.touch()
 
+    def announce(self, told: Mapping[str, Any]) -> None:
+        """Let metadata be what is told of the conversation, where that is another than was told before.
+
+        What was set by hand since stays, and what was never told is not set to nothing. Before anything was said there is no
+        conversation to tell of.
+        """
+        news = {name: value for name, value in told.items() if value != self._told.get(name) and (value or name in self._told)}
+        if not news or not self.facts.messages:
+            return
+        self._told |= news
+        known = self.meta
+        changed = {name: value for name, value in news.items() if value != known.get(name)}
+        if changed:
+            self.set_meta(changed)
+
     def evict(self, *, keep: int) -> None:
         """Let only the last ``keep`` messages stay in the history of an agent that is no Strands agent."""
         self.author.history.evict(keep=keep)
@@ -190,6 +206,7 @@ class AgentCopy:
         mine = self.author.copy
         if not other.graves <= mine.graves:
             self._last = None
+            self._told = {}
             self._fields, self._kept = dict(self._built), {}  # what the agent has of a life that is over is not of the next one
             self.has_news = True
             self.touch()
