@@ -40,6 +40,7 @@ class MemoryStats(TypedDict):
             ``executions``, ``tokens`` of stored layers, tool ``loops``, ``drifts`` and ``unreadable`` layers.
         summaries: Totals of the managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``, ``tokens_spent``,
             ``tokens_freed``, and how many are ``resting``.
+        missed_deadlines: Waits of this process for a tier that took as long as they may, or longer; 0 without telemetry.
         operations: What is known of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
             ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
         tools: What is known of each guarded tool.
@@ -61,6 +62,7 @@ class MemoryStats(TypedDict):
     compression: float
     state: dict[str, int]
     summaries: dict[str, int]
+    missed_deadlines: int
     operations: dict[str, OperationStats]
     tools: dict[str, ToolStatus]
 
@@ -94,6 +96,7 @@ def memory_stats(
         compression=trimmed / max(1.0, trimmed + tokens),
         state=_state_totals([part.stats() for part in parts if isinstance(part, StateCoordinator)]),
         summaries=_summary_totals([part.stats() for part in parts if isinstance(part, VerifiedSummarizingConversationManager)]),
+        missed_deadlines=operations["deadline"].count if "deadline" in operations else 0,
         operations=operations,
         tools={name: status for guarded in guards for name, status in guarded.status().items()},
     )

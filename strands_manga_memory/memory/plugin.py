@@ -26,6 +26,7 @@ from strands_manga_memory.memory.context import ENTRY_CHARACTERS, AgentContext, 
 from strands_manga_memory.memory.learning import Learn, Learner
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.telemetry import missed, within
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,8 @@ class UserContext(Plugin):
             KeyMissingError: It is encrypted, and its key was not given, or is destroyed.
         """
         try:
-            self._at_start = self._cache.load(lambda: self._store.agent_context(max(1, self._max_tokens * 3 // 4))).context
+            with within("memories", self._deadline):
+                self._at_start = self._cache.load(lambda: self._store.agent_context(max(1, self._max_tokens * 3 // 4))).context
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -183,7 +185,10 @@ class UserContext(Plugin):
 
     async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
         # Behind what was heard in this very turn, so that the turn's own model calls know of it.
-        await asyncio.wait([asyncio.wrap_future(self._writer.submit(self._cache, self._refreshed))], timeout=self._deadline)
+        refreshed = asyncio.wrap_future(self._writer.submit(self._cache, self._refreshed))
+        done, _ = await asyncio.wait([refreshed], timeout=self._deadline)
+        if not done:
+            missed("hot")
         return self._with_history(self._with_preferences(context))
 
     def found(self, context: InjectionFormatContext) -> str:

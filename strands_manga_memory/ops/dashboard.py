@@ -12,6 +12,7 @@ _BY = {
     "manga_memory.breaker.transitions": ("tool", "to"),
     "manga_memory.summary.runs": ("outcome",),
     "manga_memory.collisions": ("manga_memory_tier",),
+    "manga_memory.deadlines.missed": ("manga_memory_tier",),
     "manga_memory.state.drift": ("field",),
     "manga_memory.tier.up": ("manga_memory_tier",),
     "manga_memory.tool.loops": ("tool",),

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.telemetry import missed
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ async def saved(conversation: Conversation, future: Future[None]) -> None:
     tier = commits.waits_for
     if tier == "nothing" and tiers.on_store_error == "degrade":
         return
-    deadline = tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
+    deadline = _deadline(tiers, tier)
     waiter = awaitable(future)
     try:
         # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to, and not
@@ -42,6 +43,8 @@ async def saved(conversation: Conversation, future: Future[None]) -> None:
             if commits.overdue(deadline + held_up):
                 health = tiers.durable_health if tier == "durable" else tiers.hot_health
                 health.failed(since=commits.asked_at)
+            if tier != "nothing":
+                missed(tier)
             raise StoreUnavailableError("the tier did not answer in time")
         waiter.result()
     except StoreUnavailableError as error:
@@ -59,7 +62,7 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
         StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
         ConflictError: Someone else's change cannot be merged with it.
     """
-    _wait(future, tiers, tiers.durable_deadline, must=must)
+    _wait(future, tiers, "durable", must=must)
 
 
 def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
@@ -69,13 +72,19 @@ def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
         StoreUnavailableError: It was not stored in time, and that is not to be put up with.
         ConflictError: Someone else's change cannot be merged with it.
     """
-    _wait(future, tiers, tiers.hot_deadline if _is_on_event_loop() else tiers.durable_deadline, must=False)
+    _wait(future, tiers, "hot" if _is_on_event_loop() else "durable", must=False)
 
 
-def _wait(future: Future[None], tiers: Tiers, deadline: float, *, must: bool) -> None:
+def _deadline(tiers: Tiers, tier: str) -> float:
+    return tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
+
+
+def _wait(future: Future[None], tiers: Tiers, tier: str, *, must: bool) -> None:
     try:
-        future.result(deadline)
+        future.result(_deadline(tiers, tier))
     except (TimeoutError, StoreUnavailableError) as error:
+        if isinstance(error, TimeoutError):
+            missed(tier)
         if must or tiers.on_store_error == "raise":
             raise StoreUnavailableError("no tier took it in time; it is kept and saved later") from error
         logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)

@@ -120,6 +120,8 @@ class Surroundings:
         if self._late is None or self._late.done():
             return True
         done, _ = await asyncio.wait([asyncio.wrap_future(self._late)], timeout=self._deadline)
+        if not done:
+            telemetry.missed("environment")
         return bool(done)
 
     def _look(self) -> None:

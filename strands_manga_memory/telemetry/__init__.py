@@ -11,10 +11,12 @@ Names follow the semantic conventions: ``db.client.operation.duration`` with ``d
 
 from __future__ import annotations
 
+from strands_manga_memory.telemetry.deadlines import missed, within
 from strands_manga_memory.telemetry.events import (
     BREAKER_CHECK,
     BREAKER_TRANSITION,
     COLLISION,
+    DEADLINE,
     FLUSH,
     HANDOFF,
     MERGE,
@@ -49,6 +51,7 @@ __all__ = [
     "BREAKER_CHECK",
     "BREAKER_TRANSITION",
     "COLLISION",
+    "DEADLINE",
     "FLUSH",
     "HANDOFF",
     "MERGE",
@@ -74,12 +77,14 @@ __all__ = [
     "flush",
     "measured",
     "metrics",
+    "missed",
     "note",
     "observed_hot_store",
     "observed_table",
     "recorder",
     "switch",
     "timed",
+    "within",
 ]
 
 observe(recorder)

@@ -93,6 +93,16 @@ COLLISION = Event(
     labels=("manga_memory.tier",),
     has_span=False,
 )
+DEADLINE = Event(
+    "deadline",
+    counts={
+        "missed": Metric(
+            "manga_memory.deadlines.missed", "{wait}", "Waits for a tier that took as long as they may, or longer."
+        )
+    },
+    labels=("manga_memory.tier",),
+    has_span=False,
+)
 FLUSH = Event(
     "flush",
     Metric("manga_memory.flush.lag", "s", "Age of the oldest message when the durable tier got it.", _LAGS),
@@ -161,6 +171,7 @@ EVENTS = (
     BREAKER_CHECK,
     BREAKER_TRANSITION,
     COLLISION,
+    DEADLINE,
     FLUSH,
     HANDOFF,
     MERGE,

@@ -115,6 +115,9 @@ def main(folder: str) -> None:
     long.conversation_manager.finish(long)
     trouble(memory)
     two_writers(memory)
+    Agent(  # reads for longer than it may
+        model=ScriptedModel(), **memory.agent_kwargs(user_id="secret-user", session_id="s5", durable_deadline=1e-9)
+    )
     stats = memory.stats()
     memory.close()
     data = json.loads(reader.get_metrics_data().to_json())

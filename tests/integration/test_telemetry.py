@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from strands import Agent
 
-from strands_manga_memory import telemetry
+from strands_manga_memory import MangaMemory, telemetry
+from strands_manga_memory.stores import SQLiteTable
+from strands_manga_memory.testing import ScriptedModel
 from tests.integration import telemetry_child
 
 
@@ -52,6 +57,51 @@ def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, 
     }
     calls = seen["db.client.operation.duration"]["data"]["data_points"]
     assert {"db.system.name", "db.operation.name", "manga_memory.tier"} <= set(calls[0]["attributes"])
+
+
+def test_a_missed_deadline_is_counted_by_its_tier(told: dict[str, Any]) -> None:
+    missed = next(metric for metric in told["metrics"] if metric["name"] == "manga_memory.deadlines.missed")
+    tiers = {point["attributes"]["manga_memory.tier"]: point["value"] for point in missed["data"]["data_points"]}
+    assert tiers["durable"] >= 1
+    assert told["stats"]["missed_deadlines"] >= 1
+
+
+class Held(SQLiteTable):
+    """A table whose writes do not end while it is held."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.free = threading.Event()
+        self.free.set()
+
+    def put(self, *args: Any, **kwargs: Any) -> bool:
+        self.free.wait(30)
+        return super().put(*args, **kwargs)
+
+    def transact(self, writes: Any) -> bool:
+        self.free.wait(30)
+        return super().transact(writes)
+
+
+def test_a_turn_that_waits_in_vain_counts_it_and_a_build_that_reads_for_too_long(tmp_path: Path) -> None:
+    table = Held(tmp_path / "s.sqlite3")
+    memory = MangaMemory.open("memory://", table)
+
+    def missed() -> int:
+        return memory.stats()["missed_deadlines"]
+
+    before = missed()
+    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", durable_deadline=1.0)
+    agent = Agent(model=ScriptedModel(lambda _: "ok"), callback_handler=None, **kwargs)
+    agent("hello")
+    assert missed() == before
+    table.free.clear()
+    agent("and again")
+    assert missed() == before + 1
+    table.free.set()
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s2", durable_deadline=1e-9)
+    assert missed() == before + 2
+    memory.close()
 
 
 def test_no_content_and_no_id_is_told(told: dict[str, Any]) -> None:
