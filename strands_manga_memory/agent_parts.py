@@ -43,7 +43,7 @@ def told_once(instructions: bool | InstructionFiles) -> list[StableTexts]:  # no
         return []
     files = InstructionFiles() if instructions is True else instructions
     if not isinstance(files, InstructionFiles):
-        raise ValueError(f"instructions must be True, False or InstructionFiles(...), got {instructions!r}")
+        raise ValueError(f"instructions must be True, False or InstructionFiles(...), got {instructions!r:.80}")
     return [StableTexts(files)]
 
 
@@ -54,7 +54,7 @@ def watching(monitor: PromptCacheMonitor | None) -> list[PromptCacheMonitor]:
         ValueError: It is no ``PromptCacheMonitor``.
     """
     if monitor is not None and not isinstance(monitor, PromptCacheMonitor):
-        raise ValueError(f"cache_monitor must be a PromptCacheMonitor or None, got {monitor!r}")
+        raise ValueError(f"cache_monitor must be a PromptCacheMonitor or None, got {monitor!r:.80}")
     return [] if monitor is None else [monitor]
 
 

@@ -364,7 +364,7 @@ class MangaMemory(Assembly):
         found = self._guards.get(id(client))
         if found is not None:
             if asked not in ({}, self._guards_asked[found]):
-                raise ValueError(f"client is guarded already, with {self._guards_asked[found]!r}; got {asked!r}")
+                raise ValueError(f"client is guarded already, with {self._guards_asked[found]!r:.80}; got {asked!r:.80}")
             return found
         settings.setdefault("user_of", _user_of)
         if shared:

@@ -90,7 +90,7 @@ class SessionFinalizer:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there are no sessions to finalize")
         if not timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r:.80}")
         self._caches = hot_store_of(hot)
         self._tiers = Tiers.of(
             self._caches,

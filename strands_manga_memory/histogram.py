@@ -22,7 +22,7 @@ class LogHistogram:
 
     def __init__(self, growth: float = 1.25, counts: Mapping[int, int] | None = None) -> None:
         if not growth > 1:
-            raise ValueError(f"growth must be over 1, got {growth!r}")
+            raise ValueError(f"growth must be over 1, got {growth!r:.80}")
         self.growth = growth
         self._log = math.log(growth)
         self.counts: dict[int, int] = dict(counts or {})

@@ -47,7 +47,7 @@ def checked_id(name: str, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name} must be valid Unicode, got {value!r}") from error
+        raise ValueError(f"{name} must be valid Unicode, got {value!r:.80}") from error
     return value
 
 
@@ -55,7 +55,7 @@ def checked_session_id(value: object) -> str:
     """Return ``value`` if it can be the id of a session without a user; see ``checked_id``."""
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):
-        raise ValueError(f"session_id {_IS_STORAGE_ID}, got {session_id!r}")
+        raise ValueError(f"session_id {_IS_STORAGE_ID}, got {session_id!r:.80}")
     return session_id
 
 

@@ -56,7 +56,7 @@ class SettingsError(ValueError):
     """Settings that are not allowed, by the name under which each was given."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{name} {what}" for name, what in problems))
+        super().__init__("; ".join(f"{name:.80} {what}" for name, what in problems))
         self.problems = problems
 
 
@@ -297,4 +297,4 @@ def _problem(error: Any) -> tuple[str, str]:
     if name not in MangaMemorySettings.model_fields:
         return name, f"is no setting; there are {', '.join(MangaMemorySettings.model_fields)}"
     what = str(error["ctx"]["error"]) if "error" in error.get("ctx", {}) else takes(name).replace("`", "")
-    return name, f"must be {what}, got {without_password(str(error['input']))!r}"
+    return name, f"must be {what}, got {without_password(str(error['input']))!r:.200}"

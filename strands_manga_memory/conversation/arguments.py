@@ -12,7 +12,7 @@ def positive(name: str, value: object) -> int:
         ValueError: It is none.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+        raise ValueError(f"{name} must be a positive whole number, got {value!r:.80}")
     return value
 
 
@@ -23,5 +23,5 @@ def with_method(name: str, value: Any, method: str) -> Any:
         ValueError: It has none.
     """
     if not callable(getattr(value, method, None)):
-        raise ValueError(f"{name} must have a method {method}(message), got {value!r}")
+        raise ValueError(f"{name} must have a method {method}(message), got {value!r:.80}")
     return value

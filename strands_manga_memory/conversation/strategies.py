@@ -46,7 +46,7 @@ def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | Plugin
     if isinstance(policy, Plugin):
         return PluginStrategy(policy)
     if not isinstance(policy, ImportanceWeightedConversationManager | StackedConversationManager):
-        raise ValueError(f"policy must be a conversation manager of this package, or a plugin, got {policy!r}")
+        raise ValueError(f"policy must be a conversation manager of this package, or a plugin, got {policy!r:.80}")
     return PolicyStrategy(policy)
 
 

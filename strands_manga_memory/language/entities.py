@@ -77,7 +77,7 @@ class EntityTypes:
         self._types = {type_.name: type_ for type_ in listed}
         self._searched = [(type_, "value" in type_.pattern.groupindex) for type_ in listed]
         if len(self._types) < len(listed):
-            raise ValueError(f"types must have different names, got {[type_.name for type_ in listed]!r}")
+            raise ValueError(f"types must have different names, got {[type_.name for type_ in listed]!r:.80}")
         self._remembered = lru_cache(_REMEMBERED)(self._found)
 
     def __iter__(self) -> Iterator[EntityType]:
@@ -473,7 +473,7 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
     for value, others in values.items():
         for spelling in (value, *others):
             if spellings.setdefault(half_width(spelling).lower(), value) != value:
-                raise ValueError(f"values must not share a spelling, got {spelling!r} twice")
+                raise ValueError(f"values must not share a spelling, got {spelling!r:.80} twice")
     if not spellings:
         raise ValueError("values must not be empty")
     longest_first = sorted(spellings, key=len, reverse=True)

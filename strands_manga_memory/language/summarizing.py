@@ -74,7 +74,7 @@ class ModelSessionSummarizer:
     def __init__(self, model: Model, *, timeout: float = 20.0, max_characters: int = 24_000) -> None:
         for name, value in (("timeout", timeout), ("max_characters", max_characters)):
             if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value!r}")
+                raise ValueError(f"{name} must be above 0, got {value!r:.80}")
         self._model = model
         self._timeout = timeout
         self._most = max_characters

@@ -91,7 +91,7 @@ class BreakerPolicy:
         for name in ("failures", "window", "minimum_calls", "users"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
         for name in ("reset_after", "timeout", "max_reset_after"):
             self._check(name, lambda value: value > 0, "a number of seconds over 0")
         self._check("grace", lambda value: value >= 0, "a number of seconds of at least 0")
@@ -109,15 +109,15 @@ class BreakerPolicy:
         if self.max_reset_after < self.reset_after:
             raise ValueError(f"max_reset_after must be at least reset_after={self.reset_after}, got {self.max_reset_after}")
         if self.tool_errors not in ("failure", "ignore"):
-            raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r}")
+            raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
         if self.classify is not None and not callable(self.classify):
-            raise ValueError(f"classify must be a function or None, got {self.classify!r}")
+            raise ValueError(f"classify must be a function or None, got {self.classify!r:.80}")
 
     def _check(self, name: str, allowed: Callable[[float], bool], what: str) -> None:
         value = getattr(self, name)
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not number or not allowed(value):
-            raise ValueError(f"{name} must be {what}, got {value!r}")
+            raise ValueError(f"{name} must be {what}, got {value!r:.80}")
 
     @property
     def lease(self) -> float:
@@ -289,7 +289,7 @@ class CircuitBreaker:
             ValueError: ``seconds`` is not over 0.
         """
         if not seconds > 0:
-            raise ValueError(f"seconds must be over 0, got {seconds!r}")
+            raise ValueError(f"seconds must be over 0, got {seconds!r:.80}")
         with self._lock:
             event = self._change(_OPEN, reason)
             self._open_for = seconds

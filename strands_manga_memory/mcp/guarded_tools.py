@@ -247,9 +247,9 @@ def guard_tool(
         ValueError: ``tool`` is guarded already, or ``stale_ttl`` is not over 0.
     """
     if isinstance(tool, GuardedTool):
-        raise ValueError(f"tool must not be guarded already, or its failures count twice; got {tool.tool_name!r}")
+        raise ValueError(f"tool must not be guarded already, or its failures count twice; got {tool.tool_name!r:.80}")
     if not isinstance(tool, AgentTool):
-        raise ValueError(f"tool must be an AgentTool (decorate a function with @tool), got {type(tool).__name__}: {tool!r}")
+        raise ValueError(f"tool must be an AgentTool (decorate a function with @tool), got {type(tool).__name__}: {tool!r:.80}")
     mcp_tool = tool if isinstance(tool, MCPAgentTool) else None
     policy = policy or BreakerPolicy()
     guard = Guard(

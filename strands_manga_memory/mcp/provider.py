@@ -76,14 +76,14 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
         if not isinstance(client, MCPClient):
-            raise ValueError(f"client must be an MCPClient of strands.tools.mcp, got {type(client).__name__}: {client!r}")
+            raise ValueError(f"client must be an MCPClient of strands.tools.mcp, got {type(client).__name__}: {client!r:.80}")
         for name, override in (overrides or {}).items():
             if not isinstance(override, BreakerPolicy):
-                raise ValueError(f"overrides[{name!r}] must be a BreakerPolicy, got {override!r}")
+                raise ValueError(f"overrides[{name!r:.80}] must be a BreakerPolicy, got {override!r:.80}")
         for name, others in (fallbacks or {}).items():
             for other in _listed(others):
                 if not isinstance(other, AgentTool | str):
-                    raise ValueError(f"fallbacks[{name!r}] must be tools or names of tools, got {other!r}")
+                    raise ValueError(f"fallbacks[{name!r:.80}] must be tools or names of tools, got {other!r:.80}")
         self.client = client
         self.supervisor = ServerSupervisor.of(client, clock=clock)
         self.policy = policy or BreakerPolicy()

@@ -53,7 +53,7 @@ class SharedBreakers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not refresh > 0:
-            raise ValueError(f"refresh must be a number of seconds over 0, got {refresh!r}")
+            raise ValueError(f"refresh must be a number of seconds over 0, got {refresh!r:.80}")
         self._hot = hot_store_of(hot)
         self._namespace = encoded_id(checked_id("namespace", namespace))
         self._refresh = refresh

@@ -39,7 +39,7 @@ class LastGood:
         self, ttl: float, *, size: int = 1024, max_bytes: int = 65_536, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if not ttl > 0:
-            raise ValueError(f"stale_ttl must be a number of seconds over 0, got {ttl!r}")
+            raise ValueError(f"stale_ttl must be a number of seconds over 0, got {ttl!r:.80}")
         self._ttl = ttl
         self._size = size
         self._max_bytes = max_bytes

@@ -60,9 +60,9 @@ class ServerSupervisor:
         connect: Callable[[MCPClient], None] = restart,
     ) -> None:
         if not backoff > 0:
-            raise ValueError(f"backoff must be a number of seconds over 0, got {backoff!r}")
+            raise ValueError(f"backoff must be a number of seconds over 0, got {backoff!r:.80}")
         if not max_backoff >= backoff:
-            raise ValueError(f"max_backoff must be at least backoff={backoff}, got {max_backoff!r}")
+            raise ValueError(f"max_backoff must be at least backoff={backoff}, got {max_backoff!r:.80}")
         self.client = client
         self._backoff = backoff
         self._max_backoff = max_backoff

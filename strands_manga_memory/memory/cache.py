@@ -78,7 +78,7 @@ class ProfileCache:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not ttl > 0:
-            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r}")
+            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
         self._hot = hot
         self._owner = Owner(user_id, tenant)
         self._name = cache_name(self._owner)

@@ -63,9 +63,9 @@ class PiiRule:
 
     def __post_init__(self) -> None:
         if not _RULE_NAME.fullmatch(self.name):
-            raise ValueError(f"name must be lower case letters and underscores, got {self.name!r}")
+            raise ValueError(f"name must be lower case letters and underscores, got {self.name!r:.80}")
         if self.action not in get_args(Action):
-            raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r}")
+            raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
 
     def finds(self, match: re.Match[str]) -> bool:
         """Tell whether what the pattern found is of this kind, as it stands in its text."""

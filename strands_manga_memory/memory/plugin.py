@@ -69,9 +69,9 @@ class UserContext(Plugin):
         deadline: float = 0.25,
     ) -> None:
         if not deadline > 0:
-            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r}")
+            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r:.80}")
         if learn not in get_args(Learn):
-            raise ValueError(f"learn must be one of {', '.join(map(repr, get_args(Learn)))}, got {learn!r}")
+            raise ValueError(f"learn must be one of {', '.join(map(repr, get_args(Learn)))}, got {learn!r:.80}")
         super().__init__()
         self._store = store
         self._cache = cache

@@ -137,7 +137,7 @@ class KinesisPreferenceSink:
 
     def __init__(self, client: Any, *, stream_name: str) -> None:
         if not stream_name:
-            raise ValueError(f"stream_name must not be empty, got {stream_name!r}")
+            raise ValueError(f"stream_name must not be empty, got {stream_name!r:.80}")
         self._client = client
         self._stream = stream_name
 

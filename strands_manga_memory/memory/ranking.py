@@ -33,7 +33,7 @@ class RankingWeights:
         for field in fields(self):
             value = getattr(self, field.name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-                raise ValueError(f"{field.name} must be a number of at least 0, got {value!r}")
+                raise ValueError(f"{field.name} must be a number of at least 0, got {value!r:.80}")
 
 
 def score(

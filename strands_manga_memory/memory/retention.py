@@ -56,9 +56,9 @@ class Retention:
     def __post_init__(self) -> None:
         for name, value in (("seconds", self.seconds), ("half_life", self.half_life)):
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be a positive number of seconds or None, got {value!r}")
+                raise ValueError(f"{name} must be a positive number of seconds or None, got {value!r:.80}")
         if not 0 <= self.importance <= 1:
-            raise ValueError(f"importance must be from 0 to 1, got {self.importance!r}")
+            raise ValueError(f"importance must be from 0 to 1, got {self.importance!r:.80}")
 
     def expires_at(self, learned_at: float) -> int | None:
         """Return when a memory ends, in seconds since 1970; None: never."""

@@ -101,12 +101,12 @@ class UserMemoryStore(MemoryStore):
         names = (USER_MEMORY.partition, USER_MEMORY.sort)
         if (table.schema.partition, table.schema.sort) != names:
             raise ValueError(
-                f"table must have the schema USER_MEMORY, got {table.schema.name!r}; use open_table(url, USER_MEMORY)"
+                f"table must have the schema USER_MEMORY, got {table.schema.name!r:.80}; use open_table(url, USER_MEMORY)"
             )
         if max_characters < 1:
-            raise ValueError(f"max_characters must be at least 1, got {max_characters!r}")
+            raise ValueError(f"max_characters must be at least 1, got {max_characters!r:.80}")
         if max_search_results is not None and max_search_results < 1:
-            raise ValueError(f"max_search_results must be at least 1, got {max_search_results!r}")
+            raise ValueError(f"max_search_results must be at least 1, got {max_search_results!r:.80}")
         missing = sorted(set(MemoryType) - set(retention))
         if missing:
             raise ValueError(f"retention must name every MemoryType, {missing} are missing")
@@ -296,7 +296,7 @@ class UserMemoryStore(MemoryStore):
             types=types, min_importance=min_importance, metadata={} if metadata is None else metadata, since=since, until=until
         )
         if limit is not None and limit < 1:
-            raise ValueError(f"limit must be at least 1, or None for all, got {limit!r}")
+            raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:
             snapshot = self._snapshot_of(self.partition.load(type_, uses=True))
             hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
@@ -317,7 +317,7 @@ class UserMemoryStore(MemoryStore):
             ValueError: The id is no memory's.
         """
         if not memory_id or memory_id.startswith(INTERNAL):
-            raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r}")
+            raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
         there = self.partition.delete(memory_id)
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
@@ -380,7 +380,7 @@ class UserMemoryStore(MemoryStore):
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
         """Return the same in two parts: preferences for the system side, history for the message side."""
         if not max_tokens > 0:
-            raise ValueError(f"max_tokens must be above 0, got {max_tokens!r}")
+            raise ValueError(f"max_tokens must be above 0, got {max_tokens!r:.80}")
         snapshot, now = self._current(), self._clock()
         worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
         records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]

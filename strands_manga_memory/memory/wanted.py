@@ -70,7 +70,7 @@ def checked_type(value: MemoryType | str) -> MemoryType:
     try:
         return MemoryType(value)
     except ValueError:
-        raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r}") from None
+        raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r:.80}") from None
 
 
 def checked_importance(name: str, value: float) -> float:
@@ -80,5 +80,5 @@ def checked_importance(name: str, value: float) -> float:
         ValueError: It is not from 0 to 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
+        raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
     return float(value)

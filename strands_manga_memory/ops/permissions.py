@@ -48,7 +48,7 @@ def iam_policy(
         ValueError: ``sessions`` is empty.
     """
     if not sessions:
-        raise ValueError(f"sessions must be the ARN of a table, got {sessions!r}")
+        raise ValueError(f"sessions must be the ARN of a table, got {sessions!r:.80}")
     statements = [_statement("Sessions", "dynamodb", SESSION_ACTIONS, sessions)]
     if memories:
         statements.append(_statement("Memories", "dynamodb", MEMORY_ACTIONS, memories))
@@ -76,7 +76,7 @@ def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool 
     """
     for name, value in (("user", user), ("prefix", prefix)):
         if not _PREFIX.fullmatch(value):
-            raise ValueError(f"{name} must be a text without spaces and wildcards, got {value!r}")
+            raise ValueError(f"{name} must be a text without spaces and wildcards, got {value!r:.80}")
     commands = " ".join(f"+{name}" for name in (*REDIS_COMMANDS, *(_CLUSTER_COMMANDS if cluster else ())))
     return f"{user} reset on >PASSWORD ~{prefix}:* resetchannels -@all {commands}"
 

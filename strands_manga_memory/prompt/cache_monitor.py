@@ -69,7 +69,7 @@ class PromptCacheMonitor(Plugin):
     ) -> None:
         super().__init__()
         if not lifetime > 0:
-            raise ValueError(f"lifetime must be a positive number of seconds, got {lifetime!r}")
+            raise ValueError(f"lifetime must be a positive number of seconds, got {lifetime!r:.80}")
         self._lifetime = lifetime
         self._prices = prices or Prices()
         self._variant = variant

@@ -66,7 +66,7 @@ class InstructionFiles:
         max_bytes: int = MOST_BYTES,
     ) -> None:
         if isinstance(max_bytes, bool) or not 1 <= max_bytes <= MOST_BYTES:
-            raise ValueError(f"max_bytes must be from 1 to {MOST_BYTES}, got {max_bytes!r}")
+            raise ValueError(f"max_bytes must be from 1 to {MOST_BYTES}, got {max_bytes!r:.80}")
         self._folders = [Path(folder) for folder in folders] if folders is not None else None
         self._allow = [_real(folder) for folder in allow]
         self._writable = [_real(folder) for folder in writable]

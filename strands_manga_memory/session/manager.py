@@ -179,7 +179,9 @@ class TieredSessionManager(SessionManager[Agent]):
         check_supported(agent)
         members = self._members
         if members.live(agent.agent_id) not in (None, agent):
-            raise ValueError(f"agent_id {agent.agent_id!r} is already used in this session manager; give each agent its own")
+            raise ValueError(
+                f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give each agent its own"
+            )
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
         prefetched = members.prefetched.pop(agent.agent_id, None)
@@ -379,7 +381,7 @@ class TieredSessionManager(SessionManager[Agent]):
         members = self._members
         id_ = members.agent_id(agent_id)
         if members.live(id_) is not None:
-            raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it logs its own messages")
+            raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own messages")
         conversation = members.known_or_looked_at(id_)
         with conversation.lock:
             for message in messages:
@@ -423,7 +425,7 @@ class TieredSessionManager(SessionManager[Agent]):
         """
         is_agent, members = isinstance(transferred, TransferredConversation), self._members
         if is_agent and members.live(id_) is not None:
-            raise ValueError(f"agent_id {id_!r} is a Strands agent of this session manager; it has a conversation")
+            raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a conversation")
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
         standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=for_looking(self._tiers)))

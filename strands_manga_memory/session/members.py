@@ -88,7 +88,7 @@ class Members:
         """Return what is kept for an agent; raise ``ValueError`` if it is not known."""
         if agent.agent_id not in self.agents:
             raise ValueError(
-                f"agent_id {agent.agent_id!r} is not known to this session manager: "
+                f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
                 "give it to Agent(session_manager=...), or call initialize(agent) first"
             )
         return self.agents[agent.agent_id]
@@ -97,7 +97,7 @@ class Members:
         """Return the record of a Graph or Swarm; raise ``ValueError`` if it is not known."""
         if ("M", id_) not in self.conversations:
             raise ValueError(
-                f"id {id_!r} is not known to this session manager: "
+                f"id {id_!r:.80} is not known to this session manager: "
                 "give it to the Graph or Swarm as session_manager, or call initialize_multi_agent(source) first"
             )
         return self.conversations["M", id_]

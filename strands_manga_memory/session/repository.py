@@ -60,7 +60,7 @@ class LogRepository:
         seq = session_message.message_id
         logged = next(self._log(agent_id, seq - 1), None)
         if logged is None or logged.seq != seq:
-            raise ValueError(f"message_id {seq!r} is not in the log of agent_id {agent_id!r}")
+            raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")
         message: Message = {**session_message.to_message()}
         if logged.message.get("tracking_id"):
             message["tracking_id"] = logged.message["tracking_id"]
@@ -68,7 +68,9 @@ class LogRepository:
 
     def _check(self, session_id: str) -> None:
         if session_id != self._session_id:
-            raise ValueError(f"session_id {session_id!r} is not the session of this session manager, {self._session_id!r}")
+            raise ValueError(
+                f"session_id {session_id!r:.80} is not the session of this session manager, {self._session_id!r:.80}"
+            )
 
 
 def _text(at: float) -> str:

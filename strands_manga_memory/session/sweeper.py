@@ -78,7 +78,7 @@ class SessionSweeper:
         lease: float = 60.0,
     ) -> None:
         if not lease > 0:
-            raise ValueError(f"lease must be a positive number of seconds, got {lease!r}")
+            raise ValueError(f"lease must be a positive number of seconds, got {lease!r:.80}")
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
         self._finalizer = finalizer

@@ -55,13 +55,13 @@ class Tiers:
             ("refresh", self.refresh, get_args(Refresh)),
         ):
             if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
         for name, number in (("flush_every", self.flush_every), ("max_unsaved", self.max_unsaved)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
+                raise ValueError(f"{name} must be an integer of at least 1, got {number!r:.80}")
         for name, seconds in (("hot_deadline", self.hot_deadline), ("durable_deadline", self.durable_deadline)):
             if not seconds > 0:
-                raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
+                raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r:.80}")
         if self.hot is None and self.durable is None:
             raise ValueError("hot and durable are both None: pass hot=open_hot_store(url), durable=open_table(url), or both")
 

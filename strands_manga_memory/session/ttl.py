@@ -44,14 +44,14 @@ class TtlPolicy:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
-            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r:.80}")
         if not isinstance(self.tier, str) and not callable(self.tier):
-            raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r}")
+            raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r:.80}")
         for name, value in (("seconds", 1.0 if self.seconds is None else self.seconds), ("session", self.session)):
             if not (isinstance(value, int | float) and value > 0):
-                raise ValueError(f"{name} must be a positive number of seconds, got {value!r}")
+                raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
         if not self.grace >= 3600:
-            raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r}")
+            raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:
         """Return the seconds a conversation of ``turn_count`` turns lives in the hot tier after its last use."""

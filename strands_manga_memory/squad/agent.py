@@ -86,10 +86,12 @@ class SessionStrandsAgent(SquadAgent):
     ) -> None:
         super().__init__(options)
         if not self.id.strip("-"):
-            raise ValueError(f"options.name must have ASCII letters or digits, its id is made of them; got {options.name!r}")
+            raise ValueError(
+                f"options.name must have ASCII letters or digits, its id is made of them; got {options.name!r:.80}"
+            )
         for name, value in (("wait", wait), ("grace", grace)):
             if value < 0:
-                raise ValueError(f"{name} must be 0 or more seconds, got {value!r}")
+                raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
         if tenant is not None:
             checked_id("tenant", tenant)
         self.save_chat = False
@@ -222,7 +224,9 @@ class SessionStrandsAgent(SquadAgent):
         if agent in self._used:
             raise ValueError("build must return a new agent for each request, got one that was used before")
         if agent.agent_id != scope.agent_id:
-            raise ValueError(f"build must give the agent the scope's agent_id {scope.agent_id!r}, got {agent.agent_id!r}")
+            raise ValueError(
+                f"build must give the agent the scope's agent_id {scope.agent_id!r:.80}, got {agent.agent_id!r:.80}"
+            )
         self._used.add(agent)
         return agent
 

@@ -69,7 +69,7 @@ class SessionChatStorage(ChatStorage):
     def __init__(self, memory: MangaMemory, *, tenant: str | None = None, max_messages: int = 100) -> None:
         super().__init__()
         if max_messages < 2 or max_messages % 2:
-            raise ValueError(f"max_messages must be even and 2 or more, got {max_messages!r}")
+            raise ValueError(f"max_messages must be even and 2 or more, got {max_messages!r:.80}")
         if tenant is not None:
             checked_id("tenant", tenant)
         self._memory = memory

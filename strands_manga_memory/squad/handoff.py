@@ -42,9 +42,9 @@ class Handoff:
         checked_id("from_agent", self.from_agent)
         checked_id("to_agent", self.to_agent)
         if self.from_agent == self.to_agent:
-            raise ValueError(f"to_agent must be another agent than from_agent, got {self.to_agent!r} twice")
+            raise ValueError(f"to_agent must be another agent than from_agent, got {self.to_agent!r:.80} twice")
         if not self.summary.strip():
-            raise ValueError(f"summary must not be empty, got {self.summary!r}")
+            raise ValueError(f"summary must not be empty, got {self.summary!r:.80}")
 
     @property
     def text(self) -> str:

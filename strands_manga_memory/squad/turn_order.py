@@ -49,7 +49,7 @@ class ConversationTurns:
 
     def __init__(self, hot: HotStore | None = None, *, lease: float = 2.0) -> None:
         if not lease > 0:
-            raise ValueError(f"lease must be more than 0 seconds, got {lease!r}")
+            raise ValueError(f"lease must be more than 0 seconds, got {lease!r:.80}")
         self._hot = hot
         self._lease = lease
         self._lock = threading.Lock()

@@ -47,7 +47,7 @@ class EnvironmentChanges:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not ttl > 0:
-            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r}")
+            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
         self._hot = hot
         self._name = f"environment/{scope.storage_session_id}"
         self._ttl = ttl

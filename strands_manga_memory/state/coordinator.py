@@ -118,7 +118,7 @@ class StateCoordinator(Plugin):
         super().__init__()
         for name, number in (("expires_after_turns", expires_after_turns), ("max_tokens", max_tokens)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be a positive whole number, got {number!r}")
+                raise ValueError(f"{name} must be a positive whole number, got {number!r:.80}")
         for name, amount in (
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),
@@ -126,7 +126,7 @@ class StateCoordinator(Plugin):
             ("recheck_after", recheck_after),
         ):
             if amount is not None and not amount > 0:
-                raise ValueError(f"{name} must be above 0, got {amount!r}")
+                raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if (source is not None or hot is not None) and scope is None:
             raise ValueError("scope must be given with source and hot: it says whose environment it is")
         offered = TOOL_NAMES if offer_tools is True else () if offer_tools is False else tuple(offer_tools)

@@ -117,7 +117,7 @@ class ConversationLayer(Layer):
         """
         if name not in self.slots:
             known = ", ".join(map(repr, self.slots)) or "none"
-            raise StateError(f"there is no slot {name!r}; there are: {known}")
+            raise StateError(f"there is no slot {name!r:.80}; there are: {known}")
         return self.slots[name]
 
     @property

@@ -44,7 +44,7 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         try:
             wanted = Phase(phase)
         except ValueError as error:
-            raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r}") from error
+            raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}") from error
         with self._changing():
             self._keep(self.layer.moved(wanted))
 
@@ -73,7 +73,7 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         with self._changing():
             value = self.layer.slot(name).value
             if value is None:
-                raise StateError(f"slot {name!r} is empty; fill it first")
+                raise StateError(f"slot {name!r:.80} is empty; fill it first")
             return self.fill_slot(name, value, confirmed=True)
 
     def clear_slot(self, name: str) -> None:

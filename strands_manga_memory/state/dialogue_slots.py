@@ -53,7 +53,7 @@ class DialogueSlot(Part):
     @model_validator(mode="after")
     def _is_consistent(self) -> DialogueSlot:
         if (self.value is None) != (self.status is SlotStatus.EMPTY):
-            raise ValueError(f"slot {self.name!r}: a value goes with the status inferred or confirmed, and only with it")
+            raise ValueError(f"slot {self.name!r:.80}: a value goes with the status inferred or confirmed, and only with it")
         return self
 
     @property
@@ -68,24 +68,24 @@ class DialogueSlot(Part):
             StateError: It is not allowed here; the message says what is.
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise StateError(f"slot {self.name!r} takes a text or a number, got {value!r:.80}")
+            raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
         text = " ".join(encodable(str(value)).split())
         if not text or len(text) > MOST_CHARACTERS:
-            raise StateError(f"slot {self.name!r} takes 1 to {MOST_CHARACTERS} characters, got {len(text)}")
+            raise StateError(f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got {len(text)}")
         if self.allowed:
             wanted = normalized(text)
             found = next((option for option in self.allowed if normalized(option) == wanted), None)
             if found is None:
-                raise StateError(f"slot {self.name!r} takes one of {', '.join(map(repr, self.allowed))}; got {text!r:.80}")
+                raise StateError(f"slot {self.name!r:.80} takes one of {', '.join(map(repr, self.allowed))}; got {text!r:.80}")
             return found
         if self.entity is not None and self.entity in types and not is_canonical and text != self.value:
             # "volume 3" is what a user says, "3" what a model passes on.
             canonical = types.value(self.entity, text) or types.value(self.entity, f"{self.entity} {text}")
             if canonical is None:
-                raise StateError(f"slot {self.name!r} takes a valid {self.entity}; got {text!r:.80}")
+                raise StateError(f"slot {self.name!r:.80} takes a valid {self.entity}; got {text!r:.80}")
             text = canonical
         if self.pattern is not None and not re.fullmatch(self.pattern, text):
-            raise StateError(f"slot {self.name!r} takes what matches {self.pattern!r}; got {text!r:.80}")
+            raise StateError(f"slot {self.name!r:.80} takes what matches {self.pattern!r:.80}; got {text!r:.80}")
         return text
 
     def filled(

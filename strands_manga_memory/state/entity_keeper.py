@@ -22,7 +22,7 @@ class EntityKeeper(Keeper[EntityLayer]):
         """
         types = self._shared.types
         if type_ not in types:
-            raise StateError(f"there is no entity type {type_!r}; there are: {', '.join(each.name for each in types)}")
+            raise StateError(f"there is no entity type {type_!r:.80}; there are: {', '.join(each.name for each in types)}")
         canonical = types.value(type_, value)
         if canonical is None:
             raise StateError(f"{value!r:.80} is no valid {type_}")

@@ -52,7 +52,7 @@ class Environment(Part):
             try:
                 ZoneInfo(value)
             except (KeyError, ValueError, OSError) as error:
-                raise ValueError(f"timezone must be an IANA name, got {value!r}") from error
+                raise ValueError(f"timezone must be an IANA name, got {value!r:.80}") from error
         return value
 
     def announced(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class CallableEnvironmentSource:
 
     def __init__(self, function: Callable[[ConversationScope], Environment | Mapping[str, Any] | None]) -> None:
         if not callable(function):
-            raise ValueError(f"function must be callable, got {function!r}")
+            raise ValueError(f"function must be callable, got {function!r:.80}")
         self._function = function
 
     def load(self, scope: ConversationScope) -> Environment | None:

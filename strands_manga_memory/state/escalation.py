@@ -141,7 +141,7 @@ def export_for_human(
         ValueError: ``turns`` is negative.
     """
     if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
-        raise ValueError(f"turns must be a whole number from 0, got {turns!r}")
+        raise ValueError(f"turns must be a whole number from 0, got {turns!r:.80}")
     messages = list(agent.messages if history is None else history)
     lines: list[Line] = [(message["role"], text) for message in messages if (text := message_text(message).strip())]
     summarize = summarizer or RuleSessionSummarizer()

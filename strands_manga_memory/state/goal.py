@@ -129,7 +129,7 @@ class Goal(Part):
             StateError: There is none of this id.
         """
         if id_ not in self.subtasks:
-            raise StateError(f"there is no subtask {id_!r}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
+            raise StateError(f"there is no subtask {id_!r:.80}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
         return self.subtasks[id_]
 
     @property

@@ -84,7 +84,7 @@ class GoalKeeper(Keeper[GoalsLayer]):
             subtask = goal.subtask(subtask_id)
             if subtask.status is not SubtaskStatus.OPEN or subtask not in goal.ready:
                 ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
-                raise StateError(f"subtask {subtask_id!r} is not ready; ready are: {ready}")
+                raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
             return self._with_subtask(subtask.changed(status=SubtaskStatus.COMPLETED, result=shortened(result, 300)))
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:

@@ -89,7 +89,7 @@ def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -
             "fail_subtask": lambda: goals.fail_subtask(id, text),
         }
         if action not in actions:
-            raise StateError(f"action must be one of {', '.join(actions)}; got {action!r}")
+            raise StateError(f"action must be one of {', '.join(actions)}; got {action!r:.80}")
         actions[action]()
         ready = [each.id for each in goals.ready_subtasks()]
         return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."

@@ -50,7 +50,7 @@ def check_graph(subtasks: Mapping[str, Subtask]) -> None:
         for each in subtask.depends_on:
             if each not in subtasks:
                 known = ", ".join(map(repr, subtasks))
-                raise StateError(f"subtask {id_!r} depends on {each!r}, which is not there; there are: {known}")
+                raise StateError(f"subtask {id_!r:.80} depends on {each!r:.80}, which is not there; there are: {known}")
     try:
         TopologicalSorter({id_: subtask.depends_on for id_, subtask in subtasks.items()}).prepare()
     except CycleError as error:

@@ -68,7 +68,7 @@ class TaskStep(Part):
         """
         if status not in _NEXT[self.status]:
             allowed = ", ".join(sorted(_NEXT[self.status])) or "nothing, it is done"
-            raise StateError(f"step {self.id!r} cannot go from {self.status} to {status}; allowed: {allowed}")
+            raise StateError(f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}")
         return self.replaced(status=status, **fields)
 
     def started(self, now: float) -> TaskStep:
@@ -145,7 +145,9 @@ class TaskLayer(Part):
             StateError: There is none of this id.
         """
         if id_ not in self.steps:
-            raise StateError(f"there is no step {id_!r}; there are: {', '.join(map(repr, list(self.steps)[-10:])) or 'none'}")
+            raise StateError(
+                f"there is no step {id_!r:.80}; there are: {', '.join(map(repr, list(self.steps)[-10:])) or 'none'}"
+            )
         return self.steps[id_]
 
     def with_step(self, step: TaskStep) -> TaskLayer:

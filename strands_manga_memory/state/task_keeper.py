@@ -50,7 +50,7 @@ class TaskKeeper:
             ValueError: ``budget_ms`` is not above 0.
         """
         if budget_ms is not None and not budget_ms > 0:
-            raise ValueError(f"budget_ms must be above 0, got {budget_ms!r}")
+            raise ValueError(f"budget_ms must be above 0, got {budget_ms!r:.80}")
         with self._lock:
             budget_ms = self._budget_ms if budget_ms is None else float(budget_ms)
             self._layer = _NO_TASK.replaced(name=shortened(name, 300), started_at=self._clock(), budget_ms=budget_ms)
@@ -95,7 +95,7 @@ class TaskKeeper:
             self.begin_if_none()
             id_ = step_id or f"step-{len(self._layer.steps) + self._layer.dropped + 1}"
             if id_ in self._layer.steps:
-                raise StateError(f"there is a step {id_!r} already; give the next one another id")
+                raise StateError(f"there is a step {id_!r:.80} already; give the next one another id")
             step = TaskStep(id=id_, name=name, parameters=dict(parameters or {}))
             self._layer = self._layer.with_step(step)
             if undo is not None:

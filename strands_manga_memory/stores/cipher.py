@@ -35,11 +35,11 @@ class AesGcmCipher:
     def __init__(self, keys: Mapping[str, bytes], *, current: str) -> None:
         for name, key in keys.items():
             if len(key) not in _KEY_BYTES:
-                raise ValueError(f"key {name!r} must have 16, 24 or 32 bytes, got {len(key)}")
+                raise ValueError(f"key {name!r:.80} must have 16, 24 or 32 bytes, got {len(key)}")
             if not 1 <= len(name.encode()) <= 255:
-                raise ValueError(f"key name {name!r} must have 1 to 255 bytes")
+                raise ValueError(f"key name {name!r:.80} must have 1 to 255 bytes")
         if current not in keys:
-            raise ValueError(f"current must name one of the keys {sorted(keys)}, got {current!r}")
+            raise ValueError(f"current must name one of the keys {sorted(keys)}, got {current!r:.80}")
         self._keys = {name: _aead(key) for name, key in keys.items()}
         self._current = current
 

@@ -80,7 +80,7 @@ class DynamoDBTable:
     ) -> None:
         for argument, value in (("deadline", deadline), ("create_deadline", create_deadline)):
             if value < 0:
-                raise ValueError(f"{argument} must be 0 or more seconds, got {value!r}")
+                raise ValueError(f"{argument} must be 0 or more seconds, got {value!r:.80}")
         self.schema, self.objects = schema, objects
         self._client = client
         self._name = name or schema.name

@@ -61,7 +61,7 @@ def value_of(value: Any) -> dict[str, Any]:
         return {"B": bytes(value)}
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"a stored number must be finite, got {value!r}")
+            raise ValueError(f"a stored number must be finite, got {value!r:.80}")
         return {"N": str(Decimal(str(value)))}
     if isinstance(value, list | tuple):
         return {"L": [value_of(item) for item in value]}

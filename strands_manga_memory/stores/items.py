@@ -27,7 +27,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
     for name in (schema.partition, schema.sort):
         value = item.get(name)
         if not isinstance(value, str) or not value:
-            raise ValueError(f"item must have a non-empty string as {name!r}, got {value!r}")
+            raise ValueError(f"item must have a non-empty string as {name!r:.80}, got {value!r:.80}")
     for index in schema.indexes:
         place_in(index, item)
     return item[schema.partition], item[schema.sort]
@@ -52,8 +52,8 @@ def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | f
     is_number = isinstance(position, int | float) and not isinstance(position, bool) and abs(position) < _MOST
     if not isinstance(value, str) or not (is_number if index.sort_is_number else isinstance(position, str)):
         raise ValueError(
-            f"item must have a string as {index.partition!r} and a {'number' if index.sort_is_number else 'string'} as "
-            f"{index.sort!r} for index {index.name!r}, got {value!r} and {position!r}"
+            f"item must have a string as {index.partition!r:.80} and a {'number' if index.sort_is_number else 'string'} as "
+            f"{index.sort!r:.80} for index {index.name!r:.80}, got {value!r:.80} and {position!r:.80}"
         )
     return value, float(position) if index.sort_is_number else position
 
@@ -63,7 +63,7 @@ def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key
     if puts and deletes:
         both = {key_of(schema, item) for item in puts} & set(deletes)
         if both:
-            raise ValueError(f"a record must be put or deleted, not both, got {sorted(both)[0]!r}")
+            raise ValueError(f"a record must be put or deleted, not both, got {sorted(both)[0]!r:.80}")
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
@@ -79,13 +79,13 @@ def checked_index(schema: TableSchema, name: str) -> Index:
     for index in schema.indexes:
         if index.name == name:
             return index
-    raise ValueError(f"index must be one of {[index.name for index in schema.indexes]}, got {name!r}")
+    raise ValueError(f"index must be one of {[index.name for index in schema.indexes]}, got {name!r:.80}")
 
 
 def check_limit(limit: int | None) -> None:
     """Raise ``ValueError`` if ``limit`` is negative."""
     if limit is not None and limit < 0:
-        raise ValueError(f"limit must be 0 or more, got {limit!r}")
+        raise ValueError(f"limit must be 0 or more, got {limit!r:.80}")
 
 
 def normal(value: Any) -> Any:
@@ -94,7 +94,7 @@ def normal(value: Any) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"a stored number must be finite, got {value!r}")
+            raise ValueError(f"a stored number must be finite, got {value!r:.80}")
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
         return {name: normal(item) for name, item in value.items()}

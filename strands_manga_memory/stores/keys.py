@@ -50,7 +50,7 @@ class TenantKeys:
         self._keys: dict[str, dict[str, bytes]] = {}
         for tenant, named in keys.items():
             if not named:
-                raise ValueError(f"keys of the tenant {tenant!r} must be one or more, got none")
+                raise ValueError(f"keys of the tenant {tenant!r:.80} must be one or more, got none")
             for id_, key in named.items():
                 self.rotate(tenant, id_, key)
 
@@ -65,7 +65,7 @@ class TenantKeys:
             ValueError: The key has another size than 32 bytes, or its name is empty or over 255 bytes.
         """
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-            raise ValueError(f"key {key_id!r} must be {KEY_BYTES} bytes, got {len(key)} of {type(key).__name__}")
+            raise ValueError(f"key {key_id!r:.80} must be {KEY_BYTES} bytes, got {len(key)} of {type(key).__name__}")
         if not 1 <= len(key_id.encode()) <= 255:
             raise ValueError(f"key_id must have 1 to 255 bytes, got {key_id!r:.80}")
         with self._lock:

@@ -72,11 +72,11 @@ class KmsKeys:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         if not key_id:
-            raise ValueError(f"key_id must name a KMS key, got {key_id!r}")
+            raise ValueError(f"key_id must name a KMS key, got {key_id!r:.80}")
         numbers = {"seconds": seconds, "most": most, "rotate_after": rotate_after, "deadline": deadline}
         for name, value in numbers.items():
             if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value!r}")
+                raise ValueError(f"{name} must be above 0, got {value!r:.80}")
         self._client = client
         self._kms_key = key_id
         self._kms_keys = (key_id, *former)

@@ -93,7 +93,7 @@ class InMemoryHotStore:
 
     def __init__(self, *, clock: Callable[[], float] = time.time, grace: float = 3600.0) -> None:
         if grace < 0:
-            raise ValueError(f"grace must be 0 or more seconds, got {grace!r}")
+            raise ValueError(f"grace must be 0 or more seconds, got {grace!r:.80}")
         self._clock = clock
         self._grace = grace
         self._lock = threading.Lock()

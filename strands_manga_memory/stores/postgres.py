@@ -53,7 +53,7 @@ class PostgresTable:
 
     def __init__(self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0) -> None:
         if not deadline > 0:
-            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r}")
+            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r:.80}")
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:

@@ -75,11 +75,11 @@ class RedisHotStore:
         if client.get_connection_kwargs().get("decode_responses"):
             raise ValueError("client must keep bytes as they are, got decode_responses=True; pass decode_responses=False")
         if not prefix or set(prefix) & set("{}"):
-            raise ValueError(f"prefix must be a non-empty string without braces, got {prefix!r}")
+            raise ValueError(f"prefix must be a non-empty string without braces, got {prefix!r:.80}")
         if deadline < 0:
-            raise ValueError(f"deadline must be 0 or more seconds, got {deadline!r}")
+            raise ValueError(f"deadline must be 0 or more seconds, got {deadline!r:.80}")
         if grace < 0:
-            raise ValueError(f"grace must be 0 or more seconds, got {grace!r}")
+            raise ValueError(f"grace must be 0 or more seconds, got {grace!r:.80}")
         self._client: Any = client
         self._prefix = prefix
         self._deadline = deadline

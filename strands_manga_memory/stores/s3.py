@@ -27,7 +27,7 @@ class S3Objects:
 
     def __init__(self, client: Any, bucket: str) -> None:
         if not _NAME.fullmatch(bucket):
-            raise ValueError(f"bucket must be 3 to 63 of the characters a-z 0-9 . -, got {bucket!r}")
+            raise ValueError(f"bucket must be 3 to 63 of the characters a-z 0-9 . -, got {bucket!r:.80}")
         self._client = client
         self.bucket = bucket
 

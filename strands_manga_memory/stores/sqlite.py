@@ -71,9 +71,9 @@ class SQLiteTable:
 
     def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise ValueError(f"path must name a file, got {path!r}: a table in memory is neither shared nor durable")
+            raise ValueError(f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor durable")
         if not deadline > 0:
-            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r}")
+            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r:.200}")
         self.schema = schema
         self._path = Path(path).absolute()  # a later change of the working directory must not move the table
         self._deadline = deadline

@@ -77,7 +77,7 @@ class TieredStorage(Storage):
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not hot_ttl > 0:
-            raise ValueError(f"hot_ttl must be a positive number of seconds, got {hot_ttl!r}")
+            raise ValueError(f"hot_ttl must be a positive number of seconds, got {hot_ttl!r:.80}")
         self._table = table_of(durable)
         self._hot = hot_store_of(hot)
         self._objects: S3Objects | None = getattr(getattr(self._table, "observes", self._table), "objects", None)

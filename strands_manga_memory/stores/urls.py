@@ -265,7 +265,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def _refused(url: object, why: str, accepted: str) -> ValueError:
-    return ValueError(f"url {without_password(str(url))!r} cannot be opened: {why}; accepted are {accepted}")
+    return ValueError(f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}; accepted are {accepted}")
 
 
 def redis_prefix(url: str) -> str:

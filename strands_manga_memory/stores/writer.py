@@ -49,7 +49,7 @@ class Writer:
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
         if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads!r}")
+            raise ValueError(f"threads must be at least 1, got {threads!r:.80}")
         self._most_threads, self._most_slow = threads, max(1, threads - 2)
         self._clock = clock
         self.hot_health, self.durable_health = TierHealth(tier="hot", clock=clock), TierHealth(tier="durable", clock=clock)

@@ -100,9 +100,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self.stages: list[Stage] = default_stages() if stages is None else list(stages)
         for stage in self.stages:
             if not isinstance(getattr(stage, "name", None), str) or not callable(getattr(stage, "apply", None)):
-                raise ValueError(f"stages must each have a name and a method apply(compaction), got {stage!r}")
+                raise ValueError(f"stages must each have a name and a method apply(compaction), got {stage!r:.80}")
         if isinstance(untouched, bool) or not isinstance(untouched, int) or untouched < 0:
-            raise ValueError(f"untouched must be a whole number of 0 or more, got {untouched!r}")
+            raise ValueError(f"untouched must be a whole number of 0 or more, got {untouched!r:.80}")
         thresholds(window, share=trigger)  # refuses what is out of range
         self._share, self._untouched, self._window = trigger, untouched, window
         summaries = [stage.manager for stage in self.stages if isinstance(stage, VerifiedSummary)]

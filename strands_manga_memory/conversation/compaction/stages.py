@@ -86,7 +86,7 @@ class ToolResultCap:
 
     def __init__(self, characters: int = 10_000) -> None:
         if isinstance(characters, bool) or not isinstance(characters, int) or characters < _FLOOR:
-            raise ValueError(f"characters must be a whole number of at least {_FLOOR}, got {characters!r}")
+            raise ValueError(f"characters must be a whole number of at least {_FLOOR}, got {characters!r:.80}")
         self.characters = characters
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
@@ -132,7 +132,7 @@ class MicroCompaction:
 
     def __init__(self, characters: int = 400) -> None:
         if isinstance(characters, bool) or not isinstance(characters, int) or characters < _FLOOR:
-            raise ValueError(f"characters must be a whole number of at least {_FLOOR}, got {characters!r}")
+            raise ValueError(f"characters must be a whole number of at least {_FLOOR}, got {characters!r:.80}")
         self.characters = characters
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:

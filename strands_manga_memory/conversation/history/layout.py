@@ -235,7 +235,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(
-            f"the session holds the state of {stored!r}, not of {used!r}: "
+            f"the session holds the state of {stored!r:.80}, not of {used!r:.80}: "
             "go on with that conversation manager, or start a new session"
         )
 

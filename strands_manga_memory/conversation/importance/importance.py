@@ -129,14 +129,14 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self.max_turns = None if max_turns is None else positive("max_turns", max_turns)
         self.trim_to = self.max_tokens if trim_to is None else positive("trim_to", trim_to)
         if self.trim_to > self.max_tokens:
-            raise ValueError(f"trim_to must be at most max_tokens ({self.max_tokens}), got {trim_to!r}")
+            raise ValueError(f"trim_to must be at most max_tokens ({self.max_tokens}), got {trim_to!r:.80}")
         self._steps = Steps(self.max_tokens, self.trim_to, None if trim_every is None else positive("trim_every", trim_every))
         self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score")
         self.bands = bands or Bands()
         self.signals = signals or SignalWeights()
         self.counter = with_method("counter", counter if counter is not None else default_counter(), "count")
         if on_evict is not None and not callable(on_evict):
-            raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r}")
+            raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r:.80}")
         self.includes_recall = includes_recall
         self.on_evict = on_evict
         self.archive = ResultArchive(log)

@@ -53,10 +53,10 @@ class BackgroundScorer:
 
     def __init__(self, judge: Judge, *, rules: ImportanceScorer | None = None, batch: int = 20, most: int = 10_000) -> None:
         if not callable(judge):
-            raise ValueError(f"judge must be a function of lines, got {judge!r}")
+            raise ValueError(f"judge must be a function of lines, got {judge!r:.80}")
         for name, value in (("batch", batch), ("most", most)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+                raise ValueError(f"{name} must be a positive whole number, got {value!r:.80}")
         self.revision = 0
         """Grows whenever answers came in; whoever remembers scores asks again then."""
         self.rules = rules or RuleScorer()
@@ -149,7 +149,7 @@ class ModelScorer(BackgroundScorer):
 
     def __init__(self, model: Model, *, rules: ImportanceScorer | None = None, batch: int = 20, most: int = 10_000) -> None:
         if not isinstance(model, Model):
-            raise ValueError(f"model must be a strands Model, got {model!r}")
+            raise ValueError(f"model must be a strands Model, got {model!r:.80}")
         self._model = model
         super().__init__(self._asked, rules=rules, batch=batch, most=most)
 
@@ -216,11 +216,11 @@ class EmbeddingScorer(BackgroundScorer):
         most: int = 10_000,
     ) -> None:
         if not callable(embed):
-            raise ValueError(f"embed must be a function from texts to vectors, got {embed!r}")
+            raise ValueError(f"embed must be a function from texts to vectors, got {embed!r:.80}")
         self._weights = weights or ImportanceWeights()
         unknown = [act for act in examples if not hasattr(self._weights, act)]
         if unknown or not any(examples.values()):
-            raise ValueError(f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r}")
+            raise ValueError(f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r:.80}")
         self._embed, self._least = embed, least
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]
         self._vectors: list[list[float]] = []

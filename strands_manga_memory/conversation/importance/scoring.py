@@ -50,7 +50,9 @@ class Bands:
 
     def __post_init__(self) -> None:
         if not 0 <= self.middle <= self.high <= 1:
-            raise ValueError(f"bands must satisfy 0 <= middle <= high <= 1, got middle={self.middle!r} high={self.high!r}")
+            raise ValueError(
+                f"bands must satisfy 0 <= middle <= high <= 1, got middle={self.middle!r:.80} high={self.high!r:.80}"
+            )
 
     def of(self, score: float) -> Band:
         """Return the band of a score."""
@@ -83,7 +85,7 @@ class ImportanceWeights:
         for weight in fields(self):
             value = getattr(self, weight.name)
             if not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise ValueError(f"{weight.name} must be between 0 and 1, got {value!r}")
+                raise ValueError(f"{weight.name} must be between 0 and 1, got {value!r:.80}")
 
 
 class RuleScorer:

@@ -70,9 +70,9 @@ class SignalWeights:
         for weight in fields(self):
             value = getattr(self, weight.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{weight.name} must be a finite number, got {value!r}")
+                raise ValueError(f"{weight.name} must be a finite number, got {value!r:.80}")
         if self.half_life <= 0:
-            raise ValueError(f"half_life must be above 0, got {self.half_life!r}")
+            raise ValueError(f"half_life must be above 0, got {self.half_life!r:.80}")
 
 
 def text_signals(note: Note, *, is_service: float, age: float, weights: SignalWeights) -> dict[str, float]:

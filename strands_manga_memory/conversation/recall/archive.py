@@ -73,7 +73,7 @@ class Shelf:
 
     def __init__(self, most: int) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise ValueError(f"most must be a positive whole number, got {most!r}")
+            raise ValueError(f"most must be a positive whole number, got {most!r:.80}")
         self.most = most
         self._numbers: dict[str, int] = {}
         self._messages: dict[int, Archived] = {}

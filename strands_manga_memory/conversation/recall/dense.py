@@ -27,7 +27,7 @@ class DenseRetriever:
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
         if not callable(embed):
-            raise ValueError(f"embed must be a function from texts to vectors, got {embed!r}")
+            raise ValueError(f"embed must be a function from texts to vectors, got {embed!r:.80}")
         self._embed = embed
         self._lock = threading.Lock()
         self._shelf = Shelf(most)

@@ -86,11 +86,11 @@ class HistoryRecall(Plugin):
     ) -> None:
         super().__init__()
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
-            raise ValueError(f"max_tokens must be a positive whole number, got {max_tokens!r}")
+            raise ValueError(f"max_tokens must be a positive whole number, got {max_tokens!r:.80}")
         if retriever is not None and not callable(getattr(retriever, "search", None)):
-            raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r}")
+            raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r:.80}")
         if history is not None and not callable(history):
-            raise ValueError(f"history must be a function that returns messages, got {history!r}")
+            raise ValueError(f"history must be a function that returns messages, got {history!r:.80}")
         self.counter = counter if counter is not None else default_counter()
         words = Bm25Retriever()
         self.retriever: Retriever = words if retriever is None else retriever if alone else FusedRetriever(words, retriever)

@@ -53,7 +53,7 @@ def summarizer_of(model: Model | Summarizer) -> Summarizer:
         return ModelSummarizer(model)
     if callable(model):
         return model
-    raise ValueError(f"model must be a strands Model or a function of a Prompt, got {model!r}")
+    raise ValueError(f"model must be a strands Model or a function of a Prompt, got {model!r:.80}")
 
 
 def name_of(summarizer: Summarizer) -> str:

@@ -37,9 +37,9 @@ class SummaryTrigger:
         for name, number in numbers.items():
             check_whole(name, number, least=1)
         if hard < self.tokens:
-            raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {hard!r}")
+            raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {hard!r:.80}")
         if self.on_warning is not None and not callable(self.on_warning):
-            raise ValueError(f"on_warning must be a function, got {self.on_warning!r}")
+            raise ValueError(f"on_warning must be a function, got {self.on_warning!r:.80}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +89,14 @@ class SummarySchedule:
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
-            raise ValueError(f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got {self.strategy!r}")
+            raise ValueError(f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got {self.strategy!r:.80}")
         for name, seconds in (("wait_seconds", self.wait_seconds), ("rest_seconds", self.rest_seconds)):
             if not seconds >= 0:
-                raise ValueError(f"{name} must be 0 or more, got {seconds!r}")
+                raise ValueError(f"{name} must be 0 or more, got {seconds!r:.80}")
 
 
 def check_whole(name: str, number: object, *, least: int) -> None:
     """Refuse what is no whole number of at least so much; the message names it."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         what = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
-        raise ValueError(f"{name} must be {what}, got {number!r}")
+        raise ValueError(f"{name} must be {what}, got {number!r:.80}")

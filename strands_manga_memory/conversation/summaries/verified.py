@@ -98,13 +98,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             ("schedule", schedule, SummarySchedule),
         ):
             if not isinstance(policy, kind):
-                raise ValueError(f"{name} must be a {kind.__name__}, got {policy!r}")
+                raise ValueError(f"{name} must be a {kind.__name__}, got {policy!r:.80}")
         if slots is not None and not callable(getattr(slots, "extract", None)):
-            raise ValueError(f"slots must have a method extract(messages), got {slots!r}")
+            raise ValueError(f"slots must have a method extract(messages), got {slots!r:.80}")
         if trimmer is not None and not isinstance(trimmer, ImportanceWeightedConversationManager):
-            raise ValueError(f"trimmer must be an ImportanceWeightedConversationManager, got {trimmer!r}")
+            raise ValueError(f"trimmer must be an ImportanceWeightedConversationManager, got {trimmer!r:.80}")
         if log is not None and not callable(log):
-            raise ValueError(f"log must be a function, got {log!r}")
+            raise ValueError(f"log must be a function, got {log!r:.80}")
         trimmer = trimmer or ImportanceWeightedConversationManager(min(4_096, trigger.tokens))
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns

@@ -26,7 +26,7 @@ def history_tokens(window: int | None) -> int:
     if window is None:
         return UNKNOWN_HISTORY
     if window < 1:
-        raise ValueError(f"window must be a positive number of tokens, got {window!r}")
+        raise ValueError(f"window must be a positive number of tokens, got {window!r:.80}")
     return max(1, min(MOST_HISTORY, window // HISTORY_OF_WINDOW))
 
 
@@ -61,7 +61,7 @@ class BudgetPlan:
         for part in fields(self):
             value = getattr(self, part.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{part.name} must be a whole number of tokens, 0 or more, got {value!r}")
+                raise ValueError(f"{part.name} must be a whole number of tokens, 0 or more, got {value!r:.80}")
 
     @property
     def total(self) -> int:

@@ -47,10 +47,10 @@ def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
         ValueError: ``share`` is not over 0 and at most 1, or ``window`` is not positive.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"share must be over 0 and at most 1, got {share!r}")
+        raise ValueError(f"share must be over 0 and at most 1, got {share!r:.80}")
     window = UNKNOWN_WINDOW if window is None else window
     if window < 1:
-        raise ValueError(f"window must be positive, got {window!r}")
+        raise ValueError(f"window must be positive, got {window!r:.80}")
     reserves = (CUSHION + RESERVED_FOR_SUMMARY) * min(1.0, window / FULL_RESERVES_FROM)
     trigger = max(1, min(int(window * share), int(window - reserves)))
     return Thresholds(window, trigger, max(1, int(trigger * _TARGET)), max(trigger, int(window * _HARD)))

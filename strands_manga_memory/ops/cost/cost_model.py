@@ -77,7 +77,7 @@ class CostModel:
     def __post_init__(self) -> None:
         for name, known in ((self.node, self.prices.nodes), *((model, self.prices.models) for model in self.workload.models)):
             if name is not None and name not in known:
-                raise ValueError(f"there is no price for {name!r} of {self.prices.date}; there are {', '.join(known)}")
+                raise ValueError(f"there is no price for {name!r:.80} of {self.prices.date}; there are {', '.join(known)}")
 
     @classmethod
     def measured(cls, workload: Workload | None = None, *, at: Prices | None = None, node: str | None = None) -> CostModel:

@@ -79,12 +79,12 @@ def prices(date: str | None = None, *, file: Path | None = None) -> Prices:
     try:
         known = sorted((_prices(entry) for entry in json.loads(text)), key=lambda entry: entry.date)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"file must be a list in the form of the package's prices.json, got {file}: {error!r}") from error
+        raise ValueError(f"file must be a list in the form of the package's prices.json, got {file}: {error!r:.80}") from error
     if not known:
         raise ValueError(f"file must hold the prices of at least one day, {file} holds none")
     found = [entry for entry in known if date is None or entry.date <= date]
     if not found:
-        raise ValueError(f"date must be {known[0].date} or later, got {date!r}")
+        raise ValueError(f"date must be {known[0].date} or later, got {date!r:.80}")
     return found[-1]
 
 

@@ -68,7 +68,7 @@ class Workload:
             value = getattr(self, each.name)
             if each.name == "models":
                 if not value or any(share < 0 for share in value.values()) or not math.isclose(sum(value.values()), 1.0):
-                    raise ValueError(f"models must be shares of 0 to 1 that are 1 together, got {dict(value)!r}")
+                    raise ValueError(f"models must be shares of 0 to 1 that are 1 together, got {dict(value)!r:.80}")
                 continue
             if (each.name == "earlier_sessions" and value is None) or (each.name == "keeps_agents" and isinstance(value, bool)):
                 continue
@@ -76,7 +76,7 @@ class Workload:
                 each.name, (0.0, 1e13)
             )
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise ValueError(f"{each.name} must be a number from {low:g} to {high:g}, got {value!r}")
+                raise ValueError(f"{each.name} must be a number from {low:g} to {high:g}, got {value!r:.80}")
 
     @property
     def sessions_per_day(self) -> float:

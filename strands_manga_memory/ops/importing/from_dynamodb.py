@@ -173,7 +173,7 @@ def _key_names(client: Any, table: str, *allowed: tuple[str, str]) -> tuple[str,
     names = {entry["KeyType"]: entry["AttributeName"] for entry in made["KeySchema"]}
     found = names["HASH"], names.get("RANGE", "")
     if found not in allowed or {types[name] for name in found} != {"S"}:
-        raise ValueError(f"table {table!r} has the keys {found}, a table of this kind has {' or '.join(map(str, allowed))}")
+        raise ValueError(f"table {table!r:.80} has the keys {found}, a table of this kind has {' or '.join(map(str, allowed))}")
     return found
 
 

@@ -51,7 +51,7 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).expanduser()
         if not self._path.is_dir():
-            raise ValueError(f"path must be a folder, got {str(path)!r}")
+            raise ValueError(f"path must be a folder, got {str(path)!r:.200}")
 
     def names(self) -> Iterator[str]:
         """Yield the files' paths below the folder."""

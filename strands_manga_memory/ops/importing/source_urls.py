@@ -43,7 +43,7 @@ def open_source(kind: str, url: str) -> SessionSource:
         StoreUnavailableError: A cluster, whose shape is read here, does not answer.
     """
     if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
+        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r:.200}")
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     if kind in ("file", "snapshot") and "://" not in url:
@@ -59,7 +59,7 @@ def open_source(kind: str, url: str) -> SessionSource:
         return SnapshotSource(
             _storage(parts.netloc, _only(url, query, "region", "endpoint", "prefix", "s3_bucket", "s3_prefix"))
         )
-    raise ValueError(f"{without_password(url)!r} does not suit kind {kind!r}: {KINDS[kind]}")
+    raise ValueError(f"{without_password(url)!r:.200} does not suit kind {kind!r:.200}: {KINDS[kind]}")
 
 
 def _files(kind: str) -> Callable[[Blobs], SessionSource]:
@@ -68,7 +68,7 @@ def _files(kind: str) -> Callable[[Blobs], SessionSource]:
 
 def _only(url: str, query: dict[str, str], *names: str) -> dict[str, str]:
     if unknown := sorted(query.keys() - {*names}):
-        raise ValueError(f"{without_password(url)!r}: unknown arguments {unknown}, it takes {', '.join(names)}")
+        raise ValueError(f"{without_password(url)!r:.200}: unknown arguments {unknown}, it takes {', '.join(names)}")
     return query
 
 
@@ -77,7 +77,9 @@ def _client(service: str, query: dict[str, str]) -> Any:
     try:
         return boto3.client(service, region_name=region, endpoint_url=endpoint)  # type: ignore[call-overload]
     except BotoCoreError as error:
-        raise ValueError(f"{service} cannot be used with region={region!r}, endpoint={endpoint!r}: {error}") from error
+        raise ValueError(
+            f"{service} cannot be used with region={region!r:.200}, endpoint={endpoint!r:.200}: {error}"
+        ) from error
 
 
 def _storage(table: str, query: dict[str, str]) -> StorageTable:
