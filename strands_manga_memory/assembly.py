@@ -191,17 +191,15 @@ class Assembly:
         arguments: AgentKwargs = {} if agent_id == _DEFAULT_AGENT else {"agent_id": agent_id}
         prepared = (None if settings else self._prefetched.pop(scope, None)) or self._prepared(scope, settings, session=session)
         environment, manager = prepared.environment, prepared.manager if session else None
-        if manager is not None:
-            arguments["session_manager"] = manager
+        arguments |= {} if manager is None else {"session_manager": manager}
         if learn not in (None, "nothing"):
             self._known()
         if self.memories is not None:
-            store = self.user(user_id, tenant=tenant)
-            user = UserContext(store, self._cache(user_id, tenant), session_id=session_id, learn=learn or "rules")
+            store, cache = self.user(user_id, tenant=tenant), self._cache(user_id, tenant)
+            ours.append(user := UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
             if manager is not None:
                 manager.when_redacted(user.redacted)
             arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
-            ours.append(user)
         state = wanted.task_state if task_state is None else task_state
         if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
