@@ -22,6 +22,7 @@ from strands_manga_memory.memory import (
     PiiPolicy,
     PreferenceSink,
     PreferenceSpool,
+    ProfileReader,
     ProfileSource,
     TablePreferenceSink,
 )
@@ -68,7 +69,7 @@ class MangaMemory(Assembly):
         memories: What is known about users, a table of the schema ``USER_MEMORY``; None: nothing is.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``save_on`` or ``flush_every``.
         sink: Where preferences heard in a session go; default: into ``memories``.
-        profile: Where another service keeps users' profiles, if one does.
+        profile: Where another service keeps users' profiles, if one does; settings' ``profile_deadline`` bounds a read.
         pii: What becomes of personal data in memories. Default that of ``defaults``.
         environment: Where the surroundings of conversations are read: tier, locale, cart.
         defaults: What else a process can set: the history of its agents, their breakers, telemetry. Default
@@ -112,7 +113,7 @@ class MangaMemory(Assembly):
             }
             self._settings["codec"] = ObservedCodec(self._settings.get("codec") or Codec())
         self._has_no_memories = False
-        self._profile = profile
+        self._profile = ProfileReader.of(profile, deadline=self.settings.profile_deadline)
         self._environment = environment
         self._pii = pii or self.settings.pii_policy(self._memory_codec)
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}

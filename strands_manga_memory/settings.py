@@ -92,6 +92,7 @@ class MangaMemorySettings(BaseModel):
     durable_deadline: Seconds = Field(
         2.0, gt=0, le=60, description="Longest that a turn waits for the durable tier, where no other survives the process"
     )
+    profile_deadline: Seconds = Field(0.25, gt=0, le=60, description="Longest that the start of an agent waits for a profile")
     max_unsaved: Messages = Field(10_000, ge=1, le=1_000_000, description="Unsaved messages from which on a turn is refused")
     ttl_tier: Tier = Field("standard", description="Tier of users whose time to live is by tier and depth")
     ttl_mode: Mode = Field("hybrid", description="What starts the time to live anew, and how long it is")

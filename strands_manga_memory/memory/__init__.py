@@ -16,6 +16,7 @@ from strands_manga_memory.memory.preference_sinks import (
     TablePreferenceSink,
 )
 from strands_manga_memory.memory.profile import Profile, ProfileSource, TableProfileSource
+from strands_manga_memory.memory.profile_reader import ProfileReader
 from strands_manga_memory.memory.ranking import RankingWeights
 from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.rollup import MemoryRollup
@@ -40,6 +41,7 @@ __all__ = [
     "PreferenceSpool",
     "Profile",
     "ProfileCache",
+    "ProfileReader",
     "ProfileSource",
     "RankingWeights",
     "Retention",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.stores.table import Table
 
@@ -39,6 +40,44 @@ class Profile:
             "escalations": str(self.escalations) if self.escalations else "",
         }
         return {key: value for key, value in said.items() if value}
+
+
+def profile_of(answer: object) -> tuple[Profile, list[str]]:
+    """Return the profile that an object or a mapping tells, and the fields that are left out because of their type."""
+    names = [field.name for field in fields(Profile)]
+    said = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
+    given = {name: value for name, value in said.items() if value is not None}
+    kept = {name: value for name, known in given.items() if (value := _READ[name](known)) is not None}
+    return Profile(**kept), sorted(given.keys() - kept.keys())
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        return (value,)
+    listed = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+    return tuple(listed) if isinstance(listed, list | tuple) and all(isinstance(each, str) for each in listed) else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
+
+
+def _count(value: object) -> int | None:
+    number = float(len(value)) if isinstance(value, list | tuple) else _number(value)
+    return int(number) if number is not None and math.isfinite(number) else None
+
+
+_READ: Mapping[str, Callable[[object], Any]] = {
+    "favorite_genres": _texts,
+    "language": _text,
+    "purchase_summary": _text,
+    "escalations": _count,
+    "last_updated": lambda value: _number(value) if _text(value) is None else value,
+}
 
 
 class ProfileSource(Protocol):
@@ -81,24 +120,10 @@ class TableProfileSource:
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile, or None; one request.
+        """Return the profile, or None; one request. What of it has another type is left out.
 
         Raises:
-            CorruptRecordError: The record has other types than a profile's.
             StoreUnavailableError: The table does not answer.
         """
-        place = self._partition(user_id, tenant), self._sort
-        item = self._table.get(*place)
-        if item is None:
-            return None
-        found = {name: item[attribute] for name, attribute in self._names.items() if item.get(attribute) is not None}
-        genres = found.pop("favorite_genres", ())
-        genres = [genres] if isinstance(genres, str) else genres
-        escalations = found.get("escalations")
-        if isinstance(escalations, list):
-            found["escalations"] = len(escalations)
-        try:
-            return Profile(favorite_genres=tuple(map(str, genres)), **found)
-        except TypeError as error:
-            name = "/".join(place)
-            raise CorruptRecordError(f"record={name!r} is no profile: {error}", record=name) from error
+        item = self._table.get(self._partition(user_id, tenant), self._sort)
+        return None if item is None else profile_of({name: item.get(attribute) for name, attribute in self._names.items()})[0]

@@ -25,7 +25,8 @@ from strands_manga_memory.memory.memory_snapshot import Hit, Snapshot, entries_o
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.preference_slots import PreferenceSlots, preference_record
-from strands_manga_memory.memory.profile import Profile, ProfileSource
+from strands_manga_memory.memory.profile import ProfileSource
+from strands_manga_memory.memory.profile_reader import ProfileReader
 from strands_manga_memory.memory.ranking import RankingWeights
 from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.wanted import Wanted, checked_importance, checked_type
@@ -68,7 +69,8 @@ class UserMemoryStore(MemoryStore):
         pii: What becomes of personal data. Default: ``PiiPolicy()``.
         codec: Seals content and metadata, such as ``Codec(cipher=...)``; default: they are readable in the table.
         hot: A hot tier that holds a copy of them while the user is about, so that an agent's start reads no table.
-        profile: Where another service keeps the user's profile; read at session start, never written.
+        profile: Where another service keeps the user's profile; read at session start, within the 0.25 seconds of a
+            ``ProfileReader`` if it is none, and never written.
         max_characters: Characters a memory is cut to. Default 4,000.
         count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default an estimate by script, rather too high.
 
@@ -124,7 +126,7 @@ class UserMemoryStore(MemoryStore):
         self._weights = weights or RankingWeights()
         self._embed = embed
         self._pii = pii or PiiPolicy()
-        self._source = profile
+        self._profiles = ProfileReader.of(profile)
         self._cleaning = Cleaning(self._pii, self.owner.partition, max_characters)
         self._count_tokens = count_tokens
         self._writer = shared_writer(None, table)
@@ -422,22 +424,13 @@ class UserMemoryStore(MemoryStore):
             self._copy.keep(loaded, looked.seen)
 
     def _taken(self, loaded: Loaded) -> Loaded:
-        profile = self._read_profile()
+        profile = None if self._profiles is None else self._profiles.read(self.owner.user_id, tenant=self.owner.tenant)
         with self._lock:
             self._snapshot = self._snapshot_of(loaded)
             self._profile = {} if profile is None else profile.preferences
         if loaded.wants_folding:
             self._writer.submit(self.owner, self.partition.fold)
         return loaded
-
-    def _read_profile(self) -> Profile | None:
-        if self._source is None:
-            return None
-        try:
-            return self._source.read(self.owner.user_id, tenant=self.owner.tenant)
-        except Exception as error:  # noqa: BLE001 - a source is others' code, and the user's memories are ours
-            logger.warning("error=<%s> | the profile could not be read, the memories are told without it", type(error).__name__)
-            return None
 
     def _current(self) -> Snapshot:
         with self._lock:

@@ -13,7 +13,13 @@ from strands.hooks import BeforeModelCallEvent
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
 from strands_manga_memory.language.slot_values import Preference
 from strands_manga_memory.language.tokens import estimated_tokens
-from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal, PreferenceSpool, TableProfileSource
+from strands_manga_memory.memory import (
+    CallablePreferenceSink,
+    PreferenceSignal,
+    PreferenceSpool,
+    ProfileReader,
+    TableProfileSource,
+)
 from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.memory.preference_slots import MOST_KEPT, PreferenceSlots
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
@@ -227,7 +233,7 @@ def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> 
     profiles = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
     profiles.create_if_missing()
     profiles.put({"session_id": "u1", "sk": "profile", "favorite_genres": ["romance", "noir"], "language": "ja"})
-    world = World(tmp_path, profile=TableProfileSource(profiles))
+    world = World(tmp_path, profile=ProfileReader(TableProfileSource(profiles), deadline=10))
     store = world.memory.user("u1")
     assert "genre: romance, noir" in store.build_agent_context()
     world.agent()("I don't like noir.")

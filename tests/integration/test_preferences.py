@@ -32,6 +32,7 @@ from strands_manga_memory.memory import (
     PreferenceSignal,
     PreferenceSpool,
     ProfileCache,
+    ProfileReader,
     TablePreferenceSink,
     TableProfileSource,
 )
@@ -425,7 +426,7 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
     profiles.create_if_missing()
     profiles.put({"session_id": "u1", "sk": "profile", "favorite_genres": ["horror", "noir"], "lang": "ja", "escalations": 2})
     before = list(profiles.query("u1"))
-    source = TableProfileSource(profiles, attributes={"language": "lang"})
+    source = ProfileReader(TableProfileSource(profiles, attributes={"language": "lang"}), deadline=10)
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source)
     memory.user("u1").prefer("language", "en")
     context = memory.user("u1").build_agent_context()

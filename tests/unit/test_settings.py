@@ -32,6 +32,7 @@ BAD: dict[str, list[str]] = {
     "resume_cold": ["maybe"],
     "hot_deadline": ["0", "-1", "61", "nan", "inf", "soon"],
     "durable_deadline": ["0", "61"],
+    "profile_deadline": ["0", "61", "nan"],
     "max_unsaved": ["0", "1e3x"],
     "ttl_tier": ["gold"],
     "ttl_mode": ["never"],

@@ -1,0 +1,141 @@
+"""A profile source may do whatever it likes: an agent starts in time, with its user's own memories."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import MangaMemory, MangaMemorySettings
+from strands_manga_memory.memory import Profile, ProfileReader, TableProfileSource
+from strands_manga_memory.stores import SESSIONS, SQLiteTable
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+
+class Source:
+    """Answers with what it was given, once it may."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.may = threading.Event()
+        self.asked: list[str] = []
+
+    def read(self, user_id: str, *, tenant: str | None = None) -> Any:
+        self.asked.append(user_id)
+        assert self.may.wait(60)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+def told(tmp_path: Path, source: Any, **settings: Any) -> str:
+    """Return what a model is told of a user who prefers horror."""
+    memory = MangaMemory.open(
+        "memory://",
+        f"sqlite:///{tmp_path}/m.sqlite3",
+        memories=True,
+        profile=source,
+        defaults=MangaMemorySettings(**settings),
+    )
+    memory.user("u1").prefer("genre", "horror")
+    model = ScriptedModel(lambda _: "ok")
+    Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))("hello")
+    memory.close()
+    return str(model.requests[0].system_prompt_content)
+
+
+def test_an_agent_does_not_wait_for_a_source_that_is_slow(tmp_path: Path) -> None:
+    source = Source(Profile(language="ja"))
+    text = told(tmp_path, source, profile_deadline=0.01)
+    assert "genre: horror" in text
+    assert "language" not in text
+    assert source.asked[:1] == ["u1"]
+    source.may.set()
+
+
+def test_a_late_answer_is_told_the_next_time() -> None:
+    source = Source(Profile(language="ja"))
+    reader = ProfileReader(source, deadline=0.01)
+    assert reader.read("u1") is None
+    assert reader.read("u1") is None
+    assert source.asked == ["u1"], "a user is asked for once at a time"
+    source.may.set()
+    servers.wait_until(lambda: bool(reader._late), "the late answer")
+    source.may.clear()
+    assert reader.read("u1") == Profile(language="ja")
+    assert reader.read("u1") is None, "it is told once"
+    source.answer = Profile(language="en")
+    source.may.set()
+    servers.wait_until(lambda: not reader._asked, "the second answer")
+    assert ProfileReader(source, deadline=10).read("u1") == Profile(language="en")
+
+
+def test_a_source_that_hangs_holds_few_threads() -> None:
+    source = Source(None)
+    reader = ProfileReader(source, deadline=0.001)
+    before = threading.active_count()
+    for number in range(40):
+        assert reader.read(f"u{number}") is None
+    assert threading.active_count() - before <= 8
+    source.may.set()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"language": "ja", "purchase_summary": {"secret": 1}},
+        Profile(language="ja", purchase_summary={"secret": 1}),  # type: ignore[arg-type]
+        Profile(language="ja", favorite_genres=({"secret": 1},)),  # type: ignore[arg-type]
+        {"language": "ja", "favorite_genres": 3, "escalations": "secret"},
+    ],
+)
+def test_a_field_that_is_no_text_is_left_out_and_said_once(
+    tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(answer)
+    source.may.set()
+    text = told(tmp_path, source, profile_deadline=60)
+    assert "genre: horror" in text
+    assert "language: ja" in text
+    assert "secret" not in text + caplog.text
+    reader = ProfileReader(source, deadline=60)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        reader.read("u1")
+        warned = len(caplog.records)
+        reader.read("u1")
+    assert len(caplog.records) == warned >= 1
+
+
+@pytest.mark.parametrize("answer", [7, "ja", [], object(), {"language": 7}, {"language": ["ja"]}, SystemExit(), KeyError("x")])
+def test_whatever_a_source_answers_the_own_memories_are_told(tmp_path: Path, answer: Any) -> None:
+    source = Source(answer)
+    source.may.set()
+    text = told(tmp_path, source, profile_deadline=60)
+    assert "genre: horror" in text
+    assert "language" not in text
+
+
+def test_a_table_may_hold_fields_of_other_types(tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
+    table.create_if_missing()
+    table.put(
+        {"session_id": "u1", "sk": "profile", "language": ["ja"], "purchase_summary": {"n": 1}, "favorite_genres": "noir"}
+    )
+    assert TableProfileSource(table).read("u1") == Profile(favorite_genres=("noir",))
+
+
+@pytest.mark.parametrize("deadline", [0, -1, True, "1", float("nan")])
+def test_a_deadline_is_a_positive_number_of_seconds(deadline: Any) -> None:
+    with pytest.raises(ValueError, match="deadline must be a positive number of seconds"):
+        ProfileReader(Source(None), deadline=deadline)
+
+
+def test_a_source_has_a_method_read() -> None:
+    with pytest.raises(ValueError, match="profile must have a method read"):
+        ProfileReader({"language": "ja"})  # type: ignore[arg-type]
