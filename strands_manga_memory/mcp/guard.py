@@ -19,6 +19,7 @@ from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor, name_of
 from strands_manga_memory.mcp.tool_health import CallLog, ToolStatus
 from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
+from strands_manga_memory.tool_hints import declares_read_only
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ class Guard:
         self.alternatives: tuple[str, ...] = ()
         self._reporters: set[Hashable] = set()
         self._redact = redact
-        hint = (spec.get("annotations") or {}).get("readOnlyHint") is True
-        self.read_only = hint if policy.read_only is None else policy.read_only
+        self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
 
     def judge(self, call: CallOutcome) -> Verdict:
         """Return what a call says: by the policy's classifier, else by the rules."""

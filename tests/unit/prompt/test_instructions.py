@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 
-from strands_manga_memory import InstructionFiles, StateCoordinator
+from strands_manga_memory import InstructionFiles, MangaMemory, StateCoordinator
 from strands_manga_memory.prompt import StableTexts
 from strands_manga_memory.testing import ScriptedModel
 
@@ -127,6 +127,59 @@ def test_a_link_that_leads_out_of_its_folder_is_refused(
     (linked / "notes.md").write_text("Within.")
     (linked / ".agent-context.md").symlink_to(linked / "notes.md")
     assert "Within." in InstructionFiles([linked]).read()
+
+
+def test_a_hard_link_and_a_link_to_a_hidden_file_are_refused(folders: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    """What stands in the same folder is not therefore meant for the model."""
+    linked = folders[0].parent / "linked"
+    (linked / ".git").mkdir(parents=True)
+    (linked / ".env").write_text("KEY=1")
+    (linked / ".git" / "config").write_text("KEY=2")
+    (linked / "secret").write_text("KEY=3")
+    (linked / "AGENT.md").symlink_to(linked / ".env")
+    (linked / "MEMORY.md").symlink_to(linked / ".git" / "config")
+    (linked / ".agent-context.md").hardlink_to(linked / "secret")
+    assert InstructionFiles([linked], allow=[linked]).read() == ""
+    assert caplog.text.count("is refused") == 3
+    (linked / "AGENT.md").unlink()
+    (linked / "AGENT.md").symlink_to(linked / "notes.md")
+    (linked / "notes.md").write_text("Within.")
+    assert "Within." in InstructionFiles([linked]).read()
+
+
+def test_a_tool_that_declares_both_is_not_read_only(folders: list[Path]) -> None:
+    both = {**spec("wipe", "path"), "annotations": {"readOnlyHint": True, "destructiveHint": True}}
+    assert InstructionFiles(folders).read([both]) == ""
+    neither = {**spec("look", "path"), "annotations": {"readOnlyHint": True, "destructiveHint": False}}
+    assert InstructionFiles(folders).read([neither]) != ""
+
+
+def test_only_the_packages_own_tools_are_trusted_without_a_word(folders: list[Path], tmp_path: Path) -> None:
+    """A tool of the user's own that is named as one of the package's is a tool of the user's own."""
+
+    @tool(name="search_memory")
+    def own(query: str) -> str:
+        """Search.
+
+        Args:
+            query: What for.
+        """
+        return query
+
+    def sent(*tools: Any) -> str:
+        model = ScriptedModel()
+        memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=not tools)
+        kwargs = memory.agent_kwargs(
+            user_id="u1", session_id="s", recall=True, task_state={"stable": StableTexts(InstructionFiles(folders))}
+        )
+        agent = Agent(model=model, tools=list(tools), callback_handler=None, **kwargs)
+        assert {"search_memory", "search_history", "update_slots"} <= set(agent.tool_names)
+        agent("hello")
+        memory.close()
+        return str(model.requests[0].system_prompt_content)
+
+    assert "Rules of work" in sent()
+    assert "Rules of" not in sent(own)
 
 
 def test_named_folders_are_refused_and_linked_folders_are_one(folders: list[Path], tmp_path: Path) -> None:
