@@ -367,7 +367,6 @@ class MangaMemory(Assembly):
             if asked not in ({}, self._guards_asked[found]):
                 raise ValueError(f"client is guarded already, with {self._guards_asked[found]!r:.80}; got {asked!r:.80}")
             return found
-        settings.setdefault("user_of", _user_of)
         if shared:
             settings["shared"] = SharedBreakers(self._stores["hot"])
         if policy is None:
@@ -419,16 +418,6 @@ class MangaMemory(Assembly):
         self.hot.close()
         self.durable.close()
         flush()
-
-
-def _user_of(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return whose a call's result is: the user of the agent's scope, in whatever session."""
-    from strands_manga_memory.mcp import user_of_call
-
-    session = getattr(invocation_state.get("agent"), "session_id", "")
-    user, separator, _ = session.rpartition(":")
-    # The storage id of a ConversationScope: tenant, user and session, each escaped.
-    return ("", f"scope:{user}") if separator and user.count(":") == 1 else user_of_call(invocation_state)
 
 
 def _memories(memories: str | Table | bool | None, durable: str | Table | None) -> Table | None:  # noqa: FBT001 - as open's

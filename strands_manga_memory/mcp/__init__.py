@@ -1,8 +1,9 @@
 """What the agent calls outside: a breaker per tool, a supervisor per server, an answer the model can act on."""
 
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit, State
+from strands_manga_memory.mcp.caller import user_of_call
 from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool, user_of_call
+from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool
 from strands_manga_memory.mcp.middleware import BreakerMiddleware
 from strands_manga_memory.mcp.provider import GuardedMCPTools
 from strands_manga_memory.mcp.redact import redact_secrets

@@ -61,7 +61,8 @@ class BreakerPolicy:
         max_reset_after: Longest open time, in seconds, before jitter. Default 600.
         jitter: The open time is lengthened by up to this share of it, at random. Default 0.
         tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
-        users: Users who must have got such results in a row to open it. Default 1; ``MangaMemory.guard`` takes 2.
+        users: Users who must have got an error that the tool answered or raised in time before such errors open it; one who
+            is not known counts as all. Default 1; where no policy is given 2.
         classify: A function from a ``CallOutcome`` to a ``Verdict``, or None for the rules; asked first.
         read_only: Whether an earlier answer may stand in for a call. None: as the tool's ``readOnlyHint`` says.
 

@@ -80,7 +80,7 @@ class Call:
         request_id: The ``toolUseId``.
         arguments: The input.
         cancel_signal: Set once the agent is cancelled; None: it cannot be.
-        user: Who asks; None: everybody.
+        user: Who asks; None: nobody knows.
 
     Attributes:
         result: The last event, once the call is over; None if the tool asked for an interrupt instead.
@@ -162,6 +162,7 @@ class Call:
         key = guard.log.begin(self.request_id)
         stream: Events | None = None
         outcome: CallOutcome | None = None
+        concerns_all = False
         result: ToolResultEvent | None = None
         last: Any = None
         try:
@@ -194,26 +195,19 @@ class Call:
                     server.withdrawn(number)
             else:
                 # Before the stream is closed, which may take as long as the grace: others need not wait for that.
-                self._finish(outcome, result, permit, self._judge(outcome, number, generation), key)
+                verdict = self._judge(outcome, number, generation)
+                concerns_all = guard.settle(verdict, permit, self._user)
+                self._finish(outcome, result, permit, verdict, key)
             if stream is not None:
                 await stream.close()
         if guard.shared is not None and self.verdict is not None:
-            await guard.shared.record(self.verdict, was_probe=permit.is_probe)
+            await guard.shared.record(self.verdict, was_probe=permit.is_probe, concerns_all=concerns_all)
 
     def _finish(
         self, outcome: CallOutcome, event: ToolResultEvent | None, permit: Permit, verdict: Verdict, key: tuple[str, int]
     ) -> None:
         guard = self._guard
         self.verdict = verdict
-        if verdict.outcome is Outcome.SUCCESS:
-            guard.succeeded()
-            permit.success()
-        elif verdict.outcome is Outcome.TOOL_FAILURE and (
-            permit.is_probe or (outcome.result or {}).get("isError") is not True or guard.counts(self._user)
-        ):
-            permit.failure()
-        else:
-            permit.ignore()
         if event is not None and verdict in _PASSED_ON:
             guard.log.end(key, verdict)
             self.result = event

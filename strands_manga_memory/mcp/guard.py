@@ -11,8 +11,8 @@ from typing import Any
 from strands.types.tools import ToolSpec
 
 from strands_manga_memory.mcp.answers import Problem
-from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health
-from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit
+from strands_manga_memory.mcp.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.redact import CUT, redact_secrets
 from strands_manga_memory.mcp.schema import ArgumentSchema
 from strands_manga_memory.mcp.shared import SharedBreakers
@@ -22,6 +22,10 @@ from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
 from strands_manga_memory.tool_hints import declares_read_only
 
 logger = logging.getLogger(__name__)
+
+
+SHARED_POLICY = BreakerPolicy(users=2)
+"""The policy of tools that were given none: many users may share them, and one alone opens no breaker."""
 
 
 def told(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
@@ -90,19 +94,31 @@ class Guard:
                 )
         return classify(call, tool_errors=self.policy.tool_errors)
 
-    def succeeded(self) -> None:
-        """Note that the tool works: what users got before it is over."""
-        self._reporters.clear()
+    def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> bool:
+        """Tell the breaker what a call of a user's said; return whether that concerns other users, too.
 
-    def counts(self, user: Hashable) -> bool:
-        """Tell whether an error that the tool itself reported to a user counts.
-
-        One that would open the breaker does not unless enough users got one: a user who asks for five orders that do not
-        exist shuts nobody out.
+        A user who asks for five orders that do not exist shuts nobody out: an error that the tool answered or raised in time
+        leaves the breaker one failure short of opening until enough users got one. Where no user is known each counts.
         """
+        if verdict.outcome is Outcome.SUCCESS:
+            self._reporters.clear()
+            permit.success()
+        elif verdict.outcome is not Outcome.TOOL_FAILURE:
+            permit.ignore()
+        elif permit.is_probe or self._concerns_all(verdict, user):
+            permit.failure()
+        else:
+            may_open = self.breaker.failures + 1 >= self.policy.failures or self.policy.failure_rate is not None
+            (permit.ignore if may_open else permit.failure)()
+            return False
+        return True
+
+    def _concerns_all(self, verdict: Verdict, user: Hashable | None) -> bool:
+        if verdict != TOOL_ERROR or user is None:
+            return True
         if len(self._reporters) < self.policy.users:
             self._reporters.add(user)
-        return len(self._reporters) >= self.policy.users or self.breaker.failures + 1 < self.policy.failures
+        return len(self._reporters) >= self.policy.users
 
     def redact(self, text: str) -> str:
         """Return an error text without what may be secret; nothing of it if the rules fail."""

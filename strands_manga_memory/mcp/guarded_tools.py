@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-import uuid
-import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, cast
@@ -20,18 +17,16 @@ from strands_manga_memory.deadline import Pump
 from strands_manga_memory.mcp.answers import fallback_result, stale_result
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
 from strands_manga_memory.mcp.call import Call, result_event
+from strands_manga_memory.mcp.caller import UserOf, known_user, user_of_call
 from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of
-from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.guard import SHARED_POLICY, Guard
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.schema import canonical_json
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.stale import Key, LastGood
 from strands_manga_memory.mcp.supervisor import ServerSupervisor
 from strands_manga_memory.mcp.tool_health import ToolStatus
-
-UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
-"""From the invocation state of a call to (tenant, user), or None if its results must not be kept."""
 
 
 class ToolOwner(Protocol):
@@ -172,7 +167,8 @@ class GuardedTool(AgentTool):
 
     def _call(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Call:
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
-        return Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=self._user_of(invocation_state))
+        user = known_user(self._user_of(invocation_state))
+        return Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
 
     def _events(
         self, call: Call, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
@@ -234,7 +230,8 @@ def guard_tool(
 
     Args:
         tool: Any tool: a function decorated with ``@tool``, an ``MCPAgentTool``, an agent as a tool.
-        policy: When the breaker opens and closes, and how long a call may take. Default: 5 failures, 30 s, 2 s.
+        policy: When the breaker opens and closes, and how long a call may take. Default: 5 failures, of 2 users at
+            least if the tool answers in time; 30 s; 2 s.
         fallbacks: Tools to ask with the same arguments while this one is unavailable, in this order; guarded too.
         stale_ttl: Seconds a good result of a read-only tool may stand in for the same call of the same user. None: never.
         user_of: Whose results those are; see ``user_of_call``, the default.
@@ -251,7 +248,7 @@ def guard_tool(
     if not isinstance(tool, AgentTool):
         raise ValueError(f"tool must be an AgentTool (decorate a function with @tool), got {type(tool).__name__}: {tool!r:.80}")
     mcp_tool = tool if isinstance(tool, MCPAgentTool) else None
-    policy = policy or BreakerPolicy()
+    policy = policy or SHARED_POLICY
     guard = Guard(
         tool.tool_spec,
         policy,
@@ -273,25 +270,3 @@ def guard_tool(
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
     """Return ``tool`` if it is guarded already, else guard it."""
     return tool if isinstance(tool, GuardedTool) else guard_tool(tool, policy, **settings)
-
-
-def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return (tenant, user) of a call: ``tenant`` and ``user_id`` of the invocation state, else the agent's session.
-
-    An agent without a session manager is a user of its own, and so is a call made outside any agent.
-    """
-    user = invocation_state.get("user_id")
-    if isinstance(user, str):
-        tenant = invocation_state.get("tenant")
-        return (tenant if isinstance(tenant, str) else "", f"user:{user}")
-    agent = invocation_state.get("agent")
-    if agent is None:
-        return ("", "")
-    session = str(getattr(agent, "session_id", ""))
-    if _RANDOM_SESSION.fullmatch(session):  # no session manager, and too short to tell many users apart
-        session = _own_sessions.setdefault(agent, uuid.uuid4().hex)
-    return ("", f"session:{session}")
-
-
-_RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
-_own_sessions: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

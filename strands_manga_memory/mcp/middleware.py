@@ -19,8 +19,9 @@ from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, leave_threads
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
 from strands_manga_memory.mcp.call import Call
+from strands_manga_memory.mcp.caller import known_user, user_of_call
 from strands_manga_memory.mcp.client import keep_exceptions
-from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.guard import SHARED_POLICY, Guard
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.supervisor import ServerSupervisor
@@ -41,7 +42,8 @@ class BreakerMiddleware:
     it was added after it.
 
     Args:
-        policy: Of the tools that have none of their own. Default: 5 failures in a row, 30 s, calls of up to 2 s.
+        policy: Of the tools that have none of their own. Default: 5 failures in a row, of 2 users at least
+            if the tool answers in time; 30 s, calls of up to 2 s.
         overrides: Policies by tool name.
         redact: Cuts what may be secret out of error texts.
         clock: Monotonic seconds.
@@ -57,7 +59,7 @@ class BreakerMiddleware:
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
-        self._policy = policy or BreakerPolicy()
+        self._policy = policy or SHARED_POLICY
         self._overrides = dict(overrides or {})
         self._redact = redact
         self._clock = clock
@@ -76,7 +78,8 @@ class BreakerMiddleware:
                 yield event
             return
         guard = self._guard(tool)
-        call = Call(guard, context.tool_use["toolUseId"], context.tool_use["input"], context.cancel_signal)
+        user = known_user(user_of_call(context.invocation_state))
+        call = Call(guard, context.tool_use["toolUseId"], context.tool_use["input"], context.cancel_signal, user=user)
         timeout = guard.policy.timeout
         check = not isinstance(tool, DecoratedFunctionTool)
         started = call.events(lambda: Inline(next_fn(context), timeout=timeout), check=check, to_the_end=True)

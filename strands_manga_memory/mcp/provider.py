@@ -17,9 +17,10 @@ from strands.types.exceptions import MCPClientInitializationError, ToolProviderE
 from strands.types.tools import AgentTool
 
 from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
+from strands_manga_memory.mcp.caller import UserOf
 from strands_manga_memory.mcp.client import stop
-from strands_manga_memory.mcp.guard import Guard
-from strands_manga_memory.mcp.guarded_tools import GuardedTool, UserOf, guarded_once
+from strands_manga_memory.mcp.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
 from strands_manga_memory.mcp.redact import redact_secrets
 from strands_manga_memory.mcp.shared import SharedBreakers
 from strands_manga_memory.mcp.stale import LastGood
@@ -86,7 +87,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     raise ValueError(f"fallbacks[{name!r:.80}] must be tools or names of tools, got {other!r:.80}")
         self.client = client
         self.supervisor = ServerSupervisor.of(client, clock=clock)
-        self.policy = policy or BreakerPolicy()
+        self.policy = policy or SHARED_POLICY
         self._overrides = dict(overrides or {})
         self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
         self._last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)

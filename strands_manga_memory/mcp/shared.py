@@ -130,11 +130,13 @@ class SharedBreaker:
         ttl = max(policy.lease, policy.reset_after)
         return await self._store.ask(lambda hot: hot.acquire_lease(self._name, owner=self._store.owner, ttl=ttl), default=True)
 
-    async def record(self, verdict: Verdict, *, was_probe: bool) -> None:
-        """Tell the others what a call said."""
+    async def record(self, verdict: Verdict, *, was_probe: bool, concerns_all: bool = True) -> None:
+        """Tell the others what a call said; what concerns one user alone leaves their breakers one failure short of opening."""
         policy = self._breaker.policy
         ttl = policy.max_reset_after + policy.lease
         if verdict.outcome is Outcome.TOOL_FAILURE:
+            if not concerns_all and self._epoch % _BLOCK + 1 >= policy.failures:
+                return
             first = self._epoch - self._epoch % _BLOCK
             self._follow(await self._store.ask(lambda hot: hot.bury(self._name, epoch=first + 1, ttl=ttl), self._epoch))
         elif verdict.outcome is Outcome.SUCCESS and self._epoch % _BLOCK:

@@ -299,7 +299,8 @@ def test_health_goes_from_healthy_over_degraded_to_unavailable(deployment: Deplo
     seen: list[str] = []
     for number in range(6):
         asked = [use("sick", number), use("well", 100 + number), "done"]
-        agent, _ = deployment.agent(memory, f"s{number}", reply=asked, tools=list(guarded.values()))
+        user = f"u{number % 2}"
+        agent, _ = deployment.agent(memory, f"s{number}", user=user, reply=asked, tools=list(guarded.values()))
         seen.append(str(guarded["sick"].status()["health"]))
         agent("try")
         assert "fine" in str(agent.messages)
