@@ -16,6 +16,10 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
 }
 """Seconds at first, the number of turns from which a conversation is deep, seconds from then on."""
 
+_SECONDS = 1800.0
+_GROWING = 20
+"""Turns after the first with each of which a conversation that lives by its activity lives longer; twice as long after all."""
+
 
 @dataclass(frozen=True)
 class TtlPolicy:
@@ -25,8 +29,9 @@ class TtlPolicy:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
             returns it, asked at each use, because a tier may change while a session lives.
         mode: ``hybrid`` (default): by tier and depth, refreshed by the agent's reads and writes. ``sliding``: ``seconds``,
-            refreshed the same way. ``activity``: ``seconds``, refreshed by writes only. ``fixed``: ``seconds`` from the first
-            write, never refreshed.
+            refreshed the same way. ``activity``: ``seconds``, a twentieth of it more for each turn after the first and twice as
+            long at most (by default 1,800 to 3,600 from 21 turns on), refreshed by writes only. ``fixed``: ``seconds`` from the
+            first write, never refreshed.
         seconds: Seconds to live in the modes other than ``hybrid``; given with ``hybrid`` it means ``sliding``. Default 1,800.
         session: Seconds after the last flush at which the session ends and the next use starts a new one. Default 86,400.
         grace: Seconds that stores keep data beyond its logical expiry. Default and least 3,600.
@@ -55,10 +60,9 @@ class TtlPolicy:
 
     def ttl(self, turn_count: int) -> float:
         """Return the seconds a conversation of ``turn_count`` turns lives in the hot tier after its last use."""
-        if self.seconds is not None:
-            return float(self.seconds)
-        if self.mode != "hybrid":
-            return 1800.0
+        if self.mode != "hybrid" or self.seconds is not None:
+            seconds = _SECONDS if self.seconds is None else float(self.seconds)
+            return seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING) if self.mode == "activity" else seconds
         tier = self.tier() if callable(self.tier) else self.tier
         first, depth, deep = _HYBRID.get(tier.lower(), _HYBRID["standard"])
         return deep if turn_count >= depth else first

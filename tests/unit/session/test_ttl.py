@@ -32,7 +32,13 @@ def test_hybrid(tier: str, turns: int, seconds: float) -> None:
     assert TtlPolicy(tier).ttl(turns) == seconds
 
 
-@pytest.mark.parametrize("mode", ["fixed", "sliding", "activity"])
+@pytest.mark.parametrize(("turns", "times"), [(0, 1.0), (1, 1.0), (2, 1.05), (11, 1.5), (21, 2.0), (100, 2.0), (10**9, 2.0)])
+def test_by_activity_more_turns_are_more_time_up_to_twice_as_much(turns: int, times: float) -> None:
+    assert TtlPolicy("vip", "activity").ttl(turns) == pytest.approx(1800 * times)
+    assert TtlPolicy(mode="activity", seconds=90).ttl(turns) == pytest.approx(90 * times)
+
+
+@pytest.mark.parametrize("mode", ["fixed", "sliding"])
 def test_the_other_modes_know_no_depth(mode: Any) -> None:
     assert {TtlPolicy("vip", mode).ttl(turns) for turns in range(30)} == {1800.0}
     assert {TtlPolicy("vip", mode, seconds=90).ttl(turns) for turns in range(30)} == {90.0}
