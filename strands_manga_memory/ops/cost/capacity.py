@@ -80,7 +80,7 @@ def capacity_plan(model: CostModel) -> CapacityPlan:
     reads = use.read_units / month * workload.peak
     hot_gb = use.hot_gb * workload.peak
     by_memory = math.ceil(hot_gb * 1e9 / (model.prices.nodes[cost.node].memory_gib * 2**30 * USABLE_MEMORY))
-    shards = max(1, by_memory, math.ceil((messages + 3 * sessions) / _SCRIPTS_A_SECOND), cost.nodes // (1 + workload.replicas))
+    shards = max(1, by_memory, math.ceil((messages + 3 * sessions) / _SCRIPTS_A_SECOND), cost.nodes // (1 + model.replicas))
     stored = use.stored_gb + use.index_gb
     partitions = math.ceil(max(writes / _PARTITION_WRITES, reads / _PARTITION_READS, stored / _PARTITION_GB, 1))
     expiry = sessions * _EXPIRY_WRITES / BUCKETS
@@ -90,7 +90,7 @@ def capacity_plan(model: CostModel) -> CapacityPlan:
         hot_gb=hot_gb,
         node=cost.node,
         shards=shards,
-        nodes=shards * (1 + workload.replicas),
+        nodes=shards * (1 + model.replicas),
         write_units_per_second=writes,
         read_units_per_second=reads,
         stored_gb=stored,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from strands_manga_memory.ops.cost.prices import Prices, prices
+from strands_manga_memory.ops.cost.prices import NodePrice, Prices, prices
 from strands_manga_memory.ops.cost.use import DAYS_A_MONTH, MonthlyUse, Workload, measured_use, tokens_used
 
 Preset = Literal["measured", "paper"]
@@ -18,9 +18,9 @@ USABLE_MEMORY = 0.75
 _HOURS_A_MONTH = 730.0
 _PAPER_PRICES = "2024-10-31"
 _PAPER_MESSAGES, _PAPER_USERS = 1e6, 200_000.0
-_PAPER_NODE = "cache.t4g.medium"
-_PAPER_SHARDS = 2
-_PAPER_HOT_BYTES = 40_000.0
+_PAPER_NODE = "cache.r6g.large"
+_PAPER_NODE_PRICE = NodePrice(usd_hour=188.0 / _HOURS_A_MONTH, memory_gib=13.07)
+_PAPER_HOT_BYTES = 2_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +89,18 @@ class CostModel:
         """Return the model of the published design, at the prices of its time.
 
         Its inputs, at 1 million messages a day: 400,000 writes and 1 million reads of one unit a day, 200,000 users of 250 KB,
-        two indexes of 30 GB that every write goes to, 10,000 live sessions. It publishes what Redis costs and not on which
-        nodes; two shards of cache.t4g.medium with a replica each are what comes to that sum and holds its sessions.
+        two indexes of 30 GB that every write goes to, 10,000 live sessions of 2 KB on one cache.r6g.large without a replica.
+        For that node it publishes 188 US dollars a month, more than the list price of us-east-1; prices that name the node
+        go before that.
         """
-        return cls(workload=workload or Workload(), prices=at or prices(_PAPER_PRICES), preset="paper", node=_PAPER_NODE)
+        asked = at or prices(_PAPER_PRICES)
+        asked = replace(asked, nodes={_PAPER_NODE: _PAPER_NODE_PRICE, **asked.nodes})
+        return cls(workload=workload or Workload(), prices=asked, preset="paper", node=_PAPER_NODE)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of each shard of the hot tier; the published design has none."""
+        return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
         """Return what the workload uses in a month."""
@@ -129,11 +137,10 @@ class CostModel:
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
         """Return the type and number of nodes that hold the data at the peak, replicas included."""
-        a_shard = 1 + self.workload.replicas
+        a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
-        least = _PAPER_SHARDS if self.preset == "paper" else 1
         counts = {
-            name: a_shard * max(least, math.ceil(peak_gb * 1e9 / (node.memory_gib * 2**30 * USABLE_MEMORY)))
+            name: a_shard * max(1, math.ceil(peak_gb * 1e9 / (node.memory_gib * 2**30 * USABLE_MEMORY)))
             for name, node in self.prices.nodes.items()
             if self.node in (None, name)
         }
@@ -200,9 +207,14 @@ def differences(workload: Workload | None = None) -> list[Difference]:
             "the paper states 10,000; here it follows from session length and time to live",
         ),
         (
+            "GB in the hot tier",
+            lambda cost: cost.use.hot_gb,
+            "the paper counts 2 KB a session; here its window, its states and what is known of its user are counted",
+        ),
+        (
             "USD a month for Redis",
             lambda cost: cost.redis_usd_month,
-            "the paper's sum; here the cheapest nodes that hold the peak, at Valkey's price",
+            "the paper's sum for one node without a replica; here the cheapest nodes that hold the peak, at Valkey's price",
         ),
         (
             "USD for a million write units",

@@ -25,6 +25,19 @@ def test_the_paper_preset_gives_the_published_figures(capsys: Any) -> None:
     assert (use["stored_gb"], use["index_gb"], use["live_sessions"]) == (50, 60, 10_000)
 
 
+def test_the_paper_preset_names_the_published_node() -> None:
+    """One node without a replica, 2 KB a session; more load needs more of the same."""
+    model = CostModel.paper()
+    cost = model.cost()
+    assert (cost.node, cost.nodes) == ("cache.r6g.large", 1)
+    assert cost.use.hot_gb * 1e9 / cost.use.live_sessions == pytest.approx(2_000)
+    assert capacity_plan(model).nodes == 1
+    many = CostModel.paper(Workload(messages_per_day=1e9, users=2e8)).cost()
+    assert (many.node, many.nodes) == ("cache.r6g.large", 2)
+    assert many.redis_usd_month == pytest.approx(2 * cost.redis_usd_month)
+    assert CostModel.paper(at=prices()).cost().node == "cache.r6g.large"
+
+
 def test_the_json_adds_up(capsys: Any) -> None:
     found = told(capsys, "--messages-per-day", "1e6", "--users", "2e5")
     parts = sum(found["parts"].values())
