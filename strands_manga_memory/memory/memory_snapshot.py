@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from strands.memory import MemoryEntry
@@ -18,6 +18,7 @@ from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.partition import Loaded
 from strands_manga_memory.memory.ranking import RankingWeights, score
 from strands_manga_memory.memory.retention import MemoryType, Retention
+from strands_manga_memory.memory.uses import counted
 from strands_manga_memory.memory.wanted import Wanted
 
 _PASSAGE = "\x1f"
@@ -109,8 +110,7 @@ class Snapshot:
 
     def counted(self, record: MemoryRecord) -> MemoryRecord:
         """Return a memory with the recalls that the ledger has and its record has not."""
-        count, at = self._uses.get(record.memory_id, (0, 0.0))
-        return replace(record, access_count=record.access_count + count, last_accessed=max(record.last_accessed, at))
+        return counted(record, self._uses)
 
     def ranked(
         self,

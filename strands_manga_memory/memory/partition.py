@@ -262,6 +262,14 @@ class UserPartition:
                 }
             )
 
+    def uses(self) -> dict[str, tuple[int, float]]:
+        """Return how often each memory was recalled since its record was written, and when last; one query."""
+        used = Uses()
+        for item in self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
+            with self._one_by_one(item, []):
+                used.add(item)
+        return used.counts
+
     def fold(self) -> int:
         """Count the ledger's entries into the records; return how many there were.
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
@@ -29,6 +29,7 @@ from strands_manga_memory.memory.profile import ProfileSource
 from strands_manga_memory.memory.profile_reader import ProfileReader
 from strands_manga_memory.memory.ranking import RankingWeights
 from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.uses import counted
 from strands_manga_memory.memory.wanted import Wanted, checked_importance, checked_type
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -308,9 +309,8 @@ class UserMemoryStore(MemoryStore):
         return [self._cleaning.opened(snapshot.counted(record)) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory by its id, or None."""
-        record = self.partition.get(memory_id)
-        return None if record is None else self._cleaning.opened(record)
+        """Return a memory by its id, or None; a read, and a query of how often it was recalled."""
+        return next(self._read_each([memory_id]))
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
@@ -364,7 +364,12 @@ class UserMemoryStore(MemoryStore):
         """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
         rollup = self.partition.get(memory_id)
         covers = [] if rollup is None else rollup.listed("covers")
-        return {id_: self.get(id_) or "expired" for id_ in covers}
+        return {id_: record or "expired" for id_, record in zip(covers, self._read_each(covers), strict=True)}
+
+    def _read_each(self, ids: Sequence[str]) -> Iterator[MemoryRecord | None]:
+        records = [self.partition.get(id_) for id_ in ids]
+        uses = self.partition.uses() if any(records) else {}
+        return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
         """Return what an agent should know of its user, short and escaped, or ``No prior interaction history.``.

@@ -162,6 +162,25 @@ def test_recall_by_metadata_and_date(table: Table) -> None:
         store.recall(since="yesterday")  # type: ignore[arg-type]
 
 
+def test_a_memory_that_is_read_by_its_id_says_how_often_it_was_recalled(table: Table) -> None:
+    """Before the ledger is counted into the records, and after."""
+    clock = FakeClock(1_000_000.0)
+    store = UserMemoryStore(table, user_id="u1", clock=clock)
+    fact, other = store.remember("Likes maps"), store.remember("Has a cat")
+    for _ in range(3):
+        clock.advance(10)
+        assert store.recall(query="maps", limit=1)[0].memory_id == fact.memory_id
+        assert shared_writer(None, table).drain(10)
+    for folded in (False, True):
+        if folded:
+            store.partition.fold()
+        found = store.get(fact.memory_id)
+        assert found is not None
+        assert (found.access_count, found.last_accessed) == (3, 1_000_030.0)
+        assert store.get(other.memory_id).access_count == 0  # type: ignore[union-attr]
+    assert store.get("fact#missing") is None
+
+
 @pytest.mark.parametrize("type_", [None, "fact"])
 def test_access_counts_are_live_by_whatever_filter(table: Table, type_: str | None) -> None:
     clock = FakeClock(1_000_000.0)
