@@ -32,7 +32,7 @@ def init_table(
         named = []
         for schema, url in urls.items():
             table = open_table(url, schema) if url.startswith("dynamodb:") else None
-            named.append((schema, table.name if isinstance(table, DynamoDBTable) else schema.name))
+            named.append((table.schema, table.name) if isinstance(table, DynamoDBTable) else (schema, schema.name))
         print(cloudformation_yaml(*named), end="")  # noqa: T201
         return
     made = []

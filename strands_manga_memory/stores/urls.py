@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -33,7 +34,8 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``), or
             ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part may be missing: the table's
             name then comes from ``schema``, the rest from the AWS configuration of the process. ``&bucket=name`` puts values
-            of a ``TieredStorage`` that no record holds into S3, at ``s3_endpoint`` if that is not AWS. Or a URL of libpq, such
+            of a ``TieredStorage`` that no record holds into S3, at ``s3_endpoint`` if that is not AWS; ``&indexes=false``
+            leaves the schema's indexes out, which this package writes and never reads. Or a URL of libpq, such
             as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
@@ -115,9 +117,14 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
     from strands_manga_memory.stores.dynamodb import DynamoDBTable, dynamodb_client
     from strands_manga_memory.stores.s3 import S3Objects, s3_client
 
-    unknown = sorted(set(query) - {"region", "endpoint", "bucket", "s3_endpoint"})
+    known = ("region", "endpoint", "bucket", "s3_endpoint", "indexes")
+    unknown = sorted(set(query) - set(known))
     if unknown:
-        raise _refused(url, f"unknown arguments {unknown}, dynamodb takes region, endpoint, bucket and s3_endpoint", _TABLES)
+        raise _refused(url, f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}", _TABLES)
+    try:
+        schema = schema if _boolean(query.get("indexes", "true")) else replace(schema, indexes=())
+    except ValueError as error:
+        raise _refused(url, f"argument indexes is not {error}", _TABLES) from None
     if parts.path.strip("/"):
         raise _refused(url, "a table name has no path", _TABLES)
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):

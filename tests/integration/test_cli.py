@@ -236,6 +236,19 @@ def test_init_table_makes_the_tables_or_prints_them(dynamodb_server: servers.Dyn
     assert client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
 
 
+def test_init_table_leaves_the_indexes_out_if_the_url_says_so(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+) -> None:
+    durable, users = dynamodb_server.table_url(f"{unique}s"), f"{dynamodb_server.table_url(f'{unique}u')}&indexes=false"
+    assert run(["init-table", "--print", "--durable", durable, "--users", users]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)["Resources"].values()
+    assert [table["Properties"].get("GlobalSecondaryIndexes") for table in printed] == [None, None]
+    told(capsys, "init-table", "--durable", durable, "--users", users)
+    made = dynamodb_server.client().describe_table(TableName=f"{unique}u")["Table"]
+    assert "GlobalSecondaryIndexes" not in made
+    assert {each["AttributeName"] for each in made["AttributeDefinitions"]} == {"user_id", "memory_id"}
+
+
 def test_sweep_once_finalizes_what_has_expired(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     held(url, clock=lambda: now - 7200)
