@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
@@ -13,6 +13,7 @@ from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.importance.scoring import message_act
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.message_texts import message_text
+from strands_manga_memory.mcp.shared import SharedState
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.place import Place, members
 from strands_manga_memory.session.replicas.durable import DurableReplica
@@ -67,8 +68,9 @@ class Inspection:
         messages: The log, with what the window has beside it, in the order of speech.
         window_tokens: Tokens of the window.
         entities: The latest value of each type of entity that was named.
-        tools: Of each tool how often it was called, how often it answered with an error, and the failures that processes which
-            share their breakers have counted (None: it is not shared).
+        tools: Of each tool how often it was called and how often it answered with an error, and what processes that share their
+            breakers know: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after`` in seconds. None: it
+            is not shared.
     """
 
     conversation: str
@@ -81,7 +83,7 @@ class Inspection:
     messages: list[InspectedMessage]
     window_tokens: int
     entities: dict[str, str]
-    tools: dict[str, dict[str, int | None]]
+    tools: dict[str, dict[str, Any]]
 
 
 def places(
@@ -114,7 +116,7 @@ def inspect(
     durable: Table | None,
     codec: Codec | None = None,
     ttl: TtlPolicy | None = None,
-    failures: Callable[[str], int | None] = lambda tool: None,
+    breakers: Callable[[str], SharedState | None] = lambda tool: None,
     types: EntityTypes = SHOP,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
@@ -126,7 +128,7 @@ def inspect(
         durable: The durable tier, if there is one.
         codec: The codec of the session managers.
         ttl: Their policy.
-        failures: Says how many failures in a row were counted of a tool.
+        breakers: Says what is known of a tool's shared breaker.
         types: The entities to look for.
         clock: Seconds since 1970.
 
@@ -174,7 +176,7 @@ def inspect(
         messages=_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},
-        tools=_tools([message for _, _, message in logged], failures),
+        tools=_tools([message for _, _, message in logged], breakers),
     )
 
 
@@ -230,7 +232,7 @@ def _text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _tools(messages: list[Any], failures: Callable[[str], int | None]) -> dict[str, dict[str, int | None]]:
+def _tools(messages: list[Any], breakers: Callable[[str], SharedState | None]) -> dict[str, dict[str, Any]]:
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for block in (block for message in messages for block in message["content"]):
@@ -241,7 +243,6 @@ def _tools(messages: list[Any], failures: Callable[[str], int | None]) -> dict[s
             name = names.get(block["toolResult"]["toolUseId"])
             if name is not None:
                 counts[name]["errors"] += 1
-    found: dict[str, dict[str, int | None]] = {}
-    for name, count in counts.items():
-        found[name] = {**count, "failures": failures(name)}
-    return found
+    unknown = dict.fromkeys(("state", "failures", "retry_after"))
+    known = {name: breakers(name) for name in counts}
+    return {name: {**count, **(unknown if (of := known[name]) is None else asdict(of))} for name, count in counts.items()}

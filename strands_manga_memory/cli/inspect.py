@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,7 +18,7 @@ from strands_manga_memory.cli.output import console, messages, print_json
 from strands_manga_memory.facade import MangaMemory
 from strands_manga_memory.inspection import Inspection, places
 from strands_manga_memory.inspection import inspect as inspected
-from strands_manga_memory.mcp.shared import SharedBreakers
+from strands_manga_memory.mcp.shared import SharedBreakers, SharedState
 
 _FATES = {"kept": "green", "shortened": "yellow", "written": "cyan", "left": "dim"}
 
@@ -40,7 +41,10 @@ def inspect(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show what is stored of a session: tiers, window, what became of each message, entities, tools. Nothing is touched."""
+    """Show what is stored of a session: tiers, window, what became of each message, entities, tools, shared breakers.
+
+    Nothing is touched.
+    """
     memory = opened(settings_of(hot=hot, durable=durable), codec)
     shown: list[Inspection] = []
     pause = threading.Event()
@@ -66,8 +70,8 @@ def _found(
 ) -> list[Inspection]:
     breakers = SharedBreakers(memory.hot)
 
-    def failures(tool: str) -> int | None:
-        return breakers.failures(f"{server}/{tool}") if memory.hot.survives_process else None
+    def known(tool: str) -> SharedState | None:
+        return breakers.state(f"{server}/{tool}") if memory.hot.survives_process else None
 
     found = [
         inspected(
@@ -76,7 +80,7 @@ def _found(
             durable=memory.durable,
             codec=memory.codec,
             ttl=memory.settings.ttl_policy(),
-            failures=failures,
+            breakers=known,
         )
         for place in places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
     ]
@@ -88,6 +92,8 @@ def _lasting(inspection: Inspection) -> dict[str, object]:
     values = asdict(inspection)
     if values["hot"] is not None:
         del values["hot"]["expires_in"]
+    for count in values["tools"].values():
+        del count["retry_after"]
     return values
 
 
@@ -112,9 +118,7 @@ def _print_one(found: Inspection, last: int) -> None:
             console().print(f"{name:<8} " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
     if found.tools:
         tools = [
-            f"{name}: {count['calls']} calls, {count['errors']} errors"
-            + (f", breaker: {count['failures']} failures" if count["failures"] else "")
-            for name, count in found.tools.items()
+            f"{name}: {count['calls']} calls, {count['errors']} errors" + _breaker(count) for name, count in found.tools.items()
         ]
         console().print("tools    " + "; ".join(tools), markup=False)
     table = Table(box=None, pad_edge=False, expand=True)
@@ -137,6 +141,13 @@ def _print_one(found: Inspection, last: int) -> None:
     console().print(table)
     if len(found.messages) > last:
         console().print(f"(the last {last} of {len(found.messages)} messages; --last shows more)")
+
+
+def _breaker(count: Mapping[str, Any]) -> str:
+    if not count["failures"]:
+        return ""
+    again = f", again in {count['retry_after']:,.0f} s" if count["retry_after"] else ""
+    return f", breaker {count['state'].replace('_', '-')}: {count['failures']} failures{again}"
 
 
 def _hot(found: Inspection) -> str:

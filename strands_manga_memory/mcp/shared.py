@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import re
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import StoreError
@@ -23,8 +26,25 @@ _T = TypeVar("_T")
 _BLOCK = 1_000_000
 """A success begins the next block of this many numbers; what is beyond the block's first is the number of failures."""
 
+_UNTIL = re.compile(r"\d{1,12}\.\d{3}")
+
 _NO_STORE_FOR = 5.0
 """Seconds a store that failed is left alone."""
+
+
+@dataclass(frozen=True)
+class SharedState:
+    """What processes that share a breaker know of it together.
+
+    Attributes:
+        state: ``closed``, ``open``, or ``half_open`` once the open time is over and the next call is the probe.
+        failures: Failures in a row.
+        retry_after: Seconds until a call may be let through; 0 if it would be now.
+    """
+
+    state: State = State.CLOSED
+    failures: int = 0
+    retry_after: float = 0.0
 
 
 class SharedBreakers:
@@ -42,6 +62,7 @@ class SharedBreakers:
         namespace: Processes that share a namespace share their breakers.
         refresh: Seconds for which what was read is believed.
         clock: Monotonic seconds.
+        wall_clock: Seconds since 1970, for what is shown to inspectors; no breaker goes by it.
     """
 
     def __init__(
@@ -51,6 +72,7 @@ class SharedBreakers:
         namespace: str = "default",
         refresh: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         if not refresh > 0:
             raise ValueError(f"refresh must be a number of seconds over 0, got {refresh!r:.80}")
@@ -58,6 +80,7 @@ class SharedBreakers:
         self._namespace = encoded_id(checked_id("namespace", namespace))
         self._refresh = refresh
         self._clock = clock
+        self._wall_clock = wall_clock
         self._owner = uuid.uuid4().hex
         self._skip_until = -1.0
 
@@ -73,6 +96,27 @@ class SharedBreakers:
         """
         record = self._hot.load(self._name(key), (), touch=False)
         return 0 if record is None else record.epoch % _BLOCK
+
+    def state(self, key: str) -> SharedState:
+        """Return what the processes know of a tool's breaker; for inspection, it blocks.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        name = self._name(key)
+        record = self._hot.load(name, (), touch=False)
+        failures = 0 if record is None else record.epoch % _BLOCK
+        if record is None or not failures:
+            return SharedState()
+        block, _, until = (self._hot.get_value(name) or b"").decode("ascii", "replace").partition(" ")
+        if block != str(record.epoch // _BLOCK) or not _UNTIL.fullmatch(until):
+            return SharedState(failures=failures)
+        left = max(0.0, float(until) - self._wall_clock())
+        return SharedState(State.OPEN if left else State.HALF_OPEN, failures, left)
+
+    def until(self, seconds: float) -> str:
+        """Return when a time that begins now is over, as ``state`` reads it."""
+        return f"{self._wall_clock() + seconds:.3f}"
 
     def _name(self, key: str) -> str:
         return f"breaker:{self._namespace}:{encoded_id(key)}"
@@ -142,6 +186,9 @@ class SharedBreaker:
         elif verdict.outcome is Outcome.SUCCESS and self._epoch % _BLOCK:
             block = self._epoch - self._epoch % _BLOCK + _BLOCK
             self._follow(await self._store.ask(lambda hot: hot.bury(self._name, epoch=block, ttl=ttl), block))
+        if self._epoch % _BLOCK >= policy.failures and math.isfinite(left := self._breaker.retry_after) and left:
+            seen = f"{self._epoch // _BLOCK} {self._store.until(left)}".encode()
+            await self._store.ask(lambda hot: hot.put_value(self._name, seen, ttl=ttl), None)
         if was_probe and verdict.outcome is not Outcome.TOOL_FAILURE:
             await self._store.ask(lambda hot: hot.release_lease(self._name, owner=self._store.owner), default=True)
 

@@ -13,18 +13,22 @@ from typing import Any
 
 import pytest
 import yaml
-from strands import Agent
+from strands import Agent, tool
 
 from strands_manga_memory import (
     USER_MEMORY,
+    BreakerPolicy,
     Codec,
     ConversationScope,
     MangaMemory,
+    RedisHotStore,
     TieredSessionManager,
     __version__,
+    guard_tool,
     open_table,
 )
 from strands_manga_memory.cli.app import run
+from strands_manga_memory.mcp import SharedBreakers
 from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -88,6 +92,34 @@ def test_inspect_touches_no_time_to_live(valkey_server: servers.Valkey, url: str
         assert found["hot"]["state"] == "active"
         assert 0 < found["hot"]["expires_in"] <= found["hot"]["ttl"]
         assert client.pttl(key) <= 1_000_000
+    valkey_server.flush()
+
+
+def test_inspect_shows_the_state_of_shared_breakers(
+    valkey_server: servers.Valkey, url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+    @tool
+    def price() -> str:
+        """Say what it costs."""
+        raise RuntimeError("down")
+
+    with valkey_server.client() as client:
+        store = RedisHotStore(client, deadline=10)
+        memory = MangaMemory.open(store, url, hot_deadline=10.0)
+        guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0), shared=SharedBreakers(store))
+        uses = [[{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}] for number in range(3)]
+        kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
+        Agent(model=ScriptedModel([*uses, "ok"]), tools=[guarded], callback_handler=None, **kwargs)("what is it?")
+        memory.close()
+    named = ["inspect", "s1", "--user", "u1", "--hot", valkey_server.url, "--durable", url]
+    [found] = told(capsys, *named)
+    known = found["tools"]["price"]
+    assert (known["calls"], known["errors"], known["state"], known["failures"]) == (3, 3, "open", 2)
+    assert 300 < known["retry_after"] <= 500
+    assert run(named) == 0
+    assert "breaker open: 2 failures, again in " in capsys.readouterr().out
     valkey_server.flush()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,7 +35,9 @@ class Service:
         self.calls = 0
         self.up = False
 
-    def worker(self, hot: Any, namespace: str, **settings: Any) -> tuple[GuardedTool, FakeClock]:
+    def worker(
+        self, hot: Any, namespace: str, *, wall_clock: Callable[[], float] = time.time, **settings: Any
+    ) -> tuple[GuardedTool, FakeClock]:
         @tool(name="service")
         async def service() -> str:
             """Work, or not."""
@@ -44,7 +47,7 @@ class Service:
             return "up"
 
         clock = FakeClock(float(id(service) % 1000))
-        shared = SharedBreakers(hot, namespace=namespace, clock=clock)
+        shared = SharedBreakers(hot, namespace=namespace, clock=clock, wall_clock=wall_clock)
         return guard_tool(service, policy(reset_after=30.0, **settings), shared=shared, clock=clock), clock
 
 
@@ -55,6 +58,39 @@ async def test_twenty_workers_find_out_with_five_calls(hot: HotStore, unique: st
     assert service.calls == 5
     assert codes == ["tool_error"] * 5 + ["circuit_open"] * 35
     assert "other processes" in (await call(workers[-1])).text
+
+
+async def test_an_inspector_sees_the_state_that_they_share(hot: HotStore, unique: str) -> None:
+    """Closed, open for a time, half-open, and closed again; by the clock on the wall, which no breaker goes by."""
+    service, wall = Service(), FakeClock(1_700_000_000.0)
+    seen = SharedBreakers(hot, namespace=unique, wall_clock=wall)
+    worker, clock = service.worker(hot, unique, wall_clock=wall)
+
+    def state() -> tuple[str, int, float]:
+        shown = seen.state("/service")
+        return str(shown.state), shown.failures, round(shown.retry_after)
+
+    assert state() == ("closed", 0, 0)
+    for _ in range(3):
+        await call(worker)
+    assert state() == ("closed", 3, 0)
+    for _ in range(2):
+        await call(worker)
+    assert state() == ("open", 5, 30)
+    wall.advance(10)
+    assert state() == ("open", 5, 20)
+    wall.advance(21)
+    assert state() == ("half_open", 5, 0)
+    clock.advance(31)
+    await call(worker)  # the probe, which fails
+    assert state() == ("open", 6, 30)
+    service.up = True
+    clock.advance(31)
+    await call(worker)
+    assert state() == ("closed", 0, 0)
+    service.up = False
+    await call(worker)
+    assert state() == ("closed", 1, 0), "what was known of the trouble before is over"
 
 
 async def test_one_of_them_sends_the_probe_and_all_hear_of_its_success(hot: HotStore, unique: str) -> None:
