@@ -193,27 +193,11 @@ def _price(match: re.Match[str]) -> str:
     return f"{_CURRENCIES[sign]} {amount:.2f}".removesuffix(".00")
 
 
-_MONTHS = {
-    name: number
-    for number, names in enumerate(
-        [
-            "jan january",
-            "feb february",
-            "mar march",
-            "apr april",
-            "may",
-            "jun june",
-            "jul july",
-            "aug august",
-            "sep sept september",
-            "oct october",
-            "nov november",
-            "dec december",
-        ],
-        start=1,
-    )
-    for name in names.split()
-}
+_MONTH_NAMES = (
+    "jan january|feb february|mar march|apr april|may|jun june|jul july|aug august|sep sept september"
+    "|oct october|nov november|dec december"
+)
+_MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 
 
@@ -340,11 +324,16 @@ ASIN = EntityType(
 )
 ORDER_ID = EntityType(
     "order_id",
-    re.compile(rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}){_END}", re.IGNORECASE),
+    re.compile(
+        r"(?P<label>\border(?:[ _](?:id|no\.?|number)(?: is\b)?[: ]*#?|:? ?#)|注文(?:(?:番号|id)(?:は|:)? ?#?|:? ?#))?"
+        # Bare digits are an order's number only where the label says so.
+        rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}|(?(label)\d{{3,12}}|(?!))){_END}",
+        re.IGNORECASE,
+    ),
     _upper,
     is_exact=True,
     has_digits=True,
-    cues="-",
+    cues=("-", "order", "注文"),
 )
 PHONE = EntityType(
     "phone",

@@ -21,6 +21,14 @@ def found(text: str) -> list[tuple[str, str]]:
         ("my order ORD-12345 is late", ("order_id", "ORD-12345")),
         ("ＯＲＤ－１２３４５です", ("order_id", "ORD-12345")),
         ("order 250-1234567-7654321", ("order_id", "250-1234567-7654321")),
+        ("where is order #12345?", ("order_id", "12345")),
+        ("Order no. 12345, please", ("order_id", "12345")),
+        ("my order number is 12345", ("order_id", "12345")),
+        ("order id: 12345", ("order_id", "12345")),
+        ("注文 #12345 はまだですか", ("order_id", "12345")),
+        ("注文番号は12345です", ("order_id", "12345")),
+        ("注文番号：１２３４５", ("order_id", "12345")),
+        ("order #ORD-12345", ("order_id", "ORD-12345")),
         ("ISBN 978-0-306-40615-7", ("isbn", "9780306406157")),
         ("ISBN 0-306-40615-2", ("isbn", "9780306406157")),
         ("ISBN 080442957X", ("isbn", "9780804429573")),
@@ -84,6 +92,22 @@ def test_found(text: str, entity: tuple[str, str]) -> None:
 def test_refused(name: str, text: str) -> None:
     assert SHOP.value(name, text) is None
     assert name not in [entity for entity, _ in found(f"it is {text} today")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I order 1000 copies",
+        "in order 2024 comes first",
+        "注文 12345",
+        "order #12",
+        "reorder #12345",
+        "order no more",
+        "#12345",
+    ],
+)
+def test_digits_without_a_label_are_no_number_of_an_order(text: str) -> None:
+    assert "order_id" not in [entity for entity, _ in found(text)]
 
 
 def test_a_text_without_entities() -> None:
