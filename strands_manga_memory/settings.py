@@ -282,8 +282,7 @@ def takes(name: str) -> str:
 
 def _metadata(name: str) -> list[Any]:
     field = MangaMemorySettings.model_fields[name]
-    inner = [entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ())]
-    return [*field.metadata, *inner]
+    return [*field.metadata, *(entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ()))]
 
 
 def _members(annotation: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from strands_manga_memory.memory.preference_slots import PreferenceSlots
 from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.rollup import MemoryRollup
 from strands_manga_memory.memory.taken_back import note_id
+from strands_manga_memory.memory.unreadable import going_on
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
@@ -163,7 +164,7 @@ class MemoryKeeper:
                 },
                 version=0,
             )
-            with partition.going_on():
+            with going_on():
                 partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
         surplus = [other for other in partition.ids(MemoryType.EPISODE) if other.rsplit("#", 1)[0] == prefix]
         partition.delete_many(other for other in surplus if int(other.rsplit("#", 1)[1]) >= len(parts))
@@ -216,7 +217,7 @@ class MemoryKeeper:
                     metadata={"topic": topic, "sessions": sorted(sessions)},
                 )
 
-            with partition.going_on():
+            with going_on():
                 if (stored := partition.update(id_, seen, guard=erased)) is not None:
                     loaded.records[id_] = stored
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.memory.memory_records import (
     ERASED,
     INTERNAL,
@@ -26,6 +26,7 @@ from strands_manga_memory.memory.memory_records import (
 from strands_manga_memory.memory.retention import DAY, MemoryType
 from strands_manga_memory.memory.salt import UserSalt
 from strands_manga_memory.memory.taken_back import TakenBack
+from strands_manga_memory.memory.unreadable import going_on
 from strands_manga_memory.memory.uses import Uses
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
@@ -131,23 +132,13 @@ class UserPartition:
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
         """Note a record that cannot be read, and go on with the others, unless it only lacks its key."""
         name = place_of(self.owner, str(item["memory_id"]))
-        with self.going_on():
+        with going_on():
             try:
                 with trusted(name):
                     yield
             except CorruptRecordError:
                 unreadable.append(str(item["memory_id"]))
                 raise
-
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Leave a record that cannot be read as it is, and go on with the others, unless it only lacks its key."""
-        try:
-            yield
-        except KeyMissingError:
-            raise
-        except CorruptRecordError as error:
-            logger.warning("error=<%s> | a record of a user's memory cannot be read, it is left as it is", type(error).__name__)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory, or None; an expired one counts as none."""
@@ -294,7 +285,7 @@ class UserPartition:
             return record.changed(access_count=record.access_count + count, last_accessed=max(record.last_accessed, latest))
 
         try:
-            with self.going_on():
+            with going_on():
                 self.update(memory_id, counted)
         except ConflictError as error:
             logger.debug("error=<%s> | the uses of a memory were not counted", type(error).__name__)

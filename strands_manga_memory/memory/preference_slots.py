@@ -10,6 +10,7 @@ from strands_manga_memory.language.slot_values import DISLIKES, TASTES, Preferen
 from strands_manga_memory.memory.memory_records import MemoryRecord, preference_id
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.retention import RETENTION, MemoryType
+from strands_manga_memory.memory.unreadable import going_on
 from strands_manga_memory.stores.table import Item
 
 MOST_KEPT = 100
@@ -62,13 +63,13 @@ class PreferenceSlots:
         if said.liked and self._was_taken_back(said, is_old):
             return
         for slot in dict.fromkeys((said.slot, DISLIKES) if said.liked else (DISLIKES, said.slot, *TASTES)):
-            with self._partition.going_on():
+            with going_on():
                 self._change(slot, said, at, source, metadata, is_old)
 
     def _was_taken_back(self, said: Preference, is_old: Callable[[MemoryRecord], bool]) -> bool:
         known = None
         if said.slot != DISLIKES:
-            with self._partition.going_on():
+            with going_on():
                 known = self._partition.get(preference_id(DISLIKES))
         if known is None or not is_old(known):
             return False

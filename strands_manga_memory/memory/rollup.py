@@ -20,6 +20,7 @@ from strands_manga_memory.memory.memory_records import MemoryRecord, Owner
 from strands_manga_memory.memory.partition import Loaded, UserPartition
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.unreadable import going_on
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
 
@@ -129,7 +130,7 @@ class MemoryRollup:
             )
             return first.changed(content=content, metadata=metadata, updated_at=now, expires_at=rule.expires_at(latest))
 
-        with self._partition.going_on():
+        with going_on():
             return self._partition.update(id_, made, guard=guard) is not None
         return False
 
