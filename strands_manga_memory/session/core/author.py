@@ -22,7 +22,7 @@ from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.outbox import Outbox
 from strands_manga_memory.session.core.records import has_id, name_of
-from strands_manga_memory.session.core.showing import Piece, open_turns, shown_messages
+from strands_manga_memory.session.core.showing import Piece, closed_turns, open_turns, shown_messages
 from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
 from strands_manga_memory.stores.codec import dump, load
@@ -268,11 +268,11 @@ class Author:
     def take_over(self) -> list[dict[str, Any]]:
         """Return the history that the agent is to go on with, and take it for what it has."""
         shown = [(piece.message, place_of_piece(piece)) for piece in self._pieces()]
-        drafts = [(load(draft.record), draft) for draft in self.outbox.drafts]
-        said = [(message, place_of_draft(message, draft)) for message, draft in drafts]
+        said = [(message := load(draft.record), place_of_draft(message, draft)) for draft in self.outbox.drafts]
         rest = self.outbox.rest  # others may have taken turns since its turn began
         at = next((at for at in range(len(shown), 0, -1) if self.outbox.goes_on_with(shown[at - 1][1].held)), len(shown))
-        history = [*shown[:at], *said[:rest], *shown[at:], *said[rest:]]
+        going_on = said[:rest] if self.outbox.turn not in closed_turns(self.copy.view) else []
+        history = [*shown[:at], *going_on, *shown[at:], *said[rest:]]
         # Of a turn that was evicted while it went on the view shows less than all that no window was decided upon.
         evicts = not self.copy.needed <= {name_of(shown) for shown in self.copy.view}
         self.history = History([place for _, place in history], moves=self._moves + evicts)
@@ -288,7 +288,7 @@ class Author:
             durable: What the durable replica has.
             keep: Messages to keep nevertheless.
         """
-        turn = Stamp(self.outbox.told.clock, self.outbox.writer)  # which may be redacted, or go on
+        turn = self.outbox.turn  # which may be redacted, or go on
         shown = {place.held for place in self.history.places if isinstance(place.held, Name)}
         kept = self.copy.needed | shown | set(keep)
         messages = {

@@ -107,6 +107,11 @@ class Outbox:
         return min([*(one.at for one in self.unstored_of(copy)), *(one.at for one in self.drafts)], default=math.inf)
 
     @property
+    def turn(self) -> Stamp:
+        """The key of the turn that was told last."""
+        return Stamp(self.told.clock, self.writer)
+
+    @property
     def rest(self) -> int:
         """So many drafts belong to the turn that was told last; what is behind them begins another one."""
         return next((at for at, draft in enumerate(self.drafts) if draft.begins), len(self.drafts))
@@ -128,7 +133,7 @@ class Outbox:
     def unfinished_of(self, copy: Copy) -> list[Message]:
         """Return its turns that go on, or that are not stored for good from their beginning to their end."""
         turns = {message.turn for message in self._said(copy, after=self.kept)}
-        turns |= {Stamp(self.told.clock, self.writer)} if self.told.opened else set()
+        turns |= {self.turn} if self.told.opened else set()
         return [message for message in self._said(copy, after=0) if message.turn in turns] if turns else []
 
     def _said(self, copy: Copy, *, after: int) -> list[Message]:

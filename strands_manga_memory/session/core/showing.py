@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
@@ -53,6 +53,11 @@ def open_turns(vector: Vector, *, but: str = "") -> dict[Stamp, int]:
     return {Stamp(entry.clock, writer): entry.opened for writer, entry in others}
 
 
+def closed_turns(view: Iterable[Shown]) -> set[Stamp | None]:
+    """Return the turns that somebody closed with a note of his own."""
+    return {one.closes for one in view if isinstance(one, Body)}
+
+
 def mark_id(before: str) -> str:
     """Return the ``tracking_id`` of a mark, given that of the message before it."""
     return f"{before}+"
@@ -61,7 +66,7 @@ def mark_id(before: str) -> str:
 def _ends(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> dict[int, Stamp]:
     """Return where the last message at hand of each open turn is, unless somebody closed it with a note of his own."""
     firsts = {turn.writer: (first, turn) for turn, first in open_turns.items()}
-    closed = {one.closes for one in view if isinstance(one, Body)}
+    closed = closed_turns(view)
     last: dict[Stamp, int] = {}
     for at, one in enumerate(view):
         name = name_of(one)

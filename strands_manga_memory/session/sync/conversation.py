@@ -136,8 +136,8 @@ class Conversation:
         if not author.copy.has_begun:
             return None
         self._check_ids()
-        if self._is_over(opened, inspect=inspect) and self._end(inspect=inspect):
-            return None
+        if self._is_over(opened, inspect=inspect) and self._end(inspect=inspect) and not author.copy.has_begun:
+            return None  # else somebody has begun the next life already
         self.pair.complete()
         with self.lock:
             return without_orphans(author.take_over())  # type: ignore[arg-type]

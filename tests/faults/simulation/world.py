@@ -114,6 +114,7 @@ class World:
         self.secrets: set[str] = set()
         self.buried = 0
         self.deleting: set[str] = set()
+        self.unfinished: list[Callable[[], Future[Any]]] = []
         self.is_troubled = self.is_lossy = False
         self.hot_copies: list[Any] = []
         self.durable_copies: list[Any] = []
@@ -388,6 +389,7 @@ class World:
         self.deleting.add(name)
         error = (work or core.delete)().exception()
         self.deleting.discard(name)
+        self.unfinished += [core.forget_user, core.delete_listed] if error is not None and work is not None else []
         self.may_be_lost |= self.said.keys()
         self.buried = max(self.buried, self.engine.buried(self.store, self.table))
         if error is not None:
@@ -516,6 +518,9 @@ class World:
         self.hot.be_well()
         self.durable.be_well()
         self.settle()
+        for again in self.unfinished:  # whoever was told that a deletion failed asks for it again
+            again()
+            self.settle()
         for process in self.processes:
             if process.in_turn:
                 self._answer(process)
