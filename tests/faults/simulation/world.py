@@ -521,6 +521,7 @@ class World:
         for again in self.unfinished:  # whoever was told that a deletion failed asks for it again
             again()
             self.settle()
+            self.may_be_lost |= self.said.keys()
         for process in self.processes:
             if process.in_turn:
                 self._answer(process)
