@@ -5,7 +5,7 @@
     MangaMemoryError
     ├── StoreError                  also a strands SessionException, so existing handlers keep working
     │   ├── StoreUnavailableError   timeout, connection, throttling: the call may be tried again
-    │   │   ├── StoreRefusedError   password, permission, memory, role: trying again helps once that is mended
+    │   │   ├── StoreRefusedError   password, permission, memory, damage: trying again helps once that is mended
     │   │   └── OvertakenError      others keep changing the record; the write is put off
     │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
     │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
@@ -37,7 +37,7 @@ class StoreUnavailableError(StoreError):
 class StoreRefusedError(StoreUnavailableError):
     """A store answers, and refuses what is well asked; trying again helps once somebody has mended what it names.
 
-    ``reason`` names the cause in a word, such as ``authentication``, ``permission`` or ``read-only``, and ``remedy`` says what
+    ``reason`` names the cause in a word, such as ``authentication``, ``read-only`` or ``damaged``, and ``remedy`` says what
     mends it. ``record`` names the one record that it concerns; it is empty if the store refuses everybody.
     """
 

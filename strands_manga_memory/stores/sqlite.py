@@ -42,13 +42,15 @@ _PASSING = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
+_DAMAGED = "damaged", "the file is damaged, or is none of SQLite's: restore it from a backup, or from `sqlite3 FILE .recover`"
 _REFUSED = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_FULL: ("disk", "its disk is full: make room"),
     sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: mend the permissions, or its mount"),
     sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: mend the permissions"),
     sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: mend the permissions"),
 }
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class SQLiteTable:
@@ -361,8 +363,6 @@ class SQLiteTable:
     def _translated(self, error: sqlite3.Error | OSError) -> StoreError:
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         what = f"table=<{self.schema.name}> | {error}"
-        if code in _DAMAGED:
-            return CorruptRecordError(f"record={str(self._path)!r} is damaged: {error}", record=str(self._path))
         if code in _PASSING or isinstance(error, OSError):
             return StoreUnavailableError(what)
         if code in _REFUSED:

@@ -628,8 +628,9 @@ def test_sqlite_refuses_a_file_that_is_none_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "manga.db"
     path.write_bytes(b"not a database, but long enough to look like one" * 100)
 
-    with pytest.raises(CorruptRecordError, match="not a database"):
+    with pytest.raises(StoreRefusedError, match="not a database") as caught:
         SQLiteTable(path).create_if_missing()
+    assert caught.value.reason == "damaged"
     assert path.read_bytes().startswith(b"not a database")
 
 
@@ -652,8 +653,9 @@ def test_sqlite_notices_a_damaged_file_and_a_damaged_record(tmp_path: Path) -> N
     for page in range(2, len(data) // 4096):
         data[page * 4096 : page * 4096 + 64] = b"\xee" * 64
     path.write_bytes(data)
-    with pytest.raises(CorruptRecordError, match="malformed"):
+    with pytest.raises(StoreRefusedError, match="malformed") as refused:
         list(table.query("p"))
+    assert (refused.value.reason, refused.value.record) == ("damaged", "")
 
 
 def test_sqlite_waits_for_a_lock_no_longer_than_its_deadline(tmp_path: Path) -> None:

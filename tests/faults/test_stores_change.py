@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,6 +153,48 @@ def test_a_file_that_is_deleted_or_replaced_in_use_is_noticed_and_gets_what_is_k
     elsewhere = stores.elsewhere().only_durable()
     assert texts(elsewhere.manager().history()) == expected
     assert texts(elsewhere.agent().messages) == expected
+
+
+def damage(path: Path) -> None:
+    """Overwrite the roots of the table of sessions, so that whoever looks again finds the file malformed."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        roots = connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = 'manga_sessions'").fetchall()
+    with path.open("r+b") as file:
+        for (page,) in roots:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xee" * 4096)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE other (x)")  # tells the connections of others to read anew
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "valkey+sqlite"])
+def test_a_file_that_is_damaged_is_a_tier_that_is_down_until_it_is_restored(
+    kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = open_stores(kind, request)
+    assert isinstance(stores.durable, SQLiteTable)
+    path = stores.durable.path
+    live = stores.agent(flush_every=1)
+    manager = live._session_manager
+    live("one")
+    manager.flush()
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(f"{path}.backup")) as backup:
+        file.backup(backup)
+    damage(path)
+    for said in ("two", "three", "four"):
+        live(said)
+    with pytest.raises(StoreUnavailableError):
+        manager.flush()
+    assert "damaged: " in manager.stats()["durable_error"]
+    assert manager.stats()["durable"] == "down"
+    assert sum("reason=<damaged>" in record.getMessage() for record in caplog.records) == 1
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(f"{path}.backup")) as backup:
+        backup.backup(file)
+    saved(manager)
+    assert manager.stats()["durable"] == "up"
+    expected = [text for said in ("one", "two", "three", "four") for text in (said, "ok")]
+    assert texts(stores.elsewhere().only_durable().agent().messages) == expected
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "dynamodb", "valkey+sqlite"])
