@@ -103,7 +103,17 @@ def fingerprint(value: Any) -> int:
         return hash((list, *[fingerprint(item) for item in value]))
     if isinstance(value, bytes):  # CPython hashes bytes and the text of the same characters alike
         return hash((bytes, value))
-    return hash((type(value), str(value)))  # as texts: -1 and -2 have one hash, and 1 and True are equal
+    if isinstance(value, int):  # the text of a long one is refused; -1 and -2 have one hash, and 1 and True are equal
+        return hash((type(value), int.bit_length(value), int.__hash__(value)))
+    return hash((type(value), text_of(value)))
+
+
+def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
+    """Return the text of a value, as ``str`` or ``written`` writes it; the name of its type if that raises."""
+    try:
+        return written(value)
+    except Exception:  # noqa: BLE001 - anybody's __str__
+        return f"<{type(value).__name__}>"
 
 
 def content_fingerprint(message: Message) -> int:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from typing import Any
 
+from strands_manga_memory.messages import text_of
+
 logger = logging.getLogger(__name__)
 
 _MOST_LEVELS = 100
@@ -173,7 +175,7 @@ def _holder_of(item: Any) -> str:
 def _items(holder: Any) -> Iterator[Any]:
     if isinstance(holder, Mapping):
         return (part for pair in holder.items() for part in pair)
-    return iter(sorted(holder, key=repr) if isinstance(holder, set | frozenset) else holder)
+    return iter(sorted(holder, key=lambda item: text_of(item, repr)) if isinstance(holder, set | frozenset) else holder)
 
 
 def _leaf(item: Any) -> Any:
@@ -191,11 +193,4 @@ def _leaf(item: Any) -> Any:
         if isinstance(item, kind):
             return [kind.__name__, item.isoformat()]
     logger.warning("type=<%s> | value has no stored form, its text is stored", type(item).__name__)
-    return _text(item)
-
-
-def _text(item: Any) -> str:
-    try:
-        return str(item)
-    except Exception:  # noqa: BLE001 - anybody's __str__
-        return f"<{type(item).__name__}>"
+    return text_of(item)

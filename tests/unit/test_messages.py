@@ -159,6 +159,18 @@ def test_values_of_another_type_or_sign_have_another_fingerprint(one: Any, other
     assert fingerprint({"json": one}) != fingerprint({"json": other})
 
 
+class Silent:
+    """Has no text."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_what_has_no_text_has_a_fingerprint_too() -> None:
+    assert fingerprint([Silent(), 10**5_000]) == fingerprint([Silent(), 10**5_000])
+    assert len({fingerprint(value) for value in (Silent(), "<Silent>", 10**5_000, -(10**5_000), 10**5_000 + 1)}) == 5
+
+
 def test_a_fingerprint_does_not_depend_on_how_objects_are_shared() -> None:
     block = {"text": "the same"}
     assert fingerprint([block, block]) == fingerprint([dict(block), {"text": "".join(["the ", "same"])}])

@@ -31,6 +31,13 @@ def nested(levels: int) -> Any:
     return value
 
 
+class Silent:
+    """Has no text."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
 CONTENTS: dict[str, Any] = {
     "a text": LONG,
     "nothing": None,
@@ -40,6 +47,7 @@ CONTENTS: dict[str, Any] = {
     "no text": [{"text": None}, {"text": 42}, {"text": [LONG]}],
     "deep": [{"json": nested(300)}],
     "values": [{"json": {"set": {1}, 5: LONG, "nan": math.nan, "bytes": b"\x00" * 9_000}}],
+    "values without a text": [{"json": {"long": 10**5_000, "silent": Silent(), "set": {Silent(), Silent()}}}, {"text": LONG}],
     "half a character": [{"text": "\ud800" * 9_000}],
     "media": [{"image": None}, {"document": {}}, {"image": {"source": None}}, {"video": 5}, {"text": LONG}],
     "unknown": [{"x": LONG}, {}, {"text": LONG, "json": 2}],
