@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 from strands_manga_memory.messages import text_of
@@ -77,6 +78,7 @@ _OPENED: dict[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
     "time": time.fromisoformat,
+    "Decimal": Decimal,
 }
 """What becomes of what a leaf holds, by the name of its type."""
 
@@ -174,8 +176,21 @@ def _holder_of(item: Any) -> str:
 
 def _items(holder: Any) -> Iterator[Any]:
     if isinstance(holder, Mapping):
-        return (part for pair in holder.items() for part in pair)
-    return iter(sorted(holder, key=lambda item: text_of(item, repr)) if isinstance(holder, set | frozenset) else holder)
+        return (part for key, value in holder.items() for part in (_hashable(key), value))
+    if isinstance(holder, set | frozenset):
+        return map(_hashable, sorted(holder, key=lambda item: text_of(item, repr)))
+    return iter(holder)
+
+
+def _hashable(item: Any) -> Any:
+    """Return a key or an item of a set; its text if what comes back of it has no hash, such as of a list that has one."""
+    level = [item]
+    while level:
+        names = set(map(_holder_of, level))
+        if not names <= {"", "tuple", "frozenset"}:
+            return text_of(item)
+        level = [inner for held in level if _holder_of(held) for inner in held]
+    return item
 
 
 def _leaf(item: Any) -> Any:
@@ -189,8 +204,20 @@ def _leaf(item: Any) -> Any:
         return int(item) if item.bit_length() <= _MOST_BITS else ["int", f"{int(item):x}"]
     if isinstance(item, bytes | bytearray | memoryview):
         return ["bytes", base64.b64encode(item).decode("ascii")]
-    for kind in (datetime, date, time):
-        if isinstance(item, kind):
-            return [kind.__name__, item.isoformat()]
+    for kind in (datetime, date, time, Decimal):
+        if isinstance(item, kind) and _comes_back(kind.__name__, text := text_of(item, _written)):
+            return [kind.__name__, text]
     logger.warning("type=<%s> | value has no stored form, its text is stored", type(item).__name__)
     return text_of(item)
+
+
+def _written(item: Any) -> str:
+    return str(item) if isinstance(item, Decimal) else item.isoformat()
+
+
+def _comes_back(name: str, text: str) -> bool:
+    """Tell whether a leaf's text stands for it: a subclass may write what its type does not read."""
+    try:
+        return _written(_OPENED[name](text)) == text
+    except (ValueError, TypeError, ArithmeticError):
+        return False

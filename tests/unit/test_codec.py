@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,62 @@ def test_every_number_comes_back_as_it_was(number: float, beside: Any) -> None:
 
     assert repr(back["number"]) == repr([number])
     assert back["beside"] == beside
+
+
+class NoTime(datetime):
+    """A time of a subclass that says what no time is called."""
+
+    def isoformat(self, *arguments: Any, **named: Any) -> str:
+        return "NaT"
+
+    def __str__(self) -> str:
+        return "NaT"
+
+
+class Row(list[Any]):
+    """A list that is a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 1
+
+
+class Column(dict[str, Any]):
+    """A dict that is a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 2
+
+
+class Group(set[Any]):
+    """A set that is a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 3
+
+
+@pytest.mark.parametrize("text", ["1.0", "1E+400", "-0", "NaN", "sNaN", "Infinity", "12345678901234567890.123456789"])
+def test_decimals_come_back_as_they_were(text: str) -> None:
+    [back] = load(dump([Decimal(text)]))
+
+    assert type(back) is Decimal
+    assert repr(back) == repr(Decimal(text))
+
+
+@pytest.mark.parametrize(
+    ("value", "back"),
+    [
+        (NoTime(2026, 1, 2), "NaT"),
+        ({Row([1]): 1}, {"[1]": 1}),
+        ({Column(a=1): 1}, {"{'a': 1}": 1}),
+        ({(Row([1]), 2): 1}, {"([1], 2)": 1}),
+        ({Row([1]), frozenset({2})}, {"[1]", frozenset({2})}),
+        ({Group()}, {"Group()"}),
+        ({(1, (2, frozenset({3}))): 1}, {(1, (2, frozenset({3}))): 1}),
+    ],
+)
+def test_what_would_not_come_back_as_its_type_comes_back_as_its_text(value: Any, back: Any) -> None:
+    assert load(dump(value)) == back
+    assert load(dump({"in": [value], "beside": b""})) == {"in": [back], "beside": b""}
 
 
 def test_what_is_no_value_is_stored_as_its_text(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 LEAVES: list[Any] = [
@@ -22,6 +23,7 @@ LEAVES: list[Any] = [
     b"\x00\xff",
     datetime(2026, 1, 2, tzinfo=UTC),
     date(2026, 1, 2),
+    Decimal("1.10"),
     (1, ("a", b"b")),
     {1, "a"},
     frozenset({2}),
