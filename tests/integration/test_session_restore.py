@@ -94,7 +94,6 @@ EDITS: dict[str, Callable[[Agent], Any]] = {
     "without ids": lambda agent: [message.pop("tracking_id") for message in agent.messages],
     "same ids": lambda agent: [message.update(tracking_id="same") for message in agent.messages],
     "unknown keys": lambda agent: agent.messages[0].update(later={"version": [1, None, "x"]}),
-    "dangling tool call inside": lambda agent: agent.messages.insert(1, assistant(tool_use("gone", "find", title="x"))),
     "two user messages": lambda agent: agent.messages.insert(0, user("one more")),
     "empty content": lambda agent: agent.messages[0].update(content=[]),
 }
@@ -304,6 +303,43 @@ def test_a_trailing_tool_call_without_interrupt_is_answered(stores: Stores) -> N
     restored("go on")
     check(stores, restored)
     assert texts(stores.manager().history()) == ["use it", "toolUse", "go on", "ok"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["never", "too late"])
+def test_a_tool_call_in_the_middle_is_answered_in_the_window_and_not_in_the_log(late: bool, stores: Stores) -> None:
+    result = user({"toolResult": {"toolUseId": "t", "status": "success", "content": [{"text": "found"}]}})
+    seeds = [
+        user("find it"),
+        assistant(tool_use("t", "find", title="x")),
+        user("no"),
+        *([result] if late else []),
+        assistant("b"),
+    ]
+    log = [*texts(seeds), "one", "ok"]
+    live = stores.agent(messages=seeds)
+    live("one")
+    live._session_manager.flush()
+    answered = ["find it", "toolUse", "toolResult", CUT_TEXT, "no", "b", "one", "ok"]
+    restored = stores.agent()
+    assert texts(restored.messages) == answered
+    assert restored.messages[2]["content"][0]["toolResult"]["toolUseId"] == "t"
+    assert restored.messages[2]["content"][0]["toolResult"]["status"] == "error"
+    restored("two")
+    check(stores, restored)
+    assert texts(restored.messages) == [*answered, "two", "ok"]
+    assert texts(stores.manager().history()) == [*log, "two", "ok"]
+
+
+def test_a_tool_call_that_somebody_put_into_the_middle_of_a_history_is_answered_at_a_restore(both: Stores) -> None:
+    live = both.agent()
+    live("one")
+    live.messages.insert(1, assistant(tool_use("gone", "find", title="x")))
+    live._session_manager.flush()
+    restored = both.agent()
+    assert texts(restored.messages) == ["one", "toolUse", "toolResult", "ok"]
+    restored("two")
+    check(both, restored)
+    assert texts(both.manager().history()) == ["one", "ok", "two", "ok"]
 
 
 def test_a_hook_that_raises_after_the_turn(stores: Stores) -> None:

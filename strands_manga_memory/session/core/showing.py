@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.language.marks import CUT_TEXT, STUB
-from strands_manga_memory.messages import is_message, tool_result_ids
+from strands_manga_memory.messages import is_message, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.vector import Vector
@@ -43,7 +43,7 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
             pieces.append(_between(pieces[-1], message))
         pieces.append(Piece(message, one))
         if at in ends:
-            pieces.extend(Piece(note, None, ends[at]) for note in _closing(pieces[-1].message, ends[at]))
+            pieces.extend(Piece(note, None, ends[at]) for note in closing_notes(pieces[-1].message, _note_name(ends[at])))
     return pieces
 
 
@@ -101,13 +101,25 @@ def _between(before: Piece, message: Mapping[str, Any]) -> Piece:
     return Piece({"role": other, "content": [{"text": STUB}], "tracking_id": id_}, None, _NO_TURN)
 
 
-def _closing(last: dict[str, Any], turn: Stamp) -> list[dict[str, Any]]:
-    calls = [block["toolUse"]["toolUseId"] for block in last["content"] if isinstance(block, dict) and "toolUse" in block]
+def _note_name(turn: Stamp) -> str:
+    return f"cut-{turn.writer}-{turn.clock}"
+
+
+def closing_notes(last: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return notes that close what ends with a message, none if it is an answer: results of its tool calls, and an answer.
+
+    Args:
+        last: The message.
+        name: What their ids begin with.
+    """
+    calls = tool_use_ids(last)
     if last["role"] == "assistant" and not calls:
         return []
-    notes = []
-    if calls:
-        results = [{"toolResult": {"toolUseId": call, "status": "error", "content": [{"text": CUT_TEXT}]}} for call in calls]
-        notes.append({"role": "user", "content": results})
+    notes: list[dict[str, Any]] = [{"role": "user", "content": cut_results(calls)}] if calls else []
     notes.append({"role": "assistant", "content": [{"text": CUT_TEXT}]})
-    return [{**note, "tracking_id": f"cut-{turn.writer}-{turn.clock}-{at}"} for at, note in enumerate(notes)]
+    return [{**note, "tracking_id": f"{name}-{at}"} for at, note in enumerate(notes)]
+
+
+def cut_results(calls: Sequence[str]) -> list[Any]:
+    """Return results that say of tool calls that they were cut off."""
+    return [{"toolResult": {"toolUseId": call, "status": "error", "content": [{"text": CUT_TEXT}]}} for call in calls]

@@ -29,7 +29,7 @@ from strands_manga_memory.session.sync.opening import Opened, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.tool_pairs import without_orphans
+from strands_manga_memory.session.tool_pairs import paired
 from strands_manga_memory.stores.table import Item
 from strands_manga_memory.telemetry import RESTORE, measured
 
@@ -140,7 +140,7 @@ class Conversation:
             return None  # else somebody has begun the next life already
         self.pair.complete()
         with self.lock:
-            return without_orphans(author.take_over())  # type: ignore[arg-type]
+            return paired(author.take_over())  # type: ignore[arg-type]
 
     def _is_over(self, opened: Opened, *, inspect: bool) -> bool:
         copy = self.stored_copy()
@@ -205,7 +205,7 @@ class Conversation:
             return None if messages is None else []
         objects = {(message.get("tracking_id") or "", fingerprint(message)): message for message in live}
         taken = [objects.get((message.get("tracking_id") or "", fingerprint(message)), message) for message in messages]
-        return without_orphans(taken)  # type: ignore[arg-type]
+        return paired(taken)  # type: ignore[arg-type]
 
     def bury(self, grave: str | None = None) -> None:
         """End the conversation's life in both tiers; runs on the writer.
