@@ -16,7 +16,7 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.facade import MangaMemory
 from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages import is_turn_start, text_of
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import MARK
 
@@ -213,8 +213,8 @@ def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Ex
 
 def _said(message: Message) -> str:
     """Return what the user said, without what another agent handed over behind it."""
-    first, *more = message["content"]
-    own = [first, *(block for block in more if not block.get("text", "").startswith(MARK))]
+    first, more = message["content"][:1], message["content"][1:]
+    own = [*first, *(block for block in more if not text_of(block.get("text")).startswith(MARK))]
     return message_text({**message, "content": own})
 
 

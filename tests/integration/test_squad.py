@@ -758,6 +758,24 @@ async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) 
     assert all(question[1][1:] == answer[1][1:] for question, answer in zip(found[::2], found[1::2], strict=True))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [[], [{"text": 42}], [{"text": None}], [{"text": "hi"}, {"text": 42}, {"text": None}], [{"text": "hi"}, {"unknown": 1}]],
+    ids=["empty", "a number", "nothing", "several", "unknown"],
+)
+async def test_a_session_is_shown_whatever_its_messages_hold(memory: MangaMemory, content: Any) -> None:
+    seeds: Any = [{"role": "user", "content": content}, {"role": "assistant", "content": [{"text": "hello"}]}]
+    agent = Agent(
+        model=ScriptedModel(), messages=seeds, callback_handler=None, **memory.agent_kwargs(user_id="u", session_id="s")
+    )
+    agent("and now")
+    storage = SessionChatStorage(memory)
+    said = "hi" if len(content) > 1 else ""
+    expected = [("user", said), ("assistant", "hello"), ("user", "and now"), ("assistant", "ok")]
+    assert shown(await storage.fetch_chat("u", "s", "default")) == expected
+    assert len(await storage.fetch_all_chats("u", "s")) == 4
+
+
 async def test_content_without_text_is_not_stored(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
     assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", [{"toolUse": {}}]))  # type: ignore[arg-type]
