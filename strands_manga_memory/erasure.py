@@ -19,6 +19,7 @@ from strands_manga_memory.memory.hot_copy import cache_name
 from strands_manga_memory.memory.memory_records import ERASED, INTERNAL, Owner, place_of, record_of
 from strands_manga_memory.memory.spool import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.directory import listings, unseen_copies
 from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
 from strands_manga_memory.session.graves import GRAVE, dig
 from strands_manga_memory.session.manager import TieredSessionManager
@@ -111,7 +112,8 @@ def forget_user(
     dig(durable, directory[0], until=clock() + policy.session + policy.grace)
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
-        found = [scope for scope in sessions_of(durable, owner) if scope.storage_session_id not in sessions]
+        listed = [one.scope for one in listings(durable, user_id, tenant)[0]]
+        found = [scope for scope in listed if scope.storage_session_id not in sessions]
         if not found:
             break
         for scope in found:
@@ -135,6 +137,7 @@ def forget_user(
         for scope in list(sessions_of(durable, owner)):
             _forget_session(scope, hot, durable, policy, codec, clock, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
+    not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
     logger.info("sessions=<%d>, left=<%d> | a user was erased", len(sessions), len(left))
     return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left, not_looked_at)
 
@@ -161,8 +164,9 @@ def export_user(
     sessions: list[dict[str, Any]] = []
     orchestrators: list[dict[str, Any]] = []
     environments: list[dict[str, Any]] = []
-    unreadable: list[str] = []
-    for scope in sessions_of(durable, owner):
+    listed, unreadable = listings(durable, user_id, tenant)
+    not_looked_at += unseen_copies(durable, listed, hot)
+    for scope in (one.scope for one in listed):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
         for kind, id_ in member_ids(durable, scope.storage_session_id):
             with _noted(unreadable):
@@ -223,11 +227,7 @@ def _noted(unreadable: list[str]) -> Iterator[None]:
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
     """Yield a user's sessions, as the directory in the durable tier lists them."""
-    key = directory_key("", {"user": owner.user_id, "tenant": owner.tenant})
-    assert key is not None  # noqa: S101 - an owner has a user
-    for row in list(durable.query(key[0])):
-        if (row.get("user"), row.get("tenant")) == (owner.user_id, owner.tenant):
-            yield ConversationScope(owner.user_id, str(row["session"]), tenant=owner.tenant)
+    yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 
 def _forget_session(
@@ -298,7 +298,9 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
     """Yield what has content and is still there."""
-    yield from (f"directory {scope.storage_session_id}" for scope in sessions_of(durable, owner))
+    listed, unreadable = listings(durable, owner.user_id, owner.tenant)
+    yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
+    yield from unreadable
     for session in sorted(sessions):
         for row in durable.query(session, attributes=["state", "member"]):
             if row.get("state") != DELETED:

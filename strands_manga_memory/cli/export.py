@@ -13,9 +13,8 @@ from strands.storage import LocalFileStorage
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, opened, settings_of, unnamed_hot_tier
 from strands_manga_memory.cli.output import messages, told_of
-from strands_manga_memory.erasure import sessions_of
-from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.ops.exporting import export_snapshots
+from strands_manga_memory.session.directory import listings, unseen_copies
 
 
 def export(
@@ -41,16 +40,18 @@ def export(
     settings = settings_of(hot=hot, durable=durable, users=users)
     memory = opened(settings, codec)
     if snapshots is not None:
-        owner = Owner(user, tenant)
-        written = asyncio.run(export_snapshots(memory, LocalFileStorage(str(snapshots)), sessions_of(memory.durable, owner)))
+        listed, unreadable = listings(memory.durable, user, tenant)
+        scopes = [one.scope for one in listed]
+        written = asyncio.run(export_snapshots(memory, LocalFileStorage(str(snapshots)), scopes))
+        unseen = unseen_copies(memory.durable, listed, memory.hot)
         memory.close()
         messages.print(f"{written['agents']} agents' sessions are in {snapshots}", markup=False)
-        return 0
+        return FAILED if told_of([*unseen, *map(_unreadable, unreadable)]) else 0
     with messages.status(f"reading what there is of {user!r}"):
         found: dict[str, Any] = memory.export_user(user, tenant=tenant)
     memory.close()
     found["not_looked_at"] += unnamed_hot_tier(settings)
-    left_out = [*found["not_looked_at"], *(f"record {name} cannot be read" for name in found["unreadable"])]
+    left_out = [*found["not_looked_at"], *map(_unreadable, found["unreadable"])]
     text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
     data = text.encode("utf-8", "backslashreplace")  # half a character becomes its escape, which JSON reads
     if out is None:
@@ -60,3 +61,7 @@ def export(
     out.write_bytes(data + b"\n")
     messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}", markup=False)
     return FAILED if told_of(left_out) else 0
+
+
+def _unreadable(name: str) -> str:
+    return f"record {name} cannot be read"

@@ -10,9 +10,10 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
+from strands_manga_memory.session.directory import is_in_hot, unlist
 from strands_manga_memory.session.graves import dig
 from strands_manga_memory.session.live_agent import LiveAgent
-from strands_manga_memory.session.place import Kind, Place, directory_key, member_ids, members
+from strands_manga_memory.session.place import Kind, Place, member_ids, members
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.logged import Logged
 from strands_manga_memory.session.tiers import Tiers
@@ -127,15 +128,16 @@ class Members:
 
     def delete(self) -> None:
         """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""
-        tiers, entry = self._tiers, directory_key(self._storage_id, self._ids)
-        grave, places = None, {self.place("A", self.agent_id(None))}
+        tiers, until = self._tiers, self._tiers.clock() + self._tiers.ttl.session + self._tiers.ttl.grace
+        grave, places, waits = None, {self.place("A", self.agent_id(None))}, False
         if tiers.durable is not None:
-            grave = dig(tiers.durable, self._storage_id, until=tiers.clock() + tiers.ttl.session + tiers.ttl.grace)
+            grave = dig(tiers.durable, self._storage_id, until=until)
+            waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
             places |= set(members(tiers.durable, self._storage_id))
         conversations = {conversation.place: conversation for conversation in self.conversations.values()}
         for place in places - conversations.keys():
             conversations[place] = Conversation(place, tiers, base=self._ids)
         for place, conversation in conversations.items():
             tiers.writer.submit(place, partial(conversation.bury, grave)).result()
-        if entry is not None and tiers.durable is not None:
-            tiers.durable.delete(*entry)
+        if tiers.durable is not None:
+            unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)

@@ -14,13 +14,17 @@ from strands_manga_memory import (
     AesGcmCipher,
     Codec,
     ConversationScope,
+    HotStore,
+    InMemoryHotStore,
     MangaMemory,
     RedisHotStore,
     StoreUnavailableError,
     Table,
+    TieredSessionManager,
 )
-from strands_manga_memory.erasure import export_user, forget_user
+from strands_manga_memory.erasure import export_user, forget_user, sessions_of
 from strands_manga_memory.language.session_summary import SessionSummary
+from strands_manga_memory.memory.memory_records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
@@ -221,3 +225,78 @@ def test_a_sealed_environment_is_exported_by_who_has_the_key(
         memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X1234"])
         assert memory.export_user("u1")["environments"] == [{"session_id": "s1", "cart": ["B07X1234"]}]
         memory.close()
+
+
+def hot_texts(valkey: servers.Valkey, prefix: str) -> bytes:
+    """Return all that the hot tier has under a prefix."""
+    with valkey.client() as client:
+        keys = [key for key in client.scan_iter(f"*{prefix}*") if client.type(key) == b"hash"]
+        return b"".join(part for key in keys for pair in client.hgetall(key).items() for part in pair)
+
+
+@pytest.mark.parametrize("given", [None, InMemoryHotStore()], ids=["none", "memory"])
+def test_an_erasure_without_the_hot_tier_says_so_and_leaves_to_the_next_what_it_needs(
+    given: HotStore | None, tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
+) -> None:
+    durable, memories = tables
+    with valkey_server.client() as client:
+        plain = Codec(compress_from=1 << 40)
+        memory = MangaMemory.open(RedisHotStore(client, prefix=unique, deadline=5), durable, memories=memories, codec=plain)
+        talk(memory, "u", None, "s", "I love quokkas.")
+        settle(memory)
+        exported = export_user("u", hot=given, durable=durable, memories=memories)
+        assert [place.partition(":")[0] for place in exported["not_looked_at"]] == ["hot tier"]
+        assert everything(memory, "u", None)["not_looked_at"] == []
+        for _ in range(2):
+            report = forget_user("u", hot=given, durable=durable, memories=memories)
+            assert not report.complete
+            assert report.left == []
+            assert [place.partition(":")[0] for place in report.not_looked_at] == ["hot tier"]
+            assert export_user("u", hot=given, durable=durable, memories=memories)["sessions"] == []
+        assert list(sessions_of(durable, Owner("u", None))) == []
+        assert b"quokkas" in hot_texts(valkey_server, unique)
+        assert forget_user("u", hot=memory.hot, durable=durable, memories=memories).complete
+        assert b"quokkas" not in hot_texts(valkey_server, unique)
+        for hot in (memory.hot, given):
+            again = forget_user("u", hot=hot, durable=durable, memories=memories)
+            assert again.complete
+            assert "sessions" not in again.counts
+        memory.close()
+
+
+def test_a_deletion_without_the_hot_tier_is_completed_by_who_has_it(memory: MangaMemory) -> None:
+    talk(memory, "u", None, "s", "one")
+    TieredSessionManager(ConversationScope("u", "s"), durable=memory.durable).delete_session()
+    assert not forget_user("u", hot=None, durable=memory.durable, memories=memory.memories).complete
+    assert memory.forget_user("u").complete
+    assert forget_user("u", hot=None, durable=memory.durable, memories=memory.memories).complete
+
+
+def test_sessions_that_no_hot_tier_ever_had_are_erased_without_one(tables: tuple[Table, Table]) -> None:
+    memory = MangaMemory.open(durable=tables[0], memories=tables[1])
+    talk(memory, "u", None, "s", "one")
+    assert memory.export_user("u")["not_looked_at"] == []
+    assert memory.forget_user("u").complete
+    memory.close()
+
+
+@pytest.mark.parametrize("damage", [{"user": 5}, {"tenant": ["x"]}, {"user": None, "tenant": "other"}], ids=repr)
+def test_a_session_whose_entry_is_damaged_is_exported_and_erased(memory: MangaMemory, damage: dict[str, Any]) -> None:
+    talk(memory, "u", None, "s", "one")
+    [row] = [row for row in memory.durable.query("user/:u") if row.get("session")]
+    memory.durable.put({**row, **damage})
+    assert [one["session_id"] for one in memory.export_user("u")["sessions"]] == ["s"]
+    assert memory.forget_user("u").complete
+    assert memory.export_user("u")["sessions"] == []
+
+
+@pytest.mark.parametrize("session", [None, 5, "", "another"])
+def test_an_entry_that_does_not_say_which_session_it_lists_is_named(memory: MangaMemory, session: Any) -> None:
+    talk(memory, "u", None, "s", "one")
+    [row] = [row for row in memory.durable.query("user/:u") if row.get("session")]
+    memory.durable.put({**row, "session": session})
+    name = f"user/:u/{row['sk']}"
+    assert memory.export_user("u")["unreadable"] == [name]
+    report = memory.forget_user("u")
+    assert name in report.left
+    assert not report.complete

@@ -22,6 +22,9 @@ from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Tabl
 
 logger = logging.getLogger(__name__)
 
+HOT = "hot"
+"""Attribute of a head that a process with a hot tier has written: that tier may have a copy."""
+
 MOST_CARRIED = 16_000
 """Bytes of messages that a head carries along before they move to segments."""
 
@@ -60,6 +63,7 @@ class DurableReplica:
         watched: Keys of records that may end this conversation along with others: of its session, its user.
         entries: Returns records by which the conversation is found, put before its first head.
         attributes: Returns attributes of the head that are readable without the codec.
+        has_hot: Whether there is a hot tier beside the table. The head says from then on that one may have a copy.
 
     Attributes:
         answers: How often the table has said that it holds what is known to be there.
@@ -77,10 +81,12 @@ class DurableReplica:
         watched: Sequence[Key] = (),
         entries: Callable[[], Sequence[Item]] | None = None,
         attributes: Callable[[], Mapping[str, Any]] = dict,
+        has_hot: bool = False,
     ) -> None:
         self._table, self._codec, self._new_expiry, self._clock = table, codec, expires_at, clock
         self._key = head_key(session, member)
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
+        self._has_hot = has_hot
         self._stored: _Stored | None = None
         self.answers = 0
         self._has_looked = True
@@ -206,6 +212,8 @@ class DurableReplica:
         when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
         attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry()}
         attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
+        if self._has_hot or (before.item or {}).get(HOT):
+            attributes[HOT] = True
         item = put_split(self._table, self._key, data, attributes=attributes, when=when, before=before.item)
         if item is None:
             return False

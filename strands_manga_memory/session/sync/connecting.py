@@ -57,6 +57,7 @@ def durable_replica(
         watched=[grave_key(place.session), *([grave_key(directory[0])] if directory else [])],
         entries=entries,
         attributes=attributes,
+        has_hot=tiers.hot is not None,
     )
 
 
