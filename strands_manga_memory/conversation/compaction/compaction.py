@@ -17,7 +17,7 @@ from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultA
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summaries.writing import Log
-from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
+from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds, window_of
 from strands_manga_memory.stores.values import as_json
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def thresholds(self, agent: Agent) -> Thresholds:
         """Return the sizes that hold for the agent's model."""
-        return thresholds(self._window or agent.model.context_window_limit, share=self._share)
+        return thresholds(self._window or window_of(agent.model), share=self._share)
 
     # --- Compacting ---------------------------------------------------------------------------------------------------------
 

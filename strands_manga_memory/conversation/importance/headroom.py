@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.tokens.calibration import Calibration
-from strands_manga_memory.conversation.tokens.thresholds import UNKNOWN_WINDOW
-from strands_manga_memory.language.models import setting_of
+from strands_manga_memory.conversation.tokens.thresholds import UNKNOWN_WINDOW, window_of
 from strands_manga_memory.messages import is_turn_start
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def headroom_for(
 
 def _in_window(agent: Agent) -> int:
     """Return the tokens that a history may have in the window of an agent's model: three quarters of it."""
-    window = setting_of(agent.model, "context_window_limit")
-    return (window if isinstance(window, int) and window > 0 else UNKNOWN_WINDOW) * 3 // 4
+    return (window_of(agent.model) or UNKNOWN_WINDOW) * 3 // 4
 
 
 def next_request(budget: int, count: Callable[[Message], int]) -> Room:

@@ -18,6 +18,7 @@ from strands_manga_memory.conversation.summaries.summary_cache import SummaryCac
 from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
 from strands_manga_memory.conversation.summaries.writing import Log, SummaryWriter
+from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.slots import SlotExtractor
@@ -167,7 +168,7 @@ class SummaryRuns:
         return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
 
     def _writer(self, summarizer: Summarizer | None) -> SummaryWriter:
-        window = summarizer.model.context_window_limit if isinstance(summarizer, ModelSummarizer) else None
+        window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return SummaryWriter(
             counter=self._counter,
             extractor=self._slots,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.language.models import setting_of
 
 UNKNOWN_WINDOW = 128_000
 """Taken for a model that does not say how large its window is."""
@@ -31,6 +34,12 @@ class Thresholds:
     trigger: int
     target: int
     hard: int
+
+
+def window_of(model: Any) -> int | None:
+    """Return the tokens of a model's context window; None where it does not say."""
+    window = setting_of(model, "context_window_limit")
+    return window if isinstance(window, int) and window > 0 else None
 
 
 def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:

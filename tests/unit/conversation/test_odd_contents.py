@@ -106,5 +106,37 @@ def test_contents_of_any_shape_are_trimmed(manager: str, content: str, caplog: p
     assert all(result["status"] == "success" for result in results_of(agent))
 
 
+class Wrapper:
+    """Streams what a model says, and has nothing else of one."""
+
+    stateful = False
+
+    def __init__(self) -> None:
+        self._model = ScriptedModel(reply)
+
+    def stream(self, *arguments: Any, **named: Any) -> Any:
+        return self._model.stream(*arguments, **named)
+
+
+class Silenced(ScriptedModel):
+    """Does not say how it is configured."""
+
+    def get_config(self) -> Any:
+        raise RuntimeError("no configuration")
+
+
+@pytest.mark.parametrize("model", [Wrapper, lambda: Silenced(reply)], ids=["no configuration", "one that raises"])
+@pytest.mark.parametrize("manager", MANAGERS)
+def test_a_model_that_does_not_say_how_it_is_configured_is_worked_with(
+    manager: str, model: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(model=model(), conversation_manager=MANAGERS[manager](), callback_handler=None)
+    with caplog.at_level(logging.WARNING):
+        for number in range(6):
+            agent(f"and number {number}? " * 20)
+        agent.conversation_manager.reduce_context(agent)
+    assert [record.message for record in caplog.records if record.exc_info or "failed" in record.message] == []
+
+
 def results_of(agent: Agent) -> list[Any]:
     return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
