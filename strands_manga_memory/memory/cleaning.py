@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +10,6 @@ from strands_manga_memory.memory.memory_records import MemoryRecord
 from strands_manga_memory.memory.pii import PiiPolicy
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.values import is_nested_deeper
-
-logger = logging.getLogger(__name__)
 
 _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
@@ -44,18 +41,17 @@ class Cleaning:
         return text.encode("utf-8", "replace").decode()
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return metadata as they are stored; without any if they are too large.
+        """Return metadata as they are stored.
 
         Raises:
-            ValueError: They are nested over 100 levels deep.
+            ValueError: They are nested over 100 levels deep, or have over 16,384 bytes as JSON.
             PersonalDataError: The policy refuses them.
         """
         if is_nested_deeper(metadata, _MOST_METADATA_LEVELS):
             raise ValueError(f"metadata must be nested at most {_MOST_METADATA_LEVELS} levels deep, got more")
         cleaned = load(dump(self.pii.applied_to(dict(metadata), place=self.place)))
-        if len(dump(cleaned)) > _MOST_METADATA_BYTES:
-            logger.warning("bytes=<%d> | the metadata of a memory is too large, it is left out", len(dump(cleaned)))
-            return {}
+        if (size := len(dump(cleaned))) > _MOST_METADATA_BYTES:
+            raise ValueError(f"metadata must have at most {_MOST_METADATA_BYTES:,} bytes as JSON, got {size:,}")
         return dict(cleaned)
 
     def opened(self, record: MemoryRecord) -> MemoryRecord:

@@ -192,7 +192,7 @@ class UserMemoryStore(MemoryStore):
             metadata: JSON values that go with it.
 
         Raises:
-            ValueError: The content is empty, the type unknown, or the importance out of range.
+            ValueError: The content is empty, the type unknown, the importance out of range, or the metadata too large.
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
@@ -225,7 +225,7 @@ class UserMemoryStore(MemoryStore):
             metadata: JSON values that go with it.
 
         Raises:
-            ValueError: Key or value are empty, or the importance is out of range.
+            ValueError: Key or value are empty, the importance is out of range, or the metadata too large.
             PersonalDataError: The policy refuses them.
             StoreUnavailableError: The table does not answer.
         """

@@ -54,6 +54,7 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.values import MOST_LEVELS, is_nested_deeper
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:
@@ -458,14 +459,14 @@ class TieredSessionManager(SessionManager[Agent]):
         """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.
 
         Raises:
-            ValueError: A value is not JSON, or a name is one of the counters.
+            ValueError: A value is not JSON, or has over 100 levels, or a name is one of the counters.
             StoreUnavailableError: No tier took it in time; it is kept and saved later.
         """
         for name, value in fields.items():
             if name in COUNTERS:
                 raise ValueError(f"{name} is counted here and cannot be set; the counters are {', '.join(COUNTERS)}")
-            if not _is_json(value):
-                raise ValueError(f"{name} must be a JSON value, got {type(value).__name__}")
+            if is_nested_deeper(value, MOST_LEVELS) or not _is_json(value):
+                raise ValueError(f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got {type(value).__name__}")
         conversation = self._members.known_or_looked_at(agent_id)
         with conversation.lock:
             conversation.copy.set_meta(fields)

@@ -19,7 +19,7 @@ from strands_manga_memory.messages import text_of
 
 logger = logging.getLogger(__name__)
 
-_MOST_LEVELS = 100
+MOST_LEVELS = 100
 """Levels up to which a value is JSON: far fewer than any stack has room for."""
 
 _MOST_BITS = 63
@@ -28,7 +28,7 @@ _MOST_BITS = 63
 _PLAIN = frozenset({str, bool, type(None)})
 
 
-def is_json(value: Any, *, levels: int = _MOST_LEVELS, bits: int = _MOST_BITS) -> bool:
+def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS) -> bool:
     """Tell whether JSON text of these levels, and numbers of these bits, stands for exactly this value."""
     level = [value]
     for _ in range(levels):
@@ -66,7 +66,7 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
         held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]
         if not held:
             return False
-        level = [item for items in held for item in items]
+        level = list({id(item): item for items in held for item in items}.values())  # one that holds itself twice would grow
     return True
 
 

@@ -603,8 +603,23 @@ def test_metadata_from_any_process(stores: Stores) -> None:
     live._session_manager.flush()
     assert stores.manager(clock=clock).metadata()["active_intent"] == "buy"
     assert same(stores.agent(clock=clock).messages, live.messages)
-    with pytest.raises(ValueError, match="callback must be a JSON value, got function"):
+    with pytest.raises(ValueError, match="callback must be a JSON value of at most 100 levels, got function"):
         mine.set_metadata(callback=test_metadata_from_any_process)
+    cyclic: list[Any] = []
+    cyclic += [cyclic, cyclic]
+    for value in (cyclic, nested(3_000), nested(101)):
+        with pytest.raises(ValueError, match="cart must be a JSON value of at most 100 levels, got list"):
+            mine.set_metadata(cart=value)
+    mine.set_metadata(cart=nested(100))
+    assert stores.manager(clock=clock).metadata()["cart"] == nested(100)
+
+
+def nested(levels: int) -> list[Any]:
+    """Return lists in one another."""
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:

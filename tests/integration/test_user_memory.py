@@ -268,6 +268,19 @@ def test_remembered_text_is_escaped_short_and_never_an_instruction(table: Table)
     assert all(len(record.content) <= 4_300 for record in store.recall())
 
 
+def test_metadata_that_are_too_large_are_refused_with_what_they_belong_to(table: Table) -> None:
+    store = UserMemoryStore(table, user_id="u1")
+    allowed = {"note": "x" * (16_384 - len('{"note":""}'))}
+    for keep in (
+        lambda metadata: store.remember("a fact", metadata=metadata),
+        lambda m: store.prefer("genre", "horror", metadata=m),
+    ):
+        with pytest.raises(ValueError, match="metadata must have at most 16,384 bytes as JSON, got 16,385"):
+            keep({"note": allowed["note"] + "x"})
+        assert len(store.recall()) == 0
+    assert store.remember("a fact", metadata=allowed).metadata == allowed
+
+
 def test_personal_data_is_treated_before_anything_is_stored(table: Table) -> None:
     store = UserMemoryStore(table, user_id="u1")
     store.remember("Mail hanako@example.com, card 4111 1111 1111 1111", metadata={"phone": "090-1234-5678"})
