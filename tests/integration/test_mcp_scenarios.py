@@ -116,6 +116,25 @@ async def test_progress_is_kept_as_a_partial_result(kind: tuple[str, str], shop:
         assert "step 3" in answer.text
 
 
+async def test_a_flood_of_progress_while_a_call_works_is_no_time_out(client: MCPClient) -> None:
+    redacted: list[str] = []
+
+    def redact(text: str) -> str:
+        redacted.append(text)
+        return text
+
+    shop = Shop(GuardedMCPTools(client, policy(), redact=redact))
+    other = asyncio.create_task(shop.call("hang", seconds=0.07))
+    answer = await shop.call("floods")
+    assert (answer.status, answer.text) == ("success", "flooded")
+    assert (await other).status == "success"
+    for name in ("floods", "hang"):
+        status = shop[name].status()
+        assert (status["failures"], status["failures_in_a_row"]) == ({}, 0)
+    assert shop.guarded.supervisor.reconnects == 0
+    assert redacted == [], "what is told to nobody is not worked on"
+
+
 async def test_a_tool_that_blocks_its_server_is_blamed_and_not_those_it_holds_up(shop: Shop) -> None:
     held_up = Shop(GuardedMCPTools(shop.guarded.client, policy(timeout=1.0)))
     blocking = asyncio.create_task(held_up.call("blocks", seconds=1.7))

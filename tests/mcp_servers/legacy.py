@@ -26,6 +26,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "hang": {"inputSchema": {"type": "object", "properties": {"seconds": {"type": "number"}}}},
     "blocks": {"inputSchema": {"type": "object", "properties": {"seconds": {"type": "number"}}}},
     "crawls": {"inputSchema": _NONE},
+    "floods": {"inputSchema": _NONE},
     "dies": {"inputSchema": _NONE},
     "flaky": {"inputSchema": _INT, "annotations": {"readOnlyHint": True}},
     "repair": {"inputSchema": {"type": "object", "properties": {"works": {"type": "boolean"}}}},
@@ -65,6 +66,11 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
             params = {"progressToken": progress_token, "progress": step + 1, "total": 10, "message": f"step {step + 1}"}
             tell("notifications/progress", params)
         time.sleep(60)
+    if name == "floods":
+        for number in range(3_000):
+            tell("notifications/progress", {"progressToken": progress_token, "progress": number + 1, "message": "x" * 2_000})
+        time.sleep(0.07)
+        return text("flooded")
     if name == "dies":
         os._exit(1)
     if name == "flaky" and state["broken"]:

@@ -74,6 +74,16 @@ async def crawls(context: Context, steps: int = 3) -> str:
 
 
 @server.tool(structured_output=False)
+async def floods(context: Context, messages: int = 3_000, letters: int = 2_000, seconds: float = 0.07) -> str:
+    """Reports progress without end while it works."""
+    end = time.monotonic() + seconds
+    for number in range(messages):
+        await context.report_progress(number + 1, messages, "x" * letters)
+    await asyncio.sleep(end - time.monotonic())
+    return "flooded"
+
+
+@server.tool(structured_output=False)
 async def dies() -> str:
     """Takes the server with it."""
     os._exit(1)
