@@ -271,8 +271,6 @@ def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
 def _without_redacted(transcript: Transcript, taken_back: frozenset[str]) -> Transcript:
     """Return a transcript without the turns of messages that were taken back: an answer may repeat what it answers."""
     gone = {said.turn for said in transcript.utterances if said.message_id and note_id(said.message_id) in taken_back}
-    if not gone:
-        return transcript
     return replace(transcript, utterances=tuple(said for said in transcript.utterances if said.turn not in gone))
 
 

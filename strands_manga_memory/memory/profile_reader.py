@@ -39,7 +39,7 @@ class ProfileReader:
         if not callable(getattr(source, "read", None)):
             raise ValueError(f"profile must have a method read(user_id, tenant=None), got {type(source).__name__}")
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline <= threading.TIMEOUT_MAX:
-            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r}")
+            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r:.80}")
         self._source = source
         self._deadline = deadline
         self._warned: set[str] = set()
