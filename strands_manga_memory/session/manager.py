@@ -180,7 +180,7 @@ class TieredSessionManager(SessionManager[Agent]):
         check_supported(agent)
         members = self._members
         if members.live(agent.agent_id) not in (None, agent):
-            raise ValueError(f"agent_id {agent.agent_id!r:.80} is used in this session manager already; give each its own")
+            raise ValueError(f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give each its own")
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
         prefetched = members.prefetched.pop(agent.agent_id, None)
