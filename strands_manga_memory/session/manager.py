@@ -54,7 +54,7 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.values import MOST_LEVELS, is_json
+from strands_manga_memory.stores.values import MOST_LEVELS, is_json, is_nested_deeper
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:
@@ -465,7 +465,7 @@ class TieredSessionManager(SessionManager[Agent]):
         for name, value in fields.items():
             if name in COUNTERS:
                 raise ValueError(f"{name} is counted here and cannot be set; the counters are {', '.join(COUNTERS)}")
-            if not is_json(value, bits=1 << 20):
+            if is_nested_deeper(value, MOST_LEVELS) or not is_json(value, bits=1 << 20):
                 raise ValueError(f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got {type(value).__name__}")
         conversation = self._members.known_or_looked_at(agent_id)
         with conversation.lock:

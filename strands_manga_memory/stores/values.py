@@ -47,7 +47,7 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS) ->
                 return False
         if not inner:
             return True
-        level = inner
+        level = list({id(item): item for item in inner}.values())  # one that holds itself twice would grow
     return False
 
 

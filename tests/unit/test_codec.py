@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.codec import VERSION, Codec, dump, load
+from strands_manga_memory.stores.values import is_json
 
 PLACE = "u:s/agent/head"
 JSON = st.recursive(
@@ -214,3 +215,13 @@ def test_sealed_bytes_that_are_no_value_are_corrupt() -> None:
     with pytest.raises(CorruptRecordError, match="is damaged"):
         Codec().decode(sealed, PLACE)
     assert Codec().unseal(sealed, PLACE) == b"{broken"
+
+
+def test_a_value_that_holds_itself_twice_is_judged_in_bounded_time() -> None:
+    again: list[Any] = []
+    again += [again, again]
+    shared: list[Any] = []
+    for _ in range(90):
+        shared = [shared, shared]
+    assert not is_json(again)
+    assert is_json(shared)

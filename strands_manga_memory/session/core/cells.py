@@ -139,7 +139,9 @@ class Parts:
         header, blobs = unframed(data, record)
         with trusted(record):
             kind, *name, rest = header
-            return (kind, *name), _READERS[kind](self, name, rest, blobs)
+            key = kind, *name
+            hash(key)  # a name that holds a list is none
+            return key, _READERS[kind](self, name, rest, blobs)
 
     def _add_message(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
         message = message_of(Name(*name), header, blobs[0])
