@@ -40,7 +40,7 @@ def with_answers(said: Iterable[str]) -> Iterator[str]:
             yield sentence
 
 
-_SELF_ASKED = re.compile(r"\A\W*[\w-]+(?: [\w-]+)?[?？]\s*\Z")
+_SELF_ASKED = re.compile(r"\A\W*+\w[\w-]*+(?: [\w-]++)?[?？]\s*\Z")
 
 
 def with_antecedents(said: Iterable[str]) -> Iterator[str]:

@@ -42,6 +42,7 @@ UNITS = {
     "words": "i a my b ",
     "names": "Aa ",
     "dashes": "a-",
+    "dashes alone": "-",
     "points": "a. ",
     "kana": "ア",
     "urls": "http://",
