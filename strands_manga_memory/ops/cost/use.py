@@ -163,9 +163,9 @@ class Measured:
 
 
 MEASURED = Measured(
-    date="2026-11-24",
+    date="2026-11-25",
     write_units=(38.9, 0.89, 3.27),
-    read_units=(44.2, 0.21, 1.43),
+    read_units=(48.6, 0.06, 1.56),
     session_bytes=(1_532.0, 204.0, 406.0),
     memory_bytes=(4_725.0, 3.6, 1_061.0),
     hot_bytes=(1_311.0, 426.5, 557.6),
@@ -173,7 +173,7 @@ MEASURED = Measured(
     full_from=4.0,
     months_from=(12.0, 20.0),
     writes_by_known=(92.0, 14.5, 40.0),
-    reads_by_known=(3.9, 0.8),
+    reads_by_known=(2.15, 0.94),
     memory_by_known=240.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
