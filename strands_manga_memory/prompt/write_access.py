@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ def access_of(path: Path) -> Access:
     """
     found = path.stat()
     writable = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-    if not hasattr(os, "geteuid"):
+    if sys.platform == "win32" or not hasattr(os, "geteuid"):
         return Access(writable=writable)
     is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     owned = found.st_uid == os.geteuid() and not is_read_only
