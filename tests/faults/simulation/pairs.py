@@ -37,8 +37,7 @@ FIRST = {
     "a flush": Work("p1", Step("flush", "p1")),
     "a redaction": Work("p1", Step("redact", "p1"), _IN_TURN),
     "a restore": Work("p3", Step("start")),
-    # Without a durable tier a sweeper drops what has expired.
-    "a sweep": Work("sweeper", Step("sweep"), (Step("nobody_uses_it_for_a_while"),), needs_table=True),
+    "a sweep": Work("sweeper", Step("sweep"), (Step("nobody_uses_it_for_a_while"),)),
     "a deletion": Work("d3", Step("delete_unopened")),
     "a deletion of what is listed": Work("d3", Step("delete_listed"), needs_table=True),
     "an erasure": Work("f3", Step("forget_user"), needs_table=True),

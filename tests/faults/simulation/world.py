@@ -471,7 +471,9 @@ class World:
         self.clock.advance(seconds)
 
     def nobody_uses_it_for_a_while(self) -> None:
-        """The conversation expires in the hot tier; if it had before, and nobody swept, it goes."""
+        """The conversation expires in the hot tier, and its session ends if there is no other; if it had before, it goes."""
+        if not self.happens.durable:
+            self.may_be_lost |= self.said.keys()
         had = self.engine.ids_in_hot(self.store)
         self.clock.advance(HOT_SECONDS + 1200)
         if had and not self.engine.ids_in_hot(self.store):
