@@ -28,8 +28,8 @@ _MOST_BITS = 63
 _PLAIN = frozenset({str, bool, type(None)})
 
 
-def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS) -> bool:
-    """Tell whether JSON text of these levels, and numbers of these bits, stands for exactly this value."""
+def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
+    """Tell whether JSON text of these levels, and numbers of these bits and binary exponents, stands for exactly this value."""
     level = [value]
     for _ in range(levels):
         inner: list[Any] = []
@@ -42,7 +42,8 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS) ->
             elif kind is list:
                 inner += item
             elif kind not in _PLAIN and not (
-                (kind is int and item.bit_length() <= bits) or (kind is float and math.isfinite(item))
+                (kind is int and item.bit_length() <= bits)
+                or (kind is float and math.isfinite(item) and abs(math.frexp(item)[1]) <= exponents)
             ):
                 return False
         if not inner:
