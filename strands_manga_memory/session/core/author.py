@@ -22,7 +22,7 @@ from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.outbox import Outbox
 from strands_manga_memory.session.core.records import has_id, name_of
-from strands_manga_memory.session.core.showing import Piece, closed_turns, open_turns, shown_messages
+from strands_manga_memory.session.core.showing import Piece, open_turns, shown_messages
 from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
 from strands_manga_memory.stores.codec import dump, load
@@ -256,30 +256,29 @@ class Author:
             return True
         if not (self._open_turns or self.history.notes):
             return False
-        return self.history.notes != [place_of_piece(piece).print for piece in self._pieces() if piece.shown is None]
+        return self.history.notes != [place_of_piece(piece).print for piece in self._pieces()[0] if piece.shown is None]
 
     @property
     def _open_turns(self) -> dict[Stamp, int]:
         return open_turns(self.copy.vector, but=self.outbox.writer)
 
-    def _pieces(self) -> list[Piece]:
-        return shown_messages(self.copy.view, self._open_turns)
+    def _pieces(self) -> tuple[list[Piece], dict[Name, Draft]]:
+        """Return the view with what was said where it comes once a store has it, and the names that that is to get."""
+        offer = self.outbox.offering(self.copy, at=0.0).made(in_turn=False, created=0.0, moves=0)
+        copy = offer.copy if offer.names else self.copy
+        return shown_messages(copy.view, self._open_turns), {name: draft for draft, name in offer.names.items()}
 
     def take_over(self) -> list[dict[str, Any]]:
         """Return the history that the agent is to go on with, and take it for what it has."""
-        shown = [(piece.message, place_of_piece(piece)) for piece in self._pieces()]
-        said = [(message := load(draft.record), place_of_draft(message, draft)) for draft in self.outbox.drafts]
-        rest = self.outbox.rest  # others may have taken turns since its turn began
-        at = next((at for at in range(len(shown), 0, -1) if self.outbox.goes_on_with(shown[at - 1][1].held)), len(shown))
-        going_on = said[:rest] if self.outbox.turn not in closed_turns(self.copy.view) else []
-        history = [*shown[:at], *going_on, *shown[at:], *said[rest:]]
+        pieces, drafts = self._pieces()
         # Of a turn that was evicted while it went on the view shows less than all that no window was decided upon.
         evicts = not self.copy.needed <= {name_of(shown) for shown in self.copy.view}
-        self.history = History([place for _, place in history], moves=self._moves + evicts)
+        self.history = History(map(place_of_piece, pieces), moves=self._moves + evicts)
+        self.history.unnamed(drafts)
         self._seen, self._based_on = self.copy.vector, self._window_stamp
         self.is_gone = False
         self.layers.give(self.copy.states)
-        return [message for message, _ in history]
+        return [piece.message for piece in pieces]
 
     def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
         """Drop messages that the durable replica has and the view does not show.

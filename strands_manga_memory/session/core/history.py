@@ -77,7 +77,7 @@ class History:
         moves: How often it changed in another way than by growing at its end.
     """
 
-    def __init__(self, places: Sequence[Place] = (), *, moves: int = 0) -> None:
+    def __init__(self, places: Iterable[Place] = (), *, moves: int = 0) -> None:
         self.places: list[Place] = list(places)
         self.moves = moves
 

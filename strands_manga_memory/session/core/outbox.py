@@ -9,7 +9,7 @@ from strands_manga_memory.session.core.history import Draft
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.offer import Offer, Offering
-from strands_manga_memory.session.core.records import Body, Mark, Message
+from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.core.vector import Entry
 
 _NOTHING = Entry(0, 0)
@@ -115,11 +115,6 @@ class Outbox:
     def rest(self) -> int:
         """So many drafts belong to the turn that was told last; what is behind them begins another one."""
         return next((at for at, draft in enumerate(self.drafts) if draft.begins), len(self.drafts))
-
-    def goes_on_with(self, held: object) -> bool:
-        """Tell whether something in a history is a message of the turn that was told last, edited or not."""
-        name = held.edits if isinstance(held, Body) else held.of if isinstance(held, Mark) else held
-        return isinstance(name, Name) and name.writer == self.writer and name.number >= self._first > 0
 
     @property
     def unstored(self) -> int:

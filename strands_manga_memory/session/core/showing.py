@@ -40,7 +40,7 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
         is_after_user = bool(pieces) and pieces[-1].message["role"] == "user"
         message = _message(one, pieces) or lost_message(one, "assistant" if is_after_user else "user")
         if pieces and pieces[-1].message["role"] == message["role"] and isinstance(pieces[-1].shown, Lost):
-            pieces.append(_between(pieces[-1], message))
+            pieces.append(Piece(note_between(pieces[-1].message, message), None, _NO_TURN))
         pieces.append(Piece(message, one))
         if at in ends:
             pieces.extend(Piece(note, None, ends[at]) for note in closing_notes(pieces[-1].message, _note_name(ends[at])))
@@ -94,11 +94,10 @@ def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
     return None if not is_message(value) or (comes_after_what_is_lost and tool_result_ids(value)) else value
 
 
-def _between(before: Piece, message: Mapping[str, Any]) -> Piece:
-    """Return a note between two messages of one role, one of which stands for what cannot be read."""
+def note_between(before: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
+    """Return a note that keeps roles alternating between two messages of one role."""
     other = "assistant" if message["role"] == "user" else "user"
-    id_ = mark_id(before.message.get("tracking_id") or "")
-    return Piece({"role": other, "content": [{"text": STUB}], "tracking_id": id_}, None, _NO_TURN)
+    return {"role": other, "content": [{"text": STUB}], "tracking_id": mark_id(before.get("tracking_id") or "")}
 
 
 def _note_name(turn: Stamp) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import operator
 from typing import Any
 
@@ -30,6 +31,7 @@ BROKEN: dict[str, tuple[list[Any], list[Any]]] = {
     "one of two": ([calls("a", "b"), results("b"), assistant()], [("assistant", ["a", "b"], []), ("user", [], ["a", "b"])]),
     "a late result": ([calls("a"), user(), results("a"), assistant()], [CALL, RESULT, ASSISTANT, USER, ASSISTANT]),
     "a result behind an orphan": ([calls("a"), results("z"), results("a"), assistant()], [CALL, RESULT, ASSISTANT]),
+    "an orphan between answers": ([assistant(), results("z"), assistant()], [ASSISTANT, USER, ASSISTANT]),
     "an orphan": ([assistant(), results("z"), user()], [ASSISTANT, USER]),
     "calls in a row": ([calls("a"), calls("a"), results("a")], [CALL, RESULT, CALL, RESULT]),
     "the last one": ([calls("a")], [CALL]),
@@ -54,6 +56,11 @@ def test_what_was_cut_off_is_an_error_that_says_so() -> None:
     assert (note["tracking_id"], closing["tracking_id"]) == ("cut-t-0", "cut-t-1")
 
 
+def alternates(history: list[Any]) -> bool:
+    """Tell whether no two messages of one role are neighbours."""
+    return all(one["role"] != other["role"] for one, other in itertools.pairwise(history))
+
+
 _ids = st.lists(st.sampled_from("ab"), max_size=2, unique=True).map(tuple)
 _messages = st.one_of(
     st.builds(user), st.builds(assistant), _ids.map(lambda ids: calls(*ids)), _ids.map(lambda ids: results(*ids))
@@ -67,5 +74,7 @@ def test_nothing_is_left_to_mend_and_what_is_whole_stays_as_it_is(history: list[
     assert len(again) == len(after)
     assert all(map(operator.is_, again, after))
     assert not [found for found in problems(after) if "calls tools" in found or "results of tools" in found]
+    if alternates(history):
+        assert alternates(after), [message["role"] for message in after]
     whole = mended(history)
     assert all(map(operator.is_, paired(whole), whole))

@@ -521,3 +521,31 @@ def test_the_rest_of_a_turn_that_no_store_has_comes_behind_its_beginning_whateve
     assert [message["role"] for message in a.live] == ["user", "assistant"] * 3
     a.offer()
     assert not a.author.is_stale
+
+
+def test_the_rest_of_a_turn_whose_beginning_was_evicted_is_not_shown_before_or_after_it_is_stored(a: Talker, b: Talker) -> None:
+    b.author.absorb(a.turn("one"))
+    a.say(user("two"), begins=True)
+    b.author.absorb(a.offer(in_turn=True))
+    b.turn("from b")
+    del b.live[:-2]
+    a.author.absorb(b.offer())
+    a.say(assistant("answered"))
+
+    assert a.shown() == ["from b", "answer to from b"]
+    b.author.absorb(a.offer())
+    assert b.shown() == a.shown() == ["from b", "answer to from b"]
+
+
+def test_a_history_that_is_taken_over_is_what_a_store_shows_once_it_has_what_was_said(a: Talker, b: Talker) -> None:
+    b.author.absorb(a.turn("one"))
+    a.say(user("two"), begins=True)
+    b.author.absorb(a.offer(in_turn=True))
+    a.author.absorb(b.turn("from b"))
+    a.say(assistant("answered"))
+    a.say(user("three"), begins=True)
+
+    before = a.shown()
+    assert before == ["one", "answer to one", "two", "answered", "from b", "answer to from b", "three"]
+    b.author.absorb(a.offer(in_turn=True))
+    assert before == b.shown()[: len(before)]
