@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.act_rules import DialogueAct, Rule, rules, words
+from strands_manga_memory.language.stated import NO_NAME
 
 _ADVERBS = (
     r"(?: (?:\w+ly|absolutely|just|also|still|always|never|only|much|kinda|do|would|am|don't|do not|can't|cannot|have to))*"
@@ -197,7 +198,7 @@ ENGLISH: tuple[Rule, ...] = (
         (
             "call called name names go",
             r"\b(?:call me|my (?:\w+ )?name(?:'s| is)|i(?:'m| am) called|i go by|address me as) "
-            r"(?!(?:back|later|at|on|in|when|if|after|before|tomorrow|today|tonight|again|now|a|an|the|not|soon|any)\b)\w",
+            rf"{NO_NAME}\w",
         ),
         (
             "live living reside based moved from born grew speak",

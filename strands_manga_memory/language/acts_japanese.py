@@ -36,7 +36,8 @@ JAPANESE: tuple[Rule, ...] = (
         ),
         (
             "いや いえ いいえ",
-            r"\A(?:いや|いえ|いいえ)[、,。 ](?!(?:もう|これで|それで|今の|今回|他|ほか|以上|特に)"
+            r"\A(?:いや|いえ|いいえ)[、,。 ](?![^、。]{0,8}(?:ません|ないです)(?:でした)?。?\Z)"
+            r"(?!(?:もう|これで|それで|今の|今回|他|ほか|以上|特に)"
             r"|大丈夫|十分|結構|ありがと|必要な).",
         ),
         (
@@ -221,6 +222,8 @@ _FILLER = re.compile(
 )
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
 _REPLY = re.compile(r"\A\s*(?:はい|ええ|うん|いいえ|いえ)[、。!！ ]")
+_REPLIES = re.compile(r"\A\s*(?:はい|ええ|うん|いいえ|いえ)[、。!！ ]\s*(?:あり|ござい|い)ません(?:でした)?[。!！]?\s*\Z")
+"""Yes or no with its verb: the answer to a question, not mere politeness."""
 _LONGEST = 60
 _ALLOWED = 2
 _VALUE = re.compile(r"\d|[一二三四五六七八九十百][巻冊個枚点人名時日月]")
@@ -239,6 +242,8 @@ def courtesy(text: str) -> DialogueAct | None:
         if hits and found is None:
             found = act
     if found is None or _VALUE.search(rest):
+        return None
+    if _REPLIES.match(text):
         return None
     asks = _ASKS.search(rest.strip()) is not None
     left = len(_LETTER.findall(_FILLER.sub(" ", rest)))

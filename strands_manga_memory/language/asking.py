@@ -34,6 +34,7 @@ _WANTS_MORE = re.compile(
 _JAPANESE_ASKS = re.compile(
     r"(?:何|なに|なん(?:です|だ)|どれ|どの|どんな|どこ|誰|だれ|いつ|いくつ|覚えて|知って|わか|分か|でした).{0,20}(?:[?？]|か[。]?|かな[。]?|っけ[。?？]?)\s*\Z"
     r"|(?:ます|です|ました|でした|ません)か[。?？]{0,2}\s*\Z"
+    r"|は[?？]\s*\Z"
     r"|(?:覚えて(?:い)?る|何だった|なんだった|だっけ|でしたっけ)[。?？]?\s*\Z"
     r"|(?:を|は|って|か)(?:もう一度)?(?:教えて|言って|思い出して)(?:ください|くれ|もらえ|ほし|欲し|[。?？]|\Z)|知りたい"
 )
@@ -57,7 +58,15 @@ _CUE = re.compile(
 
 def _stated(sentence: str) -> str:
     is_question = sentence.rstrip().endswith(("?", "？"))
-    return "".join(clause for clause in _clauses(sentence) if not _asks(clause, is_question=is_question))
+    stated: list[str] = []
+    for clause in reversed(_clauses(sentence)):
+        is_asked_about = bool(stated) and not stated[-1] and _TOPIC.search(clause) is not None
+        stated.append("" if is_asked_about or _asks(clause, is_question=is_question) else clause)
+    return "".join(reversed(stated))
+
+
+_TOPIC = re.compile(r"(?:[\u30a1-\u30fc\u3400-\u9fff](?<!苦手)(?<!無理)|[はも])、?\s*\Z")
+"""The end of a clause that has no verb, and says what the next one asks about."""
 
 
 def _clauses(sentence: str) -> list[str]:

@@ -12,7 +12,7 @@ _NEXT = re.compile(
     r"|which|do|any|can|could|is|are)\b)"
     r"|(?:,? (?<!thing )(?<!all )(?<!any )but|, so) (?!(?:not|only|just not|no|never|much|many|that)\b)"
     r"|[,;:] ?(?=(?:give|show|get|find|bring|send|recommend|suggest|try|let's|rather|(?:just|more)(?! (?:not|than)\b))\b)"
-    r"|(?<=です)[がし]、?|(?<=ます)[がし]、?|けど、?",
+    r"|(?<=です|ます|した)[がし]、|(?<=です|ます)[がし]|けど、?",
     re.IGNORECASE,
 )
 _INSTEAD = re.compile(r"\A([^,]{3,80}), ?((?:[\w-]+ ){1,2}?(?:please|instead)\W*)\Z", re.IGNORECASE)

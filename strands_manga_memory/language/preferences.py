@@ -26,7 +26,7 @@ from strands_manga_memory.language.slot_values import (
     touched,
     values_of,
 )
-from strands_manga_memory.language.stated import NAMED, STATED
+from strands_manga_memory.language.stated import NAMED, STATED, is_so_no_more
 from strands_manga_memory.language.tastes import tastes_in_english, tastes_in_japanese, wanted_instead
 from strands_manga_memory.language.tokens import shortened
 
@@ -35,9 +35,12 @@ MOST_HEARD = 5
 
 _ITSELF = re.compile(
     r"\A\W*(?:please |can you |could you |also )*(?:remember|note|keep in mind|(?:don't|do not) forget)\b"
-    r"(?: that\b|:)?,? ?",
+    r"(?: that\b|:)?,? ?"
+    r"|\A\W*(?:[こそ]の(?:こと|話)|これ|それ)?[をは]?(?:必ず|ちゃんと|ぜひ)?(?:覚えて|記憶して|メモして|忘れないで)"
+    r"(?:おいて)?(?:ください|下さい|くださいね|ね|ほしいです|欲しいです)?\W*\Z",
     re.IGNORECASE,
 )
+"""What says that something is to be remembered, and not what."""
 
 
 def heard_in(texts: Iterable[str]) -> list[Preference]:
@@ -136,8 +139,13 @@ def _of_clause(clause: str) -> list[Preference]:
         return []
     for key, pattern in NAMED:
         if (match := pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
-            name = slot_of(" ".join(match.expand(key).lower().split()))
-            return [Preference(shortened(name, 60), shortened(match[2].strip(" ."), 120))]
+            name, value = slot_of(" ".join(match.expand(key).lower().split())), shortened(match[2].strip(" ."), 120)
+            if key not in ("name", "home") or not is_so_no_more(said, match.span(2)):
+                return [Preference(shortened(name, 60), value)]
+            asked_for = (
+                [Preference(STYLE, shortened(said.strip(" .。!！"), 60), adds=True)] if _NOT_TO_CALL.search(said) else []
+            )
+            return [Preference(name, value, liked=None), *asked_for]
     stated = [
         Preference(slot, shortened(match[1].strip(" ."), 60))
         for slot, pattern in STATED
@@ -148,6 +156,9 @@ def _of_clause(clause: str) -> list[Preference]:
     return tastes_in_english(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else tastes_in_japanese(said)
 
 
+_NOT_TO_CALL = re.compile(
+    r"\b(?:don't|do not|never|stop|quit) call(?:ing)? me\b|呼ばないで|呼んで(?:ほし|欲し)くな", re.IGNORECASE
+)
 _REQUEST = re.compile(
     r"\b(?:can|could|would|will) you (?:please |just )?(?:keep|stay|use|answer|reply|be|avoid|stick|limit|write"
     r"|speak|leave|skip|stop|not)\b"
@@ -191,4 +202,6 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
         text = shortened(_BETWEEN_VALUES.sub(";", sentence.strip().rstrip(".。!！")), 120)
         yield Preference(STYLE, text, None if takes_back(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
-        yield Preference("", shortened(_ITSELF.sub("", sentence).strip(), 120))
+        text = _ITSELF.sub("", sentence).strip()
+        if _SAYS.search(text):
+            yield Preference("", shortened(text, 120))

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import re
 
-_END = r"(?=[.,;!?。、！？]|\s+(?:and|but|so|because|please|thanks)\b|$)"
+NO_NAME = (
+    r"(?!(?:back|later|at|on|in|up|out|by|when|if|after|before|tomorrow|today|tonight|again|now|soon|asap|as|any|a|an|the|not|is"
+    r"|what\w*|any\w+|maybe|please|crazy|mad|insane|nuts|weird|odd|strange|silly|stupid|dumb|naive|paranoid|cynical|biased|lazy"
+    r"|picky|spoiled|boring|basic|cheap|old(?:[- ]\w+)?|sentimental|cheesy|childish|selfish|dramatic|romantic|skeptical"
+    r"|sceptical|superstitious|bus|train|car|foot|bike|plane|taxi|feel|gut)\b)"
+)
+"""What comes after "call me" and is no name."""
+_NO_PLACE = (
+    r"(?!(?:(?:\w+ )?(?:fear|hope|dread|denial|peace|terror|harmony|sin|shame)"
+    r"|(?:the|my|a) (?:\w+ )?(?:past|moment|world|bubble))\b)"
+)
+_THEN = "and|but|so|because|please|thanks|any ?more|any longer|now|these days|at the moment|right now"
+_END = rf"(?=[.,;!?。、！？]|\s+(?:{_THEN})\b|$)"
 NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (key, re.compile(pattern, re.IGNORECASE))
     for key, pattern in (
         (
             "name",
-            r"\b(?:call me|my name(?:'s| is)|i(?:'m| am) called|i go by|address me as) (?!(?:back|later|at|on|in|when|if|after"
-            r"|before|tomorrow|today|again|now|a|an|the|not|soon|any|is)\b)()([\w.-]{1,30}(?: [A-Z][\w.-]{1,30}){0,2})",
+            r"\b(?:call(?:ing)? me|my name(?:'s| is(?:n't| not)?)|i(?:'m| am)(?: not)? called|i (?:don't |no longer )?go by"
+            rf"|address me as) {NO_NAME}()([\w.-]{{1,30}}(?: [A-Z][\w.-]{{1,30}}){{0,2}})",
         ),
-        ("name", r"(?:名前は()([^\s、。?？]{1,20}?)(?:です|だ|といい|と申し|[。]|$))"),
-        ("name", r"()([^\s、。はがを]{1,20})(?:さん)?(?:と呼んで|って呼んで|と申します|といいます)"),
+        (
+            "name",
+            r"(?:名前は(?![^、。]{0,16}(?:ません|ない|忘れ|秘密|内緒|何|なに))()([^\s、。?？]{1,20}?)(?:です|だ|といい|と申し|[。]|$))",
+        ),
+        (
+            "name",
+            r"()(?:(?<![^\s、。はが])|(?<=[私僕俺]を)|(?<=[たぼ][しく]を))([^\s、。はがを]{1,20}?)(?:さん)?(?:(?:と|って)呼(?:んで(?!い(?:ます|る|た))|ばないで)|と申します|といいます)",
+        ),
         (
             "home",
-            r"\bi(?:'m| am)? (?:(?:currently|now|still) )?(?:live|living|reside|residing|based) (?:in|at|near) "
-            rf"()(.{{2,60}}?){_END}",
+            r"\bi(?:'m| am)? (?:(?:currently|now|still|not|don't|do not|no longer|used to|have never|never) )?"
+            rf"(?:live|lived|living|reside|residing|based) (?:in|at|near) {_NO_PLACE}()(.{{2,60}}?){_END}",
         ),
         (
             "home",
@@ -27,11 +45,11 @@ NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"()(?!an?\b|the\b|my\b|our\b|this\b|that\b|your\b)"
             rf"((?-i:[A-Z][\w'-]{{1,30}}(?:,? [A-Z][\w'-]{{1,30}}){{0,3}})|[\w'-]{{2,30}}{_END})",
         ),
-        ("home", r"()([^\s、。はがを]{1,30}?)に(?:今は?)?(?:住んで|暮らして|住まい)"),
+        ("home", r"(?:もう|まだ|昔|前|以前)?()([^\s、。はがを]{1,30}?)に[はも]?(?:今は?|もう)?(?:住んで|暮らして|住まい)"),
         (
             "home",
             r"(?:(?:先[月週日]|昨[年日]|去年|今[年月週]|最近|このたび)(?:に|、)?)?()([^\s、。はがをも]{1,30}?)(?:に|へ)"
-            r"(?:引っ?越し(?:て|まし|た)|転居し(?:て|まし|た)|移り住|移住し(?:て|まし|た))",
+            r"(?:(?:引っ?越し|転居し|移住し)(?:て(?!い?(?:ない|ません))|ました|た(?!い|く|ら))|移り住[みん])",
         ),
         (
             r"\1",
@@ -54,6 +72,20 @@ NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 """The key and the value are the groups of a pattern; the key may be given."""
+
+_NOT_BEFORE = re.compile(
+    r"\b(?:(?:do|is)(?:n't| not)|not|never|stop|quit|no longer|used to|lived)\b[^.!?]{0,20}\Z", re.IGNORECASE
+)
+_NOT_AFTER = re.compile(
+    r"\A(?:さん)?(?:に[はも]?|と|って)(?:今は?|もう)?(?:(?:住んで|暮らして)い?(?:た(?!い)|ました|ません|ない|なか)|呼ばないで|呼んで(?:ほし|欲し)くな)"
+)
+
+
+def is_so_no_more(statement: str, value: tuple[int, int]) -> bool:
+    """Tell whether a name or a home, from one place of a statement to another, is said to be none, or one of the past."""
+    start, end = value
+    return _NOT_BEFORE.search(statement[:start]) is not None or _NOT_AFTER.match(statement[end:]) is not None
+
 
 _AMOUNT = r"(?:[$€£¥]\s?\d[\d,.]*|\d[\d,.]*\s?(?:dollars|yen|euros?|pounds|bucks|usd|jpy|円))"
 

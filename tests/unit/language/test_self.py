@@ -42,6 +42,17 @@ def test_a_question_about_oneself_states_no_preference() -> None:
         ("妹の誕生日は5月3日だと覚えておいてください。", {"妹の誕生日": "5月3日"}),
         ("What is my favorite genre?", {}),
         ("私の好きなジャンルは何ですか？", {}),
+        ("私の好きなジャンルは?", {}),
+        ("私の好きなジャンル、何が好きだったかな", {}),
+        ("Call me crazy but I love horror.", {"genre": "horror"}),
+        ("I go by train.", {}),
+        ("覚えておいてください", {}),
+        ("Please remember that.", {}),
+        ("名前は言えません", {"名前は言えません": "名前は言えません"}),
+        ("東京に引っ越したいです。", {}),
+        ("私をケンと呼んでください", {"name": "ケン"}),
+        ("以前は大阪に住んでいましたが、今は東京に住んでいます。", {"home": "東京"}),
+        ("I no longer live in Osaka, I live in Kyoto now.", {"home": "Kyoto"}),
     ],
 )
 def test_what_is_said_of_oneself_is_kept_under_what_it_is_about(text: str, kept: dict[str, str]) -> None:
@@ -49,7 +60,35 @@ def test_what_is_said_of_oneself_is_kept_under_what_it_is_about(text: str, kept:
 
 
 @pytest.mark.parametrize(
-    "text", ["はい、あります。", "はい、好きです。", "ええ、います。", "Yes, I do.", "No, it isn't.", "yes we have"]
+    ("before", "text", "after"),
+    [
+        ("Call me Ken.", "Don't call me Ken.", {"style": "Don't call me Ken"}),
+        ("Call me Ken.", "My name isn't Ken.", {}),
+        ("Call me Ken.", "Please don't call me Kenny.", {"name": "Ken", "style": "Please don't call me Kenny"}),
+        ("ケンと呼んでください。", "ケンと呼ばないでください。", {"style": "ケンと呼ばないでください"}),
+        ("I live in Osaka.", "I don't live in Osaka anymore.", {}),
+        ("I live in Osaka.", "I used to live in Kyoto.", {"home": "Osaka"}),
+        ("大阪に住んでいます。", "もう大阪には住んでいません。", {}),
+        ("大阪に住んでいます。", "以前は東京に住んでいました。", {"home": "大阪"}),
+        ("I live in Osaka.", "I live in fear of spoilers.", {"home": "Osaka"}),
+    ],
+)
+def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(before: str, text: str, after: dict[str, str]) -> None:
+    kept = stated_preferences([before, text])
+    assert {slot: value for slot, value in kept.items() if slot in ("name", "home", "style")} == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "いいえ、ありません。",
+        "はい、あります。",
+        "はい、好きです。",
+        "ええ、います。",
+        "Yes, I do.",
+        "No, it isn't.",
+        "yes we have",
+    ],
 )
 def test_the_answer_to_a_question_is_no_mere_acknowledgement(text: str) -> None:
     message = {"role": "user", "content": [{"text": text}]}
