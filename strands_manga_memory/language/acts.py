@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from strands_manga_memory.language import acts_english, acts_japanese
+from strands_manga_memory.language import acts_japanese, courtesy_english
 from strands_manga_memory.language.act_rules import DialogueAct, Rule
 from strands_manga_memory.language.acts_english import ENGLISH
 from strands_manga_memory.language.acts_japanese import JAPANESE
@@ -62,7 +62,7 @@ def courtesy(text: str, role: str) -> DialogueAct | None:
 
 
 def _courtesy(text: str, role: str) -> DialogueAct | None:
-    return acts_english.courtesy(text, role) if text.isascii() else acts_japanese.courtesy(text)
+    return courtesy_english.courtesy(text, role) if text.isascii() else acts_japanese.courtesy(text)
 
 
 def plain(text: str) -> str:

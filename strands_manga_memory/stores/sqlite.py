@@ -240,20 +240,21 @@ class SQLiteTable:
                     removed += connection.execute(self._delete, key).rowcount
                     if data is not None:
                         connection.execute(self._insert, (*key, data))
-            if self._is_scrub_due or (removed and scrub):
+            if removed and scrub:
                 self._scrub(connection)
         return True
 
-    def _scrub(self, connection: sqlite3.Connection) -> None:
-        """Empty the write-ahead log, which has what was deleted or replaced; try again with the next write if it is in use."""
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, _MOST_SCRUB_SECONDS))}")
+    def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
+        """Empty the write-ahead log, which has what was deleted or replaced; while it is in use, try with each use."""
+        was_due = self._is_scrub_due
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
         try:
             self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         except sqlite3.OperationalError:  # SQLite calls it locked while another connection of this process is at it
             self._is_scrub_due = True
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
-        if self._is_scrub_due:
+        if self._is_scrub_due and not was_due:
             logger.warning("table=<%s> | what was erased stays in the write-ahead log while others read it", self.schema.name)
 
     def _stored(self, connection: sqlite3.Connection, key: Key) -> Item | None:
@@ -266,10 +267,7 @@ class SQLiteTable:
         try:
             stored = self._stored(connection, key)
             listed = [place_in(index, stored) for index in self.schema.indexes]
-        except (
-            CorruptRecordError,
-            ValueError,
-        ):  # it can be replaced and deleted nevertheless, but does not say where it is listed
+        except (CorruptRecordError, ValueError):  # it can be replaced and deleted, but does not say where it is listed
             listed = [None] * len(self.schema.indexes)
             for index in self.schema.indexes:
                 connection.execute(f"DELETE FROM {self._index(index)} WHERE partition = ? AND sort = ?", key)  # noqa: S608
@@ -300,6 +298,8 @@ class SQLiteTable:
                 self._close()
                 remedy = "it is opened anew; put back what is to be kept while nobody uses it"
                 raise StoreRefusedError(f"file=<{self._path}> | deleted or replaced while in use", reason="file", remedy=remedy)
+            if self._is_scrub_due:
+                self._scrub(self._connection, wait=0)
             yield self._connection
         except (sqlite3.Error, OSError) as error:
             raise self._translated(error) from error

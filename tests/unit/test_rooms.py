@@ -21,7 +21,6 @@ LONG = {
     "conversation/summaries/writing.py": 315,
     "erasure.py": 355,
     "facade.py": 445,
-    "language/acts_english.py": 360,
     "language/entities.py": 495,
     "mcp/breaker.py": 400,
     "mcp/call.py": 325,
