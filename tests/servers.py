@@ -281,10 +281,10 @@ own clock may stand years before that."""
 class DynamoDB(Server):
     """A server that speaks the DynamoDB API, and that of S3, in memory. It knows no page of 1 MB and no expiry of items."""
 
-    service = "dynamodb"
+    service, start_with = "dynamodb", _WITHOUT_REAPER
 
     def __init__(self) -> None:
-        super().__init__(lambda port: [sys.executable, "-c", _WITHOUT_REAPER])
+        super().__init__(lambda port: [sys.executable, "-c", self.start_with])
         self._env = {
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(self.port),
@@ -316,10 +316,27 @@ class DynamoDB(Server):
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
 
 
+_WITH_INCORRECT_KEYS = """
+import base64, runpy
+from ministack.services import kms
+
+decrypt, end = kms._decrypt, kms.error_response_json
+
+def checked(data):
+    known = kms._resolve_key(data["KeyId"]) if data.get("KeyId") else None
+    is_another = known and base64.b64decode(data["CiphertextBlob"])[:36] != known["KeyId"].encode()
+    return end("IncorrectKeyException", "another key wrapped it", 400) if is_another else decrypt(data)
+
+kms._decrypt = checked
+runpy.run_module("ministack", run_name="__main__", alter_sys=True)
+"""
+"""Starts the emulator with what KMS does when it is to decrypt with another key than that which encrypted: it refuses."""
+
+
 class KMS(DynamoDB):
     """A server that speaks the KMS API, in memory."""
 
-    service = "kms"
+    service, start_with = "kms", _WITH_INCORRECT_KEYS
 
 
 class DynamoDBLocal(DynamoDB):

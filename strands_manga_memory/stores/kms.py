@@ -42,9 +42,9 @@ class KmsKeys:
 
     Args:
         client: ``boto3.client("kms")``, best with its retries off, as requests are repeated here.
-        key_id: Id, ARN or alias of the KMS key that wraps; data keys remember it by this name.
-        former: The names of those that wrapped earlier data keys, and unwrap them still. No other key is ever used,
-            whatever the table says.
+        key_id: Id, ARN or alias of the KMS key that wraps.
+        former: Those that wrapped earlier data keys, and unwrap them still. No other key is ever used, whatever the table
+            says. A key may be named in another way than when it wrapped.
         table: Where wrapped keys are kept, such as the durable tier; they have no time to live.
         seconds: How long a key is kept in memory. Default 300.
         most: Keys that are kept in memory. Default 1,000.
@@ -87,6 +87,7 @@ class KmsKeys:
         self._deadline = deadline
         self._clock = clock
         self._sleep = sleep
+        self._sort = table.schema.sort
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str], tuple[float, DataKey]] = OrderedDict()
 
@@ -106,11 +107,7 @@ class KmsKeys:
         if kept is not None:
             return kept
         rows = list(self._table.query(_partition(tenant)))
-        newest = self._newest(rows, tenant)
-        if newest is None or float(newest["made"]) + self._rotate_after <= self._clock():
-            key = self._made(tenant, newest)
-        else:
-            key = self._unwrapped(tenant, newest)
+        key = self._usable(tenant, rows)
         self._remember(tenant, "", key)
         return key
 
@@ -142,7 +139,7 @@ class KmsKeys:
         Nothing that they encrypted can be read any more, once backups of the table that still hold them are gone too.
         """
         escaped = escaped_tenant(tenant)
-        partition, (first, second) = _partition(escaped), (self._table.schema.partition, self._table.schema.sort)
+        partition, (first, second) = _partition(escaped), (self._table.schema.partition, self._sort)
         # The mark first: whoever is about to store a new key compares with it.
         self._table.put({first: partition, second: _DESTROYED, "at": self._clock()})
         rows = [str(row[second]) for row in self._table.query(partition, attributes=[])]
@@ -155,18 +152,34 @@ class KmsKeys:
 
     # Inside
 
+    def _usable(self, tenant: str, rows: list[Item]) -> DataKey:
+        """Return the newest key that opens, unless another one is due; one that is damaged, or planted, is passed over."""
+        newest, problem = self._newest(rows, tenant), None
+        for row in sorted((row for row in rows if _number(row, self._sort)), key=lambda row: -_number(row, self._sort)):
+            try:
+                key, made = self._unwrapped(tenant, row), float(row["made"])
+            except (KeyError, TypeError, ValueError) as error:
+                problem = problem or error
+                continue
+            if made + self._rotate_after > self._clock():
+                return key
+            break
+        else:
+            if problem is not None:
+                raise problem
+        return self._made(tenant, newest)
+
     def _newest(self, rows: list[Item], tenant: str) -> Item | None:
-        sort = self._table.schema.sort
-        if any(row[sort] == _DESTROYED for row in rows):
+        if any(row[self._sort] == _DESTROYED for row in rows):
             raise KeyError(f"the keys of the tenant {tenant!r} are destroyed")
-        keys = [row for row in rows if str(row[sort]).startswith(_PREFIX)]
-        return keys[-1] if keys else None
+        keys = [row for row in rows if _number(row, self._sort)]
+        return max(keys, key=lambda row: _number(row, self._sort), default=None)
 
     def _made(self, tenant: str, newest: Item | None) -> DataKey:
         """Make the key after ``newest``; if someone else was first, take his."""
-        partition, sort = self._table.schema.partition, self._table.schema.sort
+        partition, sort = self._table.schema.partition, self._sort
         for _ in range(_TRIES):
-            number = 1 if newest is None else int(str(newest[sort]).removeprefix(_PREFIX)) + 1
+            number = 1 if newest is None else _number(newest, sort) + 1
             id_ = f"{number:06d}"
             answer = self._ask(
                 "generate_data_key", KeyId=self._kms_key, KeySpec="AES_256", EncryptionContext=_context(tenant, id_)
@@ -189,18 +202,32 @@ class KmsKeys:
         raise ConflictError(f"record={_partition(tenant)!r} keeps changing; try again")
 
     def _unwrapped(self, tenant: str, row: Item) -> DataKey:
-        id_ = str(row[self._table.schema.sort]).removeprefix(_PREFIX)
+        id_ = str(row[self._sort]).removeprefix(_PREFIX)
         kept = self._remembered(tenant, id_)
         if kept is None:
-            wrapped, kms_key = row.get("wrapped"), row.get("kms_key")
-            if not isinstance(wrapped, bytes):
-                raise KeyError(f"the record of the key {id_!r} is damaged")
-            if kms_key not in self._kms_keys:  # it may be anybody's, who could then read what we encrypt
-                raise KeyError(f"the key {id_!r} was wrapped by {kms_key!r:.200}, which is neither key_id nor in former")
-            answer = self._ask("decrypt", CiphertextBlob=wrapped, KeyId=kms_key, EncryptionContext=_context(tenant, id_))
-            kept = DataKey(id_, answer["Plaintext"])
+            kept = DataKey(id_, self._plain(tenant, id_, row))
             self._remember(tenant, id_, kept)
         return kept
+
+    def _plain(self, tenant: str, id_: str, row: Item) -> bytes:
+        """Unwrap a key with one of our KMS keys, best that which wrapped it: what others' wrapped, others can read.
+
+        KMS decrypts with the key that it is given, or refuses (``IncorrectKeyException``).
+        """
+        wrapped, by = row.get("wrapped"), row.get("kms_key")
+        if not isinstance(wrapped, bytes):
+            raise KeyError(f"the record of the key {id_!r} is damaged")
+        problems = []
+        for name in sorted(self._kms_keys, key=lambda name: name != by):
+            try:
+                answer = self._ask("decrypt", CiphertextBlob=wrapped, KeyId=name, EncryptionContext=_context(tenant, id_))
+            except KeyError as error:
+                problems.append(error)
+            else:
+                return bytes(answer["Plaintext"])
+        raise KeyError(
+            f"the key {id_!r} was wrapped by {by!r:.200}; neither key_id nor one of former unwraps it: {problems[0].args[0]}"
+        ) from problems[0]
 
     def _remembered(self, tenant: str, id_: str) -> DataKey | None:
         now = self._clock()
@@ -230,6 +257,13 @@ class KmsKeys:
                     raise problem from error
             self._sleep(pause)
             pause *= 2
+
+
+def _number(row: Item, sort: str) -> int:
+    """Return which of a tenant's keys a record is; 0 if it is none."""
+    name = str(row[sort])
+    digits = name.removeprefix(_PREFIX)
+    return int(digits) if name.startswith(_PREFIX) and digits.isdecimal() and digits.isascii() and len(digits) < 19 else 0
 
 
 def _partition(tenant: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -539,6 +540,36 @@ def test_a_data_key_that_somebody_elses_kms_key_wrapped_is_not_used(
     KmsKeys(kms, key_id=theirs, table=tables[0]).current("acme")
     with pytest.raises(KeyError):
         KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
+
+
+def test_a_kms_key_may_be_named_in_another_way_than_when_it_wrapped(
+    kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
+) -> None:
+    alias = f"alias/{uuid.uuid4().hex}"
+    kms_server.client().create_alias(AliasName=alias, TargetKeyId=key)
+    first = KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
+    for name in (alias, key.rpartition("/")[2]):
+        assert KmsKeys(kms, key_id=name, table=tables[0]).current("acme") == first
+        assert KmsKeys(kms, key_id=name, table=tables[0]).get("acme", first.id) == first.key
+
+
+@pytest.mark.parametrize("planted", ["key#000009", "key#999999", "key#x", "key#", "key#1e3"])
+@pytest.mark.parametrize("wrapped", ["theirs", b"noise", "a text"])
+def test_a_planted_data_key_is_passed_over(
+    planted: str, wrapped: Any, kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
+) -> None:
+    first = KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
+    if wrapped == "theirs":
+        client = kms_server.client()
+        other = client.create_key()["KeyMetadata"]["Arn"]
+        context = {"tenant": "acme", "key": planted.removeprefix("key#")}
+        wrapped = client.generate_data_key(KeyId=other, KeySpec="AES_256", EncryptionContext=context)["CiphertextBlob"]
+    row: Any = tables[0].get("keys/acme", "key#000001")
+    tables[0].put({**row, "sk": planted, "wrapped": wrapped})
+    keys = KmsKeys(kms, key_id=key, table=tables[0])
+    assert keys.current("acme") == first
+    rotated = keys.rotate("acme")
+    assert KmsKeys(kms, key_id=key, table=tables[0]).current("acme").id == rotated != first.id
 
 
 def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Table, Table]) -> None:
