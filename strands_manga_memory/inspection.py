@@ -11,7 +11,8 @@ from strands_manga_memory.conversation import ImportanceWeightedConversationMana
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.importance.scoring import message_act
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.message_texts import message_text
 from strands_manga_memory.mcp.shared import SharedState
 from strands_manga_memory.scope import ConversationScope, encoded_id

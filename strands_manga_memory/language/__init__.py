@@ -2,7 +2,9 @@
 
 from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
-from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes, named
+from strands_manga_memory.language.entities import Entity, EntityType, EntityTypes, named
+from strands_manga_memory.language.entity_kinds import GENERAL
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.lexical import LexicalIndex
 from strands_manga_memory.language.normalize import normalized
 from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from strands_manga_memory.language.corrections import OF_USERS, corrected
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.normalize import words
 from strands_manga_memory.language.slots import Slot, SlotKind
 from strands_manga_memory.language.unhurried import unhurried

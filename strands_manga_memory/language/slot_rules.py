@@ -12,7 +12,8 @@ from strands_manga_memory.language.act_rules import DialogueAct
 from strands_manga_memory.language.acts import dialogue_act
 from strands_manga_memory.language.condense import condensed, sentences, weight
 from strands_manga_memory.language.corrections import Value, values_of
-from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
+from strands_manga_memory.language.entities import Entity, EntityTypes
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.excerpts import excerpt
 from strands_manga_memory.language.instructions import standing, takes_back
 from strands_manga_memory.language.message_texts import message_text

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
+from strands_manga_memory.language.entities import Entity, EntityTypes
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.excerpts import pieces_of
 from strands_manga_memory.language.message_texts import quoted
 from strands_manga_memory.language.normalize import normalized, words

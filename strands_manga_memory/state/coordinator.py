@@ -12,7 +12,8 @@ from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModel
 from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.injection import with_system_text, with_trailing_text
 from strands_manga_memory.language.tokens import estimated_tokens
 from strands_manga_memory.prompt.instruction_files import StableTexts

@@ -19,7 +19,7 @@ READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad",
 def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     found = {pattern.pattern for pattern in FOUND.values()}
     from strands_manga_memory.language.acts import ENGLISH  # in a dataclass, in a tuple
-    from strands_manga_memory.language.entities import SHOP  # in an object
+    from strands_manga_memory.language.entity_shop import SHOP  # in an object
     from strands_manga_memory.language.slot_rules import _WAITS  # in an object
     from strands_manga_memory.mcp.redact import _RULES  # in a tuple of tuples
 

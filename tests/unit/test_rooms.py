@@ -21,7 +21,6 @@ LONG = {
     "conversation/summaries/writing.py": 315,
     "erasure.py": 355,
     "facade.py": 445,
-    "language/entities.py": 495,
     "mcp/breaker.py": 400,
     "mcp/call.py": 325,
     "memory/store.py": 490,

@@ -15,7 +15,8 @@ from strands_manga_memory.conversation.summaries.summarizers import asked, name_
 from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.language.current_slots import merged
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_shop import SHOP
 from strands_manga_memory.language.message_texts import quoted
 from strands_manga_memory.language.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind, most_important

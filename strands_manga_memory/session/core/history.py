@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.language.marks import STUB
@@ -35,10 +35,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class EditedDraft:
-    """The edited form of a draft, which gets its name when the draft does."""
+    """What stands in place of a draft: its edited form, or a mark. It gets its name when the draft does."""
 
     of: Draft
-    record: bytes
+    form: Body | Mark
+
+    def named(self, name: Name) -> Body | Mark:
+        """Return it as what stands in place of a message."""
+        return self.form._replace(of=name) if isinstance(self.form, Mark) else replace(self.form, edits=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +132,13 @@ class History:
         """Have messages as drafts again."""
 
         def again(held: Held) -> Held:
-            if isinstance(held, Name):
-                return drafts.get(held, held)
-            of = held.edits if isinstance(held, Body) else None
-            return EditedDraft(drafts[of], held.record) if isinstance(held, Body) and of in drafts else held  # type: ignore[index]
+            name = _name_in(held)
+            draft = drafts.get(name) if name else None
+            if draft is None:
+                return held
+            if isinstance(held, Mark):
+                return EditedDraft(draft, held)
+            return EditedDraft(draft, Body(held.record)) if isinstance(held, Body) else draft
 
         self.places = [place.holding(again(place.held)) for place in self.places]
 
@@ -139,8 +146,10 @@ class History:
         """Have drafts, and these messages, as what the window alone has."""
 
         def own(held: Held) -> Held:
-            if isinstance(held, Draft | EditedDraft):
+            if isinstance(held, Draft):
                 return Body(held.record)
+            if isinstance(held, EditedDraft):
+                return held.form
             return Body(records[held]) if isinstance(held, Name) and held in records else held
 
         self.places, self.moves = [place.holding(own(place.held)) for place in self.places], self.moves + 1
@@ -204,7 +213,9 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place], revis
             continue
         edited = by_id.pop(key[0], None) if key[0] else None
         before = messages[at - 1].get("tracking_id") or "" if at else ""
-        places.append(Place(_mark(message, edited, before) or _edited(message, edited, revisions), *key))
+        draft = edited.of if isinstance(edited, EditedDraft) else edited
+        held = _mark(message, edited, before) or _edited(message, edited, revisions)
+        places.append(Place(EditedDraft(draft, held) if isinstance(draft, Draft) else held, *key))
     return places[::-1]
 
 
@@ -215,26 +226,24 @@ def _mark(message: Mapping[str, Any], edited: Held | None, before: str) -> Mark 
         return None
     if isinstance(edited, Note) or (isinstance(edited, Body) and edited.closes):
         return None
-    of = edited.edits if isinstance(edited, Body) else edited.of if isinstance(edited, Mark) else edited
-    return Mark(message["role"], "" if id_ == mark_id(before) else id_, of if isinstance(of, Name) else None)
+    return Mark(message["role"], "" if id_ == mark_id(before) else id_, _name_in(edited))
 
 
-def _edited(message: Mapping[str, Any], edited: Held | None, revisions: Mapping[Name, int]) -> Held:
-    record = dump(message)
-    if isinstance(edited, Draft):
-        return EditedDraft(edited, record)
-    if isinstance(edited, EditedDraft):
-        return EditedDraft(edited.of, record)
-    if isinstance(edited, Note):
-        return Body(record, closes=edited.closes)
-    name = edited.edits if isinstance(edited, Body) else edited.of if isinstance(edited, Mark) else edited
-    closes = edited.closes if isinstance(edited, Body) else None
-    return Body(record, name, revisions.get(name, 0) if name else 0, closes)
+def _name_in(held: Held | None) -> Name | None:
+    """Return the message in whose place something stands; None if that has no name."""
+    of = held.edits if isinstance(held, Body) else held.of if isinstance(held, Mark) else held
+    return of if isinstance(of, Name) else None
+
+
+def _edited(message: Mapping[str, Any], edited: Held | None, revisions: Mapping[Name, int]) -> Body:
+    closes = edited.closes if isinstance(edited, Note | Body) else None
+    name = _name_in(edited)
+    return Body(dump(message), name, revisions.get(name, 0) if name else 0, closes)
 
 
 def _named(held: Held, names: Mapping[Draft, Name]) -> Held:
     if isinstance(held, EditedDraft):
-        return Body(held.record, names[held.of]) if held.of in names else held
+        return held.named(names[held.of]) if held.of in names else held
     return names.get(held, held) if isinstance(held, Draft) else held
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from strands_manga_memory.language import GENERAL, SHOP, EntityType, EntityTypes
+from strands_manga_memory.language import GENERAL, SHOP, EntityType, EntityTypes, named
 
 
 def found(text: str) -> list[tuple[str, str]]:
@@ -36,6 +36,12 @@ def found(text: str) -> list[tuple[str, str]]:
         ("二十一巻", ("volume", "21")),
         ("vol. 3 to 5", ("volume", "3-5")),
         ("volume 12", ("volume", "12")),
+        ("series: Berserk", ("series", "berserk")),
+        ("series: Dr. Stone, volume 3", ("series", "dr. stone")),
+        ("シリーズ：ベルセルク", ("series", "ベルセルク")),
+        ("One Piece 105", ("series", "one piece")),
+        ("One Piece 105", ("volume", "105")),
+        ("Is Attack on Titan 34 there?", ("series", "attack on titan")),
         ("6,800円です", ("price", "JPY 6800")),
         ("it is ¥6,800", ("price", "JPY 6800")),
         ("3万5000円", ("price", "JPY 35000")),
@@ -130,5 +136,43 @@ def test_types_are_data() -> None:
     assert "shelf" in types
     assert types["shelf"].is_exact
     assert types.value("shelf", "shelf C4") == "C4"
-    with pytest.raises(ValueError, match="types must have different names"):
-        EntityTypes([shelf, shelf])
+    with pytest.raises(KeyError):
+        types.value("drawer", "C4")
+
+
+def test_several_types_may_have_one_name() -> None:
+    types = EntityTypes([named("series", {"Harbor Lights": ["HL"]}), *SHOP])
+    found = [(each.type, each.value) for each in types.find("HL, series: Berserk, or One Piece 105")]
+    assert found == [("series", "Harbor Lights"), ("series", "berserk"), ("series", "one piece"), ("volume", "105")]
+    assert [types.value("series", text) for text in ("hl", "Berserk", "series: Berserk")] == [
+        "Harbor Lights",
+        "berserk",
+        "berserk",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("order_id", "12345", "12345"), ("volume", "3", "3"), ("series", "寄生獣", "寄生獣"), ("order_id", "1", None)],
+)
+def test_a_bare_value_needs_no_label_where_its_type_is_known(name: str, text: str, value: str | None) -> None:
+    assert SHOP.value(name, text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "On May 3",
+        "Room Number 12",
+        "Flight AF 123",
+        "Windows 11",
+        "US Dollars 500",
+        "Jujutsu Kaisen 5 pm",
+        "Mr Smith 20% off",
+        "shipping: free",
+        "One Piece 2026",
+        "I Want 3",
+    ],
+)
+def test_what_is_numbered_otherwise_is_no_series(text: str) -> None:
+    assert {entity for entity, _ in found(text)}.isdisjoint({"series", "volume"})

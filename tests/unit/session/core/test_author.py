@@ -16,7 +16,7 @@ from strands_manga_memory.session.core.identity import Name, grave_by_age, new_g
 from strands_manga_memory.session.core.merge import Copy, merge, merged
 from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
-from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.core.records import Mark, Message
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 from strands_manga_memory.session.core.window import shown_name
 from strands_manga_memory.stores.codec import json_bytes, json_value
@@ -549,3 +549,20 @@ def test_a_history_that_is_taken_over_is_what_a_store_shows_once_it_has_what_was
     assert before == ["one", "answer to one", "two", "answered", "from b", "answer to from b", "three"]
     b.author.absorb(a.offer(in_turn=True))
     assert before == b.shown()[: len(before)]
+
+
+@pytest.mark.parametrize("is_offered", [False, True])
+def test_a_mark_in_place_of_what_is_not_stored_yet_stands_for_it_when_it_is(a: Talker, b: Talker, *, is_offered: bool) -> None:
+    b.author.absorb(a.turn("one"))
+    a.say(user("long"), begins=True)
+    if is_offered:
+        a.offering(in_turn=True)
+    a.live[-1] = {"role": "user", "content": [{"text": STUB}], "tracking_id": a.live[-1]["tracking_id"]}
+    a.author.capture(a.live)
+    assert not a.author.is_stale
+    b.author.absorb(a.offer(in_turn=True))
+    a.say(assistant("answered"))
+    b.author.absorb(a.offer())
+
+    assert [slot.of for slot in a.author.copy.window.slots if isinstance(slot, Mark)] == [Name("a0", 3)]  # type: ignore[union-attr]
+    assert b.shown() == a.shown() == ["one", "answer to one", STUB, "answered"]
