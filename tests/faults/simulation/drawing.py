@@ -108,7 +108,7 @@ def _offers(world: World) -> Iterator[Offer]:
     if len(world.processes) + len(world.opening) < world.happens.most_processes:
         yield Offer(6, "start")
     yield Offer(16, "begin_turn", processes=idle)
-    yield Offer(8, "use_a_tool", [[True, False]], in_turn)
+    yield Offer(8, "use_a_tool", [[True, False], ["plain", "plain", "marked"]], in_turn)
     yield Offer(20, "end_turn", [range(5), ["plain", "plain", "edited", "marked"], [True, True, False]], in_turn)
     yield Offer(5, "flush", processes=free)
     yield Offer(2, "close", processes=idle)

@@ -10,9 +10,12 @@ from unittest import mock
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core import showing, window
+from strands_manga_memory.session.core.history import EditedDraft
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.offer import Offering
 from strands_manga_memory.session.core.outbox import Outbox
+from strands_manga_memory.session.core.records import Body, Mark
 from strands_manga_memory.session.replicas import hot, segments, split
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -51,6 +54,10 @@ def _damaged(table: Any, item: Any) -> Any:
     raise CorruptRecordError("parts of it are missing", record="head")
 
 
+def _unnamed(self: EditedDraft, name: Name) -> Body | Mark:
+    return self.form if isinstance(self.form, Mark) else replace(self.form, edits=name)
+
+
 Without = Callable[[], AbstractContextManager[Any]]
 
 MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
@@ -59,6 +66,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         0,
         lambda: mock.patch.object(window._Places, "of", lambda self, message: self._end),
     ),
+    "a mark forgets the draft that it stands for": ("turns", 100020, lambda: mock.patch.object(EditedDraft, "named", _unnamed)),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
     "nobody looks whether a life goes on": ("deletions", histories.IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),

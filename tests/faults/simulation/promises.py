@@ -19,6 +19,7 @@ def check(world: World) -> None:
     log = [entry for entry in core.history() if not entry[0].startswith("unreadable") or not world.may_be_lost]
     _check_messages(world, [id_ for id_, _ in log])
     _check_turns(world, log)
+    _check_shown(world, [id_ for id_, _ in log], {message["tracking_id"] for message in live})
     for process in world.processes:
         assert same(process.live, live), f"{process.name} has {process.live}, stored is {live}"
     roles = [message["role"] for message in live]
@@ -35,6 +36,13 @@ def _check_messages(world: World, ids: list[str]) -> None:
     assert not back, f"deleted messages are back: {back} in {ids}"
     lost = sorted(world.saved - set(ids) - world.may_be_lost - world.gone)
     assert not lost, f"lost: {lost} of {sorted(world.saved)} in {ids}"
+
+
+def _check_shown(world: World, ids: list[str], shown: set[str]) -> None:
+    """What no conversation manager dropped is shown."""
+    dropped = {world.said[id_] for id_ in world.dropped if id_ in world.said} | world.torn
+    missing = [id_ for id_ in ids if id_ not in shown and world.said.get(id_) in world.whole - dropped]
+    assert not missing, f"not shown: {missing} of {ids}"
 
 
 def _check_turns(world: World, log: _Log) -> None:

@@ -95,6 +95,9 @@ class World:
         may_be_lost: Messages that nobody promised to keep.
         gone: Messages that were deleted, and must not come back.
         secrets: Texts that were redacted everywhere, and must not come back.
+        whole: Turns that were finished.
+        torn: Turns that somebody went on beside as if they had been cut.
+        dropped: Messages that a conversation manager dropped.
     """
 
     def __init__(self, engine: Engine, happens: Happens) -> None:
@@ -112,6 +115,9 @@ class World:
         self.may_be_lost: set[str] = set()
         self.gone: set[str] = set()
         self.secrets: set[str] = set()
+        self.whole: set[tuple[str, int]] = set()
+        self.torn: set[tuple[str, int]] = set()
+        self.dropped: set[str] = set()
         self.buried = 0
         self.deleting: set[str] = set()
         self.unfinished: list[Callable[[], Future[Any]]] = []
@@ -212,6 +218,7 @@ class World:
                 live = core.open()
             finally:
                 self.opening.discard(name)
+            self._takes_over(live or [])
             self.processes.append(Process(name, core, machine.writer, live or []))
 
         self.spawn(name, work)
@@ -227,24 +234,31 @@ class World:
                 if core.is_dirty:
                     self._await(process, core.save())
             process.take_over()
+            self._takes_over(process.live)
             core.begin_turn()
             process.turns += 1
             self._say(process, "user", {"text": f"turn {process.turns} of {process.name}: {secret(f'm{self.numbers + 1}')}"})
 
         self._busily(process, work)
 
-    def use_a_tool(self, process: Process, save: bool) -> None:
-        """The agent calls a tool, or has its answer."""
+    def use_a_tool(self, process: Process, save: bool, form: str = "plain") -> None:
+        """The agent calls a tool, or has its answer. Before, its conversation manager may leave marks for questions."""
+
+        def saved() -> None:
+            if save:
+                process.capture(in_turn=True)
+                self._await(process, process.core.save())
 
         def work() -> None:
+            if form == "marked":
+                self._manages(process, [stub_of(one) if _is_question(one) else one for one in process.live])
+                saved()
             if process.calls:
                 self._say(process, "user", _result(process.calls.pop(), "found"))
             else:
                 process.calls.append(f"call{self.numbers}")
                 self._say(process, "assistant", {"toolUse": {"toolUseId": process.calls[0], "name": "find", "input": {}}})
-            if save:
-                process.capture(in_turn=True)
-                self._await(process, process.core.save())
+            saved()
 
         self._busily(process, work)
 
@@ -255,12 +269,13 @@ class World:
             self._answer(process)
             starts = [at for at, one in enumerate(process.live) if _is_question(one)]
             if len(starts) > drop > 0:
-                del process.live[: starts[drop]]
+                self._manages(process, process.live[starts[drop] :])
             if form == "edited" and len(process.live) > 2:
                 process.live[0] = copy.deepcopy(process.live[0])
                 process.live[0]["content"].append({"text": "edited"})
+                self._manages(process, process.live)
             if form == "marked":
-                process.live = marked(process.live)
+                self._manages(process, marked(process.live))
             process.capture(in_turn=False)
             future = process.core.save()
             if wait:
@@ -268,10 +283,25 @@ class World:
 
         self._busily(process, work)
 
+    def _manages(self, process: Process, live: list[Any]) -> None:
+        """A conversation manager makes another history."""
+        self.dropped |= {one["tracking_id"] for one in process.live} - {one["tracking_id"] for one in live}
+        process.live = live
+
+    def _takes_over(self, live: list[Any]) -> None:
+        """Somebody goes on with a history; turns that it shows as cut may go without their rest."""
+        before = ""
+        for one in live:
+            if one["tracking_id"].startswith("cut-") and before in self.said:
+                self.torn.add(self.said[before])
+            else:
+                before = one["tracking_id"]
+
     def _answer(self, process: Process) -> None:
         if process.calls:
             self._say(process, "user", _result(process.calls.pop(), "late"))
         self._say(process, "assistant", {"text": "answer"})
+        self.whole.add((process.name, process.turns))
         process.in_turn = False
 
     def _say(self, process: Process, role: str, block: dict[str, Any]) -> None:
