@@ -17,6 +17,7 @@ from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.stores.values import as_json
 
 Reply = str | list[dict[str, Any]] | BaseException
 """What a scripted model answers: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error it raises."""
@@ -57,7 +58,7 @@ class ScriptedModel(Model):
         self._replies: Iterator[Reply] = iter(()) if callable(replies) else iter(replies)
         self._stateful = stateful
         self._delay = delay
-        self._usage = usage or (lambda messages: len(json.dumps(messages, default=str, ensure_ascii=False)) // 4)
+        self._usage = usage or (lambda messages: len(as_json(messages, ensure_ascii=False)) // 4)
         self.config: dict[str, Any] = {"model_id": "scripted", "context_window_limit": 200_000}
         self.requests: list[Request] = []
 
