@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -227,13 +228,39 @@ def _swept(folder: Path) -> dict[str, float]:
             agent(text(100))
         manager.close()
     clock.advance(3601)
-    finalizer = SessionFinalizer(hot=hot, durable=durable, memories=memories, clock=clock)
-    sweeper = SessionSweeper(hot=hot, durable=durable, finalizer=finalizer, clock=clock)
+    requests = Counter[str]()
+    stores: dict[str, Any] = {
+        "hot": _Counted(hot, requests, "hot"),
+        "durable": _Counted(durable, requests, "table"),
+    }
+    finalizer = SessionFinalizer(**stores, memories=_Counted(memories, requests, "table"), clock=clock)  # type: ignore[arg-type]
+    sweeper = SessionSweeper(**stores, finalizer=finalizer, clock=clock)
     start, finished = time.process_time(), sweeper.run_once(limit=_SWEPT)
     seconds = time.process_time() - start
     if finished != _SWEPT:
         raise RuntimeError(f"{finished} of {_SWEPT} sessions were swept")
-    return {"sessions_swept_per_second_of_a_core": finished / seconds}
+    return {
+        "sessions_swept_per_second_of_a_core": finished / seconds,
+        **{f"{name}_requests_of_sweeping_a_session": round(count / finished, 1) for name, count in sorted(requests.items())},
+    }
+
+
+class _Counted:
+    """A store whose calls are counted."""
+
+    def __init__(self, store: Any, counts: Counter[str], name: str) -> None:
+        self._store, self._counts, self._name = store, counts, name
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+
+        def called(*args: Any, **settings: Any) -> Any:
+            self._counts[self._name] += 1
+            return found(*args, **settings)
+
+        return called
 
 
 def _recalled() -> dict[str, float]:
