@@ -21,7 +21,7 @@ from strands_manga_memory.session.core.layers import Layers
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.outbox import Outbox
-from strands_manga_memory.session.core.records import has_id, name_of
+from strands_manga_memory.session.core.records import Message, has_id, name_of
 from strands_manga_memory.session.core.showing import Piece, open_turns, shown_messages
 from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
@@ -46,12 +46,14 @@ class Author:
         is_gone: Whether the life that the live agent shows is over, and it was not told.
         skips: Whether the rest of a turn is left out, as its beginning went with a life that was deleted.
         dropped: Messages that went with a deleted life before a store had them.
+        moved: What was said in a life that ended by age, and is said again in the next one.
     """
 
     def __init__(self, *, tag: Callable[[], str] = new_tag) -> None:
         self._tag = tag
         self.is_gone = self.skips = False
         self.dropped = 0
+        self.moved: list[Message] = []
         self._begin_life(EMPTY)
 
     def _begin_life(self, copy: Copy, drafts: Sequence[Draft] = ()) -> None:
@@ -84,7 +86,7 @@ class Author:
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the live agent's history as it is now; nothing, if it is that of a life that is over."""
         if not self.is_gone:
-            self.history.capture(messages, self.copy.redactions)
+            self.history.capture(messages)
 
     def keep(self, layer: str, value: Mapping[str, Any], *, depth: int = 1) -> None:
         """Take a layer of state; nothing, if it is that of a life that is over. See :meth:`Layers.keep`."""
@@ -200,16 +202,15 @@ class Author:
         drafts = [*(draft_of(message, said) for message in said), *self.outbox.drafts]
         self.is_gone = self.is_gone or bool(self.history.places) or before.has_begun
         self._begin_life(joined, drafts if ended_by_age else ())
+        self.moved += said if ended_by_age else ()
         if not ended_by_age:
-            self.dropped += len(drafts)
-            self.skips = True
+            self.dropped, self.skips = self.dropped + len(drafts), True
 
     def let_go(self, *, since: float, was_stored: bool) -> None:
         """Forget the life, as it is in no store and nothing says that it was not deleted.
 
         Args:
-            since: Turns that were begun later, in seconds since 1970, and of which no store has had anything, stay: if they
-                had been deleted there would be a grave.
+            since: Turns begun later (seconds since 1970), of which no store has had anything, stay: there is no grave of them.
             was_stored: Whether a store has had the life; else what it was offered stays, too.
         """
         said = self.outbox.unstored_of(self.copy)

@@ -89,9 +89,9 @@ class History:
         """Add a message that was said."""
         self.places.append(_place_of(message, draft))
 
-    def capture(self, messages: Sequence[Mapping[str, Any]], revisions: Mapping[Name, int]) -> None:
-        """Take the messages of the history as they are now; ``revisions`` are those of redacted messages."""
-        places = matched(messages, self.places, revisions)
+    def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Take the messages of the history as they are now."""
+        places = matched(messages, self.places)
         if [place.held for place in places] != [place.held for place in self.places]:
             self.moves += 1
         self.places = places
@@ -187,22 +187,21 @@ def fingerprint(message: Any) -> int:
         return hash(dump(message))
 
 
-def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place], revisions: Mapping[Name, int]) -> list[Place]:
+def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> list[Place]:
     """Return the places of a history, given those it had: known ones where a message is unchanged, bodies and marks elsewhere.
 
     Messages are recognized by ``tracking_id`` and content. Of several alike, the latest places go to the latest messages. A
-    changed message stands for the one that had its ``tracking_id``.
+    changed message stands for the one that had its ``tracking_id``, in the revision in which that was shown.
 
     Args:
         messages: The history.
         known: The places that it had.
-        revisions: The revisions of redacted messages.
     """
     alike: dict[tuple[str, int], list[Place]] = defaultdict(list)
-    by_id: dict[str, Held] = {}
+    by_id: dict[str, Place] = {}
     for place in known:
         alike[place.tracking_id, place.print].append(place)
-        by_id[place.tracking_id] = place.held
+        by_id[place.tracking_id] = place
     places: list[Place] = []
     for at in reversed(range(len(messages))):
         message = messages[at]
@@ -211,10 +210,11 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place], revis
         if same:
             places.append(same.pop())
             continue
-        edited = by_id.pop(key[0], None) if key[0] else None
+        was = by_id.pop(key[0], None) if key[0] else None
+        edited = None if was is None else was.held
         before = messages[at - 1].get("tracking_id") or "" if at else ""
         draft = edited.of if isinstance(edited, EditedDraft) else edited
-        held = _mark(message, edited, before) or _edited(message, edited, revisions)
+        held = _mark(message, edited, before) or _edited(message, edited, 0 if was is None else was.revision)
         places.append(Place(EditedDraft(draft, held) if isinstance(draft, Draft) else held, *key))
     return places[::-1]
 
@@ -235,10 +235,11 @@ def _name_in(held: Held | None) -> Name | None:
     return of if isinstance(of, Name) else None
 
 
-def _edited(message: Mapping[str, Any], edited: Held | None, revisions: Mapping[Name, int]) -> Body:
-    closes = edited.closes if isinstance(edited, Note | Body) else None
-    name = _name_in(edited)
-    return Body(dump(message), name, revisions.get(name, 0) if name else 0, closes)
+def _edited(message: Mapping[str, Any], edited: Held | None, revision: int) -> Body:
+    if isinstance(edited, Body):
+        return replace(edited, record=dump(message))
+    closes = edited.closes if isinstance(edited, Note) else None
+    return Body(dump(message), _name_in(edited), max(0, revision), closes)
 
 
 def _named(held: Held, names: Mapping[Draft, Name]) -> Held:

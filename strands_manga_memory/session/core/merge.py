@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Body, Message, Shown
+from strands_manga_memory.session.core.records import Message, Shown
 from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, joined_states
 from strands_manga_memory.session.core.vector import NOTHING, Vector
-from strands_manga_memory.session.core.window import Window, later, needed, view
+from strands_manga_memory.session.core.window import Window, later, needed, view, without_redacted
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def merge(one: Copy, other: Copy) -> Copy:
         created=min(one.created or other.created, other.created or one.created),
         vector=one.vector.joined(other.vector),
         messages=_messages(one, other, redactions),
-        window=_without_redacted(later(one.window, other.window), redactions),
+        window=without_redacted(later(one.window, other.window), redactions),
         states=_states(one, other),
         redactions=redactions,
     )
@@ -141,16 +141,3 @@ _NO_STAMP = Stamp(0, "")
 
 def _highest(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
-
-
-def _without_redacted(window: Window | None, redactions: Mapping[Name, int]) -> Window | None:
-    """Return a window without bodies of messages that were redacted since; the messages take their places."""
-    if window is None or not redactions:
-        return window
-
-    def stale(body: Body) -> bool:
-        return body.edits is not None and body.revision < redactions.get(body.edits, 0)
-
-    if not any(map(stale, window.bodies.values())):
-        return window
-    return replace(window, bodies={id_: body for id_, body in window.bodies.items() if not stale(body)})

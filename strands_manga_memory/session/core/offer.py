@@ -12,7 +12,7 @@ from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Body, Message
 from strands_manga_memory.session.core.registers import Path, Register
 from strands_manga_memory.session.core.vector import Entry, Vector
-from strands_manga_memory.session.core.window import Slot, Window
+from strands_manga_memory.session.core.window import Slot, Window, without_redacted
 
 MOST_IN_SEGMENT = 100
 """Messages of a segment, so that a restore need not read what its window does not show."""
@@ -127,7 +127,8 @@ class Offering:
             seen = seen.including(self._writer, Entry(number, self._turn))
         stamp = self._stamp()
         reached = Vector({writer: Entry(*entry[:2]) for writer, entry in seen.last.items()}, seen.floor)
-        self._copy = replace(self._copy, clock=stamp.clock, window=Window(stamp, tuple(slots), reached, bodies))
+        window = without_redacted(Window(stamp, tuple(slots), reached, bodies), self._copy.redactions)
+        self._copy = replace(self._copy, clock=stamp.clock, window=window)
         self._clock, self._has_window = stamp.clock, True
 
     def change(self, layers: Layers, *, with_window: bool) -> None:

@@ -39,7 +39,7 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
     for at, one in enumerate(view):
         is_after_user = bool(pieces) and pieces[-1].message["role"] == "user"
         message = _message(one, pieces) or lost_message(one, "assistant" if is_after_user else "user")
-        if pieces and pieces[-1].message["role"] == message["role"] and isinstance(pieces[-1].shown, Lost):
+        if pieces and pieces[-1].message["role"] == message["role"] and _are_apart(pieces[-1].shown, one):
             pieces.append(Piece(note_between(pieces[-1].message, message), None, _NO_TURN))
         pieces.append(Piece(message, one))
         if at in ends:
@@ -92,6 +92,17 @@ def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
         return None
     comes_after_what_is_lost = bool(before) and isinstance(before[-1].shown, Lost)
     return None if not is_message(value) or (comes_after_what_is_lost and tool_result_ids(value)) else value
+
+
+def _are_apart(one: Shown | None, other: Shown) -> bool:
+    """Tell whether two neighbours may be of one role only because of what stands in place of them, or between them no more."""
+    if one is None or isinstance(one, Lost):
+        return one is not None
+    if not any(isinstance(each, Mark) or (isinstance(each, Body) and each.edits) for each in (one, other)):
+        return False
+    first, last = name_of(one), name_of(other)
+    is_made_up = any(isinstance(each, Body) and not each.edits for each in (one, other))  # where whoever made it wanted it
+    return not is_made_up and (first is None or last is None or last != first._replace(number=first.number + 1))
 
 
 def note_between(before: Mapping[str, Any], message: Mapping[str, Any]) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -70,6 +70,19 @@ def slots_of(view: Iterable[Shown]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
     return tuple(slots), bodies
 
 
+def without_redacted(window: Window | None, redactions: Mapping[Name, int]) -> Window | None:
+    """Return a window without bodies of messages that were redacted since; the messages take their places."""
+    if window is None or not redactions:
+        return window
+
+    def stale(body: Body) -> bool:
+        return body.edits is not None and body.revision < redactions.get(body.edits, 0)
+
+    if not any(map(stale, window.bodies.values())):
+        return window
+    return replace(window, bodies={id_: body for id_, body in window.bodies.items() if not stale(body)})
+
+
 def later(one: Window | None, other: Window | None) -> Window | None:
     """Return the later of two windows; of one that was read twice, all bodies that either reading had."""
     if one is None or other is None or one is other:
@@ -105,7 +118,7 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         shown.append(one)
     for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
         shown.extend(by_place.get(at, ()))
-    for gap in _gaps(seen, vector, tail):
+    for gap in _gaps(seen, vector, tail, places.closed):
         _insert(shown, gap)
     return shown
 
@@ -136,11 +149,11 @@ class _Places:
     def __init__(self, base: Sequence[Shown], seen: Vector) -> None:
         self._end, self._seen = len(base) + 1, seen
         self._after = {name: at for at, name in enumerate(map(name_of, base), 1) if name is not None}
-        self._closed = {one.closes for one in base if isinstance(one, Body)}
+        self.closed = {one.closes for one in base if isinstance(one, Body)}
 
     def of(self, message: Message) -> int | None:
         """Return the place of a message; None if its turn was evicted, or closed, before it was said."""
-        if message.turn in self._closed:
+        if message.turn in self.closed:
             return None
         last = self._seen.last.get(message.segment.writer)
         if last is None or last.clock != message.clock:
@@ -161,13 +174,15 @@ MOST_GAPS = 1000
 """Of one writer no more messages that are nowhere are shown: of a vector that says too much, or a log that is gone."""
 
 
-def _gaps(seen: Vector, vector: Vector, tail: Iterable[Message]) -> list[Name]:
-    """Return the names that are included, not seen, and not at hand."""
+def _gaps(seen: Vector, vector: Vector, tail: Iterable[Message], closed: Collection[Stamp | None]) -> list[Name]:
+    """Return the names that are included, not seen, and not at hand, but for those of turns that were closed."""
     at_hand: dict[str, set[int]] = {}
     for message in tail:
         at_hand.setdefault(message.segment.writer, set()).add(message.number)
     gaps: list[Name] = []
     for writer, last in vector.last.items():
+        if Stamp(last.clock, writer) in closed:
+            continue
         numbers = at_hand.get(writer, set())
         # Of a writer who was silent until now, what is below the floor has no number here.
         first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(numbers, default=last.number + 1)

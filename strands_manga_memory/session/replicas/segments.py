@@ -39,11 +39,22 @@ class Segments:
         Raises:
             StoreUnavailableError: The store does not answer, or a segment keeps changing.
         """
-        by_segment: dict[Segment, list[Message]] = {}
-        for message in messages:
-            by_segment.setdefault(message.segment, []).append(message)
-        for segment, parts in sorted(by_segment.items()):
+        for segment, parts in _by_segment(messages):
             self._put(self._key(segment), parts)
+
+    def take_out(self, messages: Iterable[Message]) -> None:
+        """Take messages out of the segments that have them; raises what :meth:`put` does."""
+        for segment, parts in _by_segment(messages):
+            key, gone = self._key(segment), {message.name for message in parts}
+            for _ in range(_MOST_TRIES):
+                item = self._table.get(*key)
+                there = None if item is None else self._messages(item)
+                kept = [message for message in there or () if message.name not in gone]
+                when = Condition(equals={"v": (item or {}).get("v")})
+                if there is None or len(kept) == len(there) or self._write(key, kept, when, item):
+                    break
+            else:
+                raise StoreUnavailableError(f"segment={'/'.join(key)!r} keeps changing; it is tried again")
 
     def _put(self, key: Key, messages: Sequence[Message]) -> None:
         if self._write(key, messages, ABSENT, None):
@@ -125,6 +136,13 @@ class Segments:
 
     def _key(self, segment: Segment) -> Key:
         return segment_key(self._session, self._member, segment)
+
+
+def _by_segment(messages: Iterable[Message]) -> list[tuple[Segment, list[Message]]]:
+    by_segment: dict[Segment, list[Message]] = {}
+    for message in messages:
+        by_segment.setdefault(message.segment, []).append(message)
+    return sorted(by_segment.items())
 
 
 def resealed(table: Table, key: Key, codec: Codec) -> bool:

@@ -108,18 +108,22 @@ def _written(replica: Replica, copy: Copy) -> bool:
 
 
 def clear_what_is_over(pair: Pair) -> None:
-    """Delete the logs of lives that are over.
+    """Delete the logs of lives that are over, and from others what is said again in a later life, where all is stored.
 
     Raises:
         StoreUnavailableError: The table does not answer; it is tried again with the next flush.
     """
-    with pair.lock:
-        over, pair.over = pair.over - pair.author.copy.lives, set()
-    if not over or pair.durable is None:
+    if pair.durable is None:
         return
+    with pair.lock:
+        author = pair.author
+        over, pair.over = pair.over - author.copy.lives, set()
+        moved, author.moved = (author.moved, []) if not author.outbox.drafts else ([], author.moved)
     try:
         pair.durable.clear(over)
+        pair.durable.segments.take_out(moved)
     except StoreUnavailableError:
         with pair.lock:
             pair.over |= over
+            author.moved += moved
         raise

@@ -57,9 +57,7 @@ class Opened:
             return hot_has_expired
         if self._is_hot and not hot_has_expired:
             return False
-        # What was never flushed, or cannot be asked for, outlives the hot tier's time to live, too.
-        known = self.durable if self.durable is not None and self.durable.has_begun else copy
-        active = facts_of(known, self.record).active
+        active = facts_of(copy, self.record).active  # what was never flushed outlives the hot tier's time to live, too
         return bool(active) and active + tiers.ttl.session <= tiers.clock()
 
     def is_cold(self, copy: Copy, tiers: Tiers) -> bool:

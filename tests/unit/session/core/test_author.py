@@ -566,3 +566,38 @@ def test_a_mark_in_place_of_what_is_not_stored_yet_stands_for_it_when_it_is(a: T
 
     assert [slot.of for slot in a.author.copy.window.slots if isinstance(slot, Mark)] == [Name("a0", 3)]  # type: ignore[union-attr]
     assert b.shown() == a.shown() == ["one", "answer to one", STUB, "answered"]
+
+
+def test_what_is_not_at_hand_of_a_turn_that_was_closed_has_no_placeholder(a: Talker, b: Talker) -> None:
+    b.author.absorb(a.turn("one"))
+    a.say(user("two"), begins=True)
+    b.author.absorb(a.offer(in_turn=True))
+    b.begin()
+    b.live[-1] = {**b.live[-1], "content": [{"text": "edited"}]}
+    b.offer()
+    a.say(assistant("answered"))
+    copy = a.offer()
+    b.author.absorb(replace(copy, messages={name: one for name, one in copy.messages.items() if name.number < 4}))
+
+    assert b.shown() == ["one", "answer to one", "two", "edited"]
+
+
+def test_what_is_edited_before_a_redaction_is_known_gives_way_to_it(a: Talker, b: Talker) -> None:
+    b.author.absorb(a.turn("one"))
+    b.begin()
+    assert a.author.redact(Name("a0", 1), {"role": "user", "content": [{"text": "redacted"}], "tracking_id": "a0-1"})
+    b.author.absorb(a.author.copy)
+    b.live[0] = {**b.live[0], "content": [{"text": "one"}, {"text": "edited"}]}
+
+    assert "edited" not in str(b.offer())
+    assert b.shown() == ["redacted", "answer to one"]
+
+
+def test_roles_alternate_where_a_mark_stands_for_what_is_left_out(a: Talker, b: Talker) -> None:
+    a.turn("one")
+    a.turn("two")
+    a.live[:2] = [{"role": "user", "content": [{"text": STUB}], "tracking_id": a.live[0]["tracking_id"]}]
+    b.author.absorb(a.offer())
+
+    assert b.shown() == [STUB, STUB, "two", "answer to two"]
+    assert [message["role"] for message in b.live] == ["user", "assistant", "user", "assistant"]
