@@ -11,7 +11,7 @@ from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.testing import FakeClock
-from tests.unit.session.support import InlineWriter, MemoryTable, user
+from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, user
 
 PLACE = Place.of("s", "A", "default")
 
@@ -67,3 +67,25 @@ def test_messages_of_a_segment_that_is_missing_under_an_unchanged_head_are_damag
     _, messages = opened(table)
     assert messages is not None
     assert {message["content"][0]["text"] for message in messages} == {DAMAGED_TEXT}
+
+
+def test_a_turn_that_only_the_hot_tier_has_keeps_its_session_alive() -> None:
+    clock, table = FakeClock(), MemoryTable()
+    hot = SurvivingHotStore(clock=clock)
+
+    def conversation() -> Conversation:
+        tiers = Tiers(hot=hot, durable=table, writer=InlineWriter(clock), codec=Codec(), clock=clock)
+        return Conversation(PLACE, tiers, base={"session": "s", "member": "default"})
+
+    first = conversation()
+    first.open()
+    live: list[Any] = []
+    for number, pause in enumerate((3 * 86_400, 5_000)):
+        live.append(user("hello", tracking_id=f"hello{number}"))
+        first.copy.say(live[-1], at=clock())
+        first.copy.capture(live, {}, in_turn=False)
+        saved = first.commits.request() if number else first.commits.request_flush()
+        assert saved.exception() is None
+        clock.advance(pause)
+
+    assert [message["tracking_id"] for message in conversation().open() or ()] == ["hello0", "hello1"]

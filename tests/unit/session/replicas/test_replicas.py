@@ -281,3 +281,22 @@ def test_a_write_that_the_driver_tried_twice_and_that_got_there_is_written() -> 
     assert Process(hot, table, "s").open().log() == ["one", "ok", "two", "ok"]
     assert sorted(name.number for name in a.author.copy.messages) == [1, 2, 3, 4]
     assert {message.clock for message in a.history()} == {1, 2}
+
+
+def test_what_is_taken_out_of_a_segment_leaves_the_rest_and_is_in_no_record() -> None:
+    table = MemoryTable()
+    one = Process(None, table, "s", turns_inline=1).open()
+    one.turn("secret one")
+    one.turn("two")
+    one.flush()
+    first, *rest = one.history()
+
+    one.durable.segments.take_out([first])
+    one.durable.segments.take_out([first])
+
+    assert [message.name for message in one.durable.segments.log(one.durable.segments.lives())] == [each.name for each in rest]
+    one.durable.segments.take_out(rest)
+    assert not list(one.durable.segments.log(one.durable.segments.lives()))
+    logs = [Codec().unseal(row["data"], "/".join(key)) for key, row in table.rows.items() if "#LOG#" in key[1]]
+    assert logs
+    assert not any(b"secret" in data for data in logs)
