@@ -89,3 +89,42 @@ def test_a_turn_that_only_the_hot_tier_has_keeps_its_session_alive() -> None:
         clock.advance(pause)
 
     assert [message["tracking_id"] for message in conversation().open() or ()] == ["hello0", "hello1"]
+
+
+class TableBesideAnother(MemoryTable):
+    """A table in which something happens before a head is put."""
+
+    happens: Callable[[], object] | None = None
+
+    def put(self, item: Any, **settings: Any) -> bool:
+        happens = self.happens
+        if happens is not None and str(item["sk"]).endswith("HEAD"):
+            self.happens = None
+            happens()
+        return super().put(item, **settings)
+
+
+def test_what_moves_to_the_next_life_is_in_the_log_of_that_one_alone() -> None:
+    clock, table = FakeClock(), TableBesideAnother()
+    codec, large = Codec(compress_from=1 << 30), "late" * 50_000  # so that its segment is put before the head
+
+    def conversation() -> Conversation:
+        tiers = Tiers(hot=None, durable=table, writer=InlineWriter(clock), codec=codec, clock=clock)
+        return Conversation(PLACE, tiers, base={"session": "s", "member": "default"})
+
+    def says(one: Conversation, text: str) -> None:
+        one.copy.begin_turn()
+        one.copy.say(user(text, tracking_id="m"), at=clock())
+        one.copy.capture([user(text, tracking_id="m")], {}, in_turn=False)
+        assert one.commits.request_flush().exception() is None
+
+    first = conversation()
+    first.open()
+    says(first, "early")
+    clock.advance(3 * 86_400)
+    table.happens = lambda: conversation().open()
+    says(first, large)
+
+    logs = [(key[1].split("#")[2], b"latelate" in row["data"]) for key, row in table.rows.items() if "#LOG#" in key[1]]
+    assert {life for life, has_it in logs if has_it} == first.stored_copy().lives
+    assert {life for life, has_it in logs if not has_it}.isdisjoint(first.stored_copy().lives)
