@@ -419,7 +419,8 @@ class World:
         self.deleting.add(name)
         error = (work or core.delete)().exception()
         self.deleting.discard(name)
-        self.unfinished += [core.forget_user, core.delete_listed] if error is not None and work is not None else []
+        if error is not None:
+            self.unfinished += [core.delete] if work is None else [core.forget_user, core.delete_listed]
         self.may_be_lost |= self.said.keys()
         self.buried = max(self.buried, self.engine.buried(self.store, self.table))
         if error is not None:
