@@ -95,16 +95,14 @@ def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
 
 
 def _are_apart(one: Shown | None, other: Shown) -> bool:
-    """Tell whether neighbours may be of one role only because something stands in place of them, or nothing between them."""
-    if one is None:
-        return False
-    if isinstance(one, Lost):
-        return True
+    """Tell whether neighbours may be of one role only because a placeholder or a mark stands in place of one of them."""
+    if one is None or isinstance(one, Lost):
+        return one is not None
     if any(isinstance(each, Body) and not each.edits for each in (one, other)):
         return False  # whoever made it wanted it there
     first, last = name_of(one), name_of(other)
     said_so = first is not None and last == first._replace(number=first.number + 1)
-    return not said_so and any(isinstance(each, Mark | Body) for each in (one, other))
+    return not said_so and any(isinstance(each, Mark) for each in (one, other))
 
 
 def note_between(before: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
