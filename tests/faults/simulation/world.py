@@ -420,7 +420,8 @@ class World:
         error = (work or core.delete)().exception()
         self.deleting.discard(name)
         if error is not None:
-            self.unfinished += [core.delete] if work is None else [core.forget_user, core.delete_listed]
+            again = self.engine.core(self.machine(f"{name} again"))
+            self.unfinished += [again.delete] if work is None else [again.forget_user, again.delete_listed]
         self.may_be_lost |= self.said.keys()
         self.buried = max(self.buried, self.engine.buried(self.store, self.table))
         if error is not None:
