@@ -81,7 +81,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         lambda: mock.patch.object(Pair, "look_durable", _without_graves),
     ),
     "lives are not told apart": (
-        "deletions",
+        "everything",
         histories.DIFFERENT_LIVES,
         lambda: mock.patch.object(Offering, "_begin", _one_life),
     ),
