@@ -84,7 +84,8 @@ _NO_TITLE = (
 )
 _NUMBERED = (
     "Vol|Volume|Volumes|Chapter|Chapters|Book|Part|Page|Level|Season|Episode|Act|Step|Top|Number|Order|Room|Suite|Unit|Floor|Gate"
-    "|Street|Avenue|Road|Route|Highway|Platform|Terminal|Track|Line|Flight|Bus|Train|Windows|Version|Day|Week|Grade|Channel|Dollars|Yen|Euros"
+    "|Street|Avenue|Road|Route|Highway|Platform|Terminal|Track|Line|Flight|Bus|Train|Windows|Version|Day|Week|Grade|Channel"
+    "|Dollars|Yen|Euros"
     f"|{'|'.join(name.title() for name in MONTHS)}"
 )
 _WORD, _SMALL = r"[A-Z][\w'-]{0,20}", r"(?:(?:of|on|the|no|to|and|in|x) ){0,2}"

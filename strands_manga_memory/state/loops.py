@@ -39,7 +39,7 @@ class RepeatedCalls:
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
         """Count a call; tell whether it makes a loop: once for each, with the call that completes it."""
-        text = as_json([name, sorted(given.items(), key=lambda item: str(item[0])), _MOMENT.sub("", result)])
+        text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
         if len(self._counts) > _MOST_KEPT:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -28,6 +30,18 @@ _GONE = {
 """KMS cannot unwrap the key: its own key is disabled, deleted or another one, or what was stored is damaged."""
 
 _PASSING = {"DependencyTimeoutException", "KeyUnavailableException", "KMSInternalException", "LimitExceededException"}
+
+
+class _NoneOpensError(KeyError):
+    """A tenant has keys, and none of them opens."""
+
+
+class _Newest(NamedTuple):
+    """The newest key that opens, its number, and when it was made, in seconds since 1970."""
+
+    number: int
+    key: DataKey
+    made: float
 
 
 class KmsKeys:
@@ -106,8 +120,9 @@ class KmsKeys:
         kept = self._remembered(tenant, "")
         if kept is not None:
             return kept
-        rows = list(self._table.query(_partition(tenant)))
-        key = self._usable(tenant, rows)
+        newest = self._newest(tenant, self._rows(tenant))
+        is_fresh = newest is not None and newest.made + self._rotate_after > self._clock()
+        key = newest.key if newest is not None and is_fresh else self._made(tenant, newest)
         self._remember(tenant, "", key)
         return key
 
@@ -129,7 +144,10 @@ class KmsKeys:
             ConflictError: Others keep making keys for the tenant.
         """
         escaped = escaped_tenant(tenant)
-        key = self._made(escaped, self._newest(list(self._table.query(_partition(escaped))), escaped))
+        newest = None
+        with suppress(_NoneOpensError):  # one that can be read is wanted
+            newest = self._newest(escaped, self._rows(escaped))
+        key = self._made(escaped, newest)
         self._remember(escaped, "", key)
         return key.id
 
@@ -152,61 +170,56 @@ class KmsKeys:
 
     # Inside
 
-    def _usable(self, tenant: str, rows: list[Item]) -> DataKey:
-        """Return the newest key that opens, unless another one is due; one that is damaged, or planted, is passed over."""
-        newest, problem = self._newest(rows, tenant), None
-        for row in sorted((row for row in rows if _number(row, self._sort)), key=lambda row: -_number(row, self._sort)):
-            try:
-                key, made = self._unwrapped(tenant, row), float(row["made"])
-            except (KeyError, TypeError, ValueError) as error:
-                problem = problem or error
-                continue
-            if made + self._rotate_after > self._clock():
-                return key
-            break
-        else:
-            if problem is not None:
-                raise problem
-        return self._made(tenant, newest)
-
-    def _newest(self, rows: list[Item], tenant: str) -> Item | None:
+    def _rows(self, tenant: str) -> dict[int, Item]:
+        """Return the records of a tenant's keys by number; raise ``KeyError`` if it is to have none."""
+        rows = list(self._table.query(_partition(tenant)))
         if any(row[self._sort] == _DESTROYED for row in rows):
             raise KeyError(f"the keys of the tenant {tenant!r} are destroyed")
-        keys = [row for row in rows if _number(row, self._sort)]
-        return max(keys, key=lambda row: _number(row, self._sort), default=None)
+        return {_number(row, self._sort): row for row in rows if _number(row, self._sort)}
 
-    def _made(self, tenant: str, newest: Item | None) -> DataKey:
-        """Make the key after ``newest``; if someone else was first, take his."""
-        partition, sort = self._table.schema.partition, self._sort
+    def _newest(self, tenant: str, rows: Mapping[int, Item]) -> _Newest | None:
+        """Return the newest key that opens, None if there is no key: one that is damaged, or planted, is passed over."""
+        problem: Exception | None = None
+        for number in sorted(rows, reverse=True):
+            try:
+                return _Newest(number, self._unwrapped(tenant, rows[number]), float(rows[number]["made"]))
+            except (KeyError, TypeError, ValueError) as error:
+                problem = problem or error
+        if problem is None:
+            return None
+        raise _NoneOpensError(*problem.args) from problem
+
+    def _made(self, tenant: str, newest: _Newest | None) -> DataKey:
+        """Make the key after ``newest``, under the first number that nobody has; if someone else was first, take his."""
+        partition, after = self._table.schema.partition, 0 if newest is None else newest.number
         for _ in range(_TRIES):
-            number = 1 if newest is None else _number(newest, sort) + 1
-            id_ = f"{number:06d}"
+            rows = self._rows(tenant)
+            with suppress(_NoneOpensError):
+                theirs = self._newest(tenant, rows)
+                if theirs is not None and theirs.number > after:
+                    return theirs.key
+            id_ = f"{next(number for number in itertools.count(after + 1) if number not in rows):06d}"
             answer = self._ask(
                 "generate_data_key", KeyId=self._kms_key, KeySpec="AES_256", EncryptionContext=_context(tenant, id_)
             )
             row = {
                 partition: _partition(tenant),
-                sort: f"{_PREFIX}{id_}",
+                self._sort: f"{_PREFIX}{id_}",
                 "wrapped": answer["CiphertextBlob"],
                 "kms_key": self._kms_key,
                 "made": self._clock(),
             }
-            mark = (_partition(tenant), _DESTROYED)
-            if self._table.transact([Write(item=row, when=ABSENT), Write(key=mark, when=ABSENT)]):
+            if self._table.transact([Write(item=row, when=ABSENT), Write(key=(_partition(tenant), _DESTROYED), when=ABSENT)]):
                 key = DataKey(id_, answer["Plaintext"])
                 self._remember(tenant, id_, key)
                 return key
-            theirs = self._newest(list(self._table.query(_partition(tenant))), tenant)
-            if theirs is not None and (newest is None or theirs[sort] != newest[sort]):
-                return self._unwrapped(tenant, theirs)
         raise ConflictError(f"record={_partition(tenant)!r} keeps changing; try again")
 
     def _unwrapped(self, tenant: str, row: Item) -> DataKey:
         id_ = str(row[self._sort]).removeprefix(_PREFIX)
         kept = self._remembered(tenant, id_)
         if kept is None:
-            kept = DataKey(id_, self._plain(tenant, id_, row))
-            self._remember(tenant, id_, kept)
+            self._remember(tenant, id_, kept := DataKey(id_, self._plain(tenant, id_, row)))
         return kept
 
     def _plain(self, tenant: str, id_: str, row: Item) -> bytes:
@@ -263,7 +276,7 @@ def _number(row: Item, sort: str) -> int:
     """Return which of a tenant's keys a record is; 0 if it is none."""
     name = str(row[sort])
     digits = name.removeprefix(_PREFIX)
-    return int(digits) if name.startswith(_PREFIX) and digits.isdecimal() and digits.isascii() and len(digits) < 19 else 0
+    return int(digits) if name.startswith(_PREFIX) and digits.isdecimal() and digits.isascii() and len(digits) < 1000 else 0
 
 
 def _partition(tenant: str) -> str:

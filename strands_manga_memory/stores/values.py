@@ -52,10 +52,12 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
     return False
 
 
-def as_json(value: Any, *, ensure_ascii: bool = True) -> str:
+def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
     """Return ``value`` as JSON text; what JSON cannot hold is written as its type's name."""
     try:
-        return json.dumps(value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii)
+        return json.dumps(
+            value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
+        )
     except (TypeError, ValueError, RecursionError):  # a key of another type, a number of thousands of digits, very many levels
         return json.dumps(nodes_of(value), ensure_ascii=ensure_ascii)
 

@@ -52,8 +52,7 @@ class Author:
     def __init__(self, *, tag: Callable[[], str] = new_tag) -> None:
         self._tag = tag
         self.is_gone = self.skips = False
-        self.dropped = 0
-        self.moved: list[Message] = []
+        self.dropped, self.moved = 0, list[Message]()
         self._begin_life(EMPTY)
 
     def _begin_life(self, copy: Copy, drafts: Sequence[Draft] = ()) -> None:
@@ -265,9 +264,10 @@ class Author:
 
     def _pieces(self) -> tuple[list[Piece], dict[Name, Draft]]:
         """Return the view with what was said where it comes once a store has it, and the names that that is to get."""
+        if not self.outbox.drafts:
+            return shown_messages(self.copy.view, self._open_turns), {}
         offer = self.outbox.offering(self.copy, at=0.0).made(in_turn=False, created=0.0, moves=0)
-        copy = offer.copy if offer.names else self.copy
-        return shown_messages(copy.view, self._open_turns), {name: draft for draft, name in offer.names.items()}
+        return shown_messages(offer.copy.view, self._open_turns), {name: draft for draft, name in offer.names.items()}
 
     def take_over(self) -> list[dict[str, Any]]:
         """Return the history that the agent is to go on with, and take it for what it has."""
