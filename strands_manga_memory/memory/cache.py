@@ -61,6 +61,10 @@ class ProfileCache:
         codec: Seals what is kept in the hot tier.
         clock: Monotonic seconds, for the health of the tier.
 
+    Attributes:
+        writer: Does the cache's background work, under the key ``lane``, which all caches of the user in the process share: who
+            asks after another of the user's agents has heard something finds it.
+
     Raises:
         ValueError: An id is not allowed, or ``ttl`` is not above 0.
     """
@@ -87,6 +91,7 @@ class ProfileCache:
         self._pii = pii or PiiPolicy()
         self._codec = codec or Codec()
         self.writer = shared_writer(hot, None)
+        self.lane = ("profile", self._owner)
         self._health = TierHealth(clock=clock)
         self._lock = threading.Lock()
         self._writer, self._number = uuid.uuid4().hex[:12], 0

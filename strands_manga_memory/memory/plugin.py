@@ -83,7 +83,7 @@ class UserContext(Plugin):
         self._pending: list[Message] = []
         self._read: dict[str, tuple[str, ...]] = {}
         self._writer = cache.writer
-        self._learner = Learner(cache.writer, cache, self._hear)
+        self._learner = Learner(cache.writer, cache.lane, self._hear)
 
     def init_agent(self, agent: Agent) -> None:
         """Read the user's context, from the hot tier or else from the table, and register the middleware.
@@ -142,7 +142,7 @@ class UserContext(Plugin):
         self._read = texts
         if heard or gone:
             model = agent.aux_model if self._learn == "model" else None
-            self._writer.submit(self._cache, lambda: self._take_in(gone, heard, model))
+            self._writer.submit(self._cache.lane, lambda: self._take_in(gone, heard, model))
 
     def _take_in(self, gone: Sequence[str], heard: Mapping[str, Sequence[str]], model: Model | None) -> None:
         try:
@@ -162,7 +162,7 @@ class UserContext(Plugin):
         """Have what a message said taken back, in the background; for ``TieredSessionManager.when_redacted``."""
         if any(message.get("tracking_id") == message_id for message in self._pending):
             return  # it is heard when its turn is over, as it reads then
-        self._writer.submit(self._cache, lambda: self._take_in([message_id], {}, None))
+        self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, None))
 
     def take_back(self, message_id: str) -> None:
         """Delete what a message said of the user's preferences, wherever it went, and what was made of its session.
@@ -185,7 +185,7 @@ class UserContext(Plugin):
 
     async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
         # Behind what was heard in this very turn, so that the turn's own model calls know of it.
-        refreshed = asyncio.wrap_future(self._writer.submit(self._cache, self._refreshed))
+        refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
         done, _ = await asyncio.wait([refreshed], timeout=self._deadline)
         if not done:
             missed("hot")

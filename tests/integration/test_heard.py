@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from strands_manga_memory.memory import (
     CallablePreferenceSink,
     PreferenceSignal,
     PreferenceSpool,
+    ProfileCache,
     ProfileReader,
     TableProfileSource,
 )
@@ -246,6 +248,25 @@ def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> 
     assert "romance" not in context
     assert "language: ja" in context
     world.memory.close()
+
+
+def test_who_asks_after_another_agent_of_the_user_has_heard_something_waits_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the hearing takes: within the process, a user's agents share one lane."""
+    here, model = world.agent("s1"), ScriptedModel(lambda _: "ok")
+    there = world.agent("s2", model)
+    there("hello")
+    hear = ProfileCache.hear
+
+    def slowly(self: ProfileCache, said: Any, **named: Any) -> None:
+        threading.Event().wait(0.1)
+        hear(self, said, **named)
+
+    monkeypatch.setattr(ProfileCache, "hear", slowly)
+    here("My favorite genre is horror.")
+    there("what now?")
+    assert "genre: horror" in str(model.requests[-1].messages[-1])
 
 
 def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path) -> None:

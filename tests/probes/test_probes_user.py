@@ -126,8 +126,12 @@ def test_another_device_sees_what_was_said(deployment: Deployment) -> None:
     there, model = deployment.agent(memory, "s2")
     there("hello")
     here("My favorite genre is horror.")
-    there("what now?")
-    assert "genre: horror" in str(model.requests[-1].messages[-1])
+
+    def told() -> bool:  # asked again where this machine was too busy for the deadline of a model call
+        there("what now?")
+        return "genre: horror" in str(model.requests[-1].messages[-1])
+
+    servers.wait_until(told, "the other device's knowing")
     assert model.requests[-1].system_prompt_content == model.requests[0].system_prompt_content
 
 
