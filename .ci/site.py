@@ -18,8 +18,14 @@ import strands_manga_memory
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "strands_manga_memory"
-FOLDERS = ("conversation", "session", "memory", "state", "prompt", "mcp", "language", "stores", "squad", "telemetry", "ops")
-MODULES = ("facade", "settings", "scope", "exceptions", "erasure", "finalizer", "memory_stats", "messages", "testing")
+FOLDERS = (
+    *("assembly", "conversation", "session", "memory", "state", "prompt", "mcp"),
+    *("language", "stores", "squad", "telemetry", "ops"),
+)
+MODULES = (
+    *("assembly.facade", "assembly.settings", "assembly.finalizer", "assembly.memory_stats"),
+    *("scope", "exceptions", "erasure", "messages", "testing"),
+)
 SETTINGS = {
     "project": PACKAGE,
     "root_doc": "README",

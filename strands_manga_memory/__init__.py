@@ -9,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from strands_manga_memory.assembly.facade import MangaMemory
+    from strands_manga_memory.assembly.finalizer import SessionFinalizer
+    from strands_manga_memory.assembly.settings import MangaMemorySettings
     from strands_manga_memory.conversation import (
         HistoryRecall,
         ImportanceWeightedConversationManager,
@@ -28,14 +31,11 @@ if TYPE_CHECKING:
         StoreRefusedError,
         StoreUnavailableError,
     )
-    from strands_manga_memory.facade import MangaMemory
-    from strands_manga_memory.finalizer import SessionFinalizer
     from strands_manga_memory.mcp import BreakerPolicy, GuardedMCPTools, guard_tool
     from strands_manga_memory.memory import PiiPolicy, UserMemoryStore
     from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
-    from strands_manga_memory.settings import MangaMemorySettings
     from strands_manga_memory.state import DialogueSlot, Environment, EnvironmentSource, StateCoordinator
     from strands_manga_memory.stores import (
         SESSIONS,
@@ -75,8 +75,8 @@ _HOME = {
         "StoreRefusedError",
         "StoreUnavailableError",
     ),
-    "facade": ("MangaMemory",),
-    "finalizer": ("SessionFinalizer",),
+    "assembly.facade": ("MangaMemory",),
+    "assembly.finalizer": ("SessionFinalizer",),
     "mcp": (
         "BreakerPolicy",
         "GuardedMCPTools",
@@ -96,7 +96,7 @@ _HOME = {
         "TieredSessionManager",
         "TtlPolicy",
     ),
-    "settings": ("MangaMemorySettings",),
+    "assembly.settings": ("MangaMemorySettings",),
     "state": (
         "DialogueSlot",
         "Environment",

@@ -14,10 +14,10 @@ from typing import Any
 from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
-from strands_manga_memory.memory.cache import ProfileCache
-from strands_manga_memory.memory.hot_copy import cache_name
-from strands_manga_memory.memory.memory_records import ERASED, INTERNAL, Owner, place_of, record_of
-from strands_manga_memory.memory.spool import ENTRY, HEAD, LEASE, bucket_of
+from strands_manga_memory.memory.preferences.cache import ProfileCache
+from strands_manga_memory.memory.preferences.spool import ENTRY, HEAD, LEASE, bucket_of
+from strands_manga_memory.memory.records.hot_copy import cache_name
+from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner, place_of, record_of
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.directory import listings, unseen_copies
 from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
@@ -27,12 +27,12 @@ from strands_manga_memory.session.place import Place, directory_key, member_ids
 from strands_manga_memory.session.replicas.hot import is_over
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.codec import Codec, dump, trusted
+from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
+from strands_manga_memory.stores.encoding.values import is_json, is_nested_deeper, nodes_of
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
-from strands_manga_memory.stores.storage import TieredStorage
+from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
 from strands_manga_memory.stores.table import Item, Table
-from strands_manga_memory.stores.values import is_json, is_nested_deeper, nodes_of
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)

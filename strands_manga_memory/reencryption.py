@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 
 from strands_manga_memory.erasure import sessions_of
-from strands_manga_memory.memory.memory_records import Owner
-from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records.partition import UserPartition
 from strands_manga_memory.session.place import Place, member_ids
 from strands_manga_memory.session.sync.connecting import durable_replica_in
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
-from strands_manga_memory.stores.storage import TieredStorage
+from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
 from strands_manga_memory.stores.table import Table
 
 

@@ -17,7 +17,7 @@ from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.stores.encoding.values import as_json
 
 Reply = str | list[dict[str, Any]] | BaseException
 """What a scripted model answers: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error it raises."""

@@ -22,8 +22,8 @@ from strands_manga_memory import (
     TtlPolicy,
     VerifiedSummarizingConversationManager,
 )
+from strands_manga_memory.assembly.settings import markdown
 from strands_manga_memory.conversation import SummarySchedule, SummarySizes, SummaryTrigger
-from strands_manga_memory.settings import markdown
 
 PAGE = Path(__file__).parents[1] / "strands_manga_memory/guide/settings.md"
 DOCUMENTED: tuple[type, ...] = (

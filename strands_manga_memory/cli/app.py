@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from strands_manga_memory import __version__
-from strands_manga_memory.cli.commands import COMMANDS, SHORT
+from strands_manga_memory.cli.command_list import COMMANDS, SHORT
 from strands_manga_memory.cli.exits import FAILED, UNAVAILABLE
 from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
 

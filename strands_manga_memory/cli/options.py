@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.settings import MangaMemorySettings
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.assembly.facade import MangaMemory
+from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.stores.encoding.codec import Codec
 
 Hot = Annotated[str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")]
 Durable = Annotated[

@@ -13,9 +13,9 @@ from strands_manga_memory.conversation.compaction.stages import (
 from strands_manga_memory.conversation.history.summary import Segment, Summary
 from strands_manga_memory.conversation.importance.fates import MessageFate
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
-from strands_manga_memory.conversation.importance.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.importance.signals import SignalWeights
+from strands_manga_memory.conversation.importance.weighing.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
+from strands_manga_memory.conversation.importance.weighing.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
 from strands_manga_memory.conversation.recall.archive import Archived, Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.recall.dense import DenseRetriever
 from strands_manga_memory.conversation.recall.history_recall import HistoryRecall

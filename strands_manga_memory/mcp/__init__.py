@@ -1,15 +1,15 @@
 """What the agent calls outside: a breaker per tool, a supervisor per server, an answer the model can act on."""
 
-from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit, State
-from strands_manga_memory.mcp.caller import user_of_call
-from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit, State
+from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.breakers.shared import SharedBreakers
+from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+from strands_manga_memory.mcp.calls.caller import user_of_call
+from strands_manga_memory.mcp.calls.redact import redact_secrets
+from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool
 from strands_manga_memory.mcp.middleware import BreakerMiddleware
 from strands_manga_memory.mcp.provider import GuardedMCPTools
-from strands_manga_memory.mcp.redact import redact_secrets
-from strands_manga_memory.mcp.shared import SharedBreakers
-from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
-from strands_manga_memory.mcp.tool_health import ToolStatus
 
 __all__ = [
     "BreakerEvent",

@@ -14,19 +14,19 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.deadline import Pump
-from strands_manga_memory.mcp.answers import fallback_result, stale_result
-from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
-from strands_manga_memory.mcp.call import Call, result_event
-from strands_manga_memory.mcp.caller import UserOf, known_user, user_of_call
-from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
-from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of
-from strands_manga_memory.mcp.guard import SHARED_POLICY, Guard
-from strands_manga_memory.mcp.redact import redact_secrets
-from strands_manga_memory.mcp.schema import canonical_json
-from strands_manga_memory.mcp.shared import SharedBreakers
-from strands_manga_memory.mcp.stale import Key, LastGood
-from strands_manga_memory.mcp.supervisor import ServerSupervisor
-from strands_manga_memory.mcp.tool_health import ToolStatus
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
+from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
+from strands_manga_memory.mcp.breakers.shared import SharedBreakers
+from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+from strands_manga_memory.mcp.calls.answers import fallback_result, stale_result
+from strands_manga_memory.mcp.calls.call import Call, result_event
+from strands_manga_memory.mcp.calls.caller import UserOf, known_user, user_of_call
+from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of
+from strands_manga_memory.mcp.calls.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.calls.redact import redact_secrets
+from strands_manga_memory.mcp.calls.schema import canonical_json
+from strands_manga_memory.mcp.calls.stale import Key, LastGood
+from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 
 
 class ToolOwner(Protocol):

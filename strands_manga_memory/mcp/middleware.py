@@ -17,15 +17,15 @@ from strands.types.tools import AgentTool
 
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, leave_threads
-from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
-from strands_manga_memory.mcp.call import Call
-from strands_manga_memory.mcp.caller import known_user, user_of_call
-from strands_manga_memory.mcp.client import keep_exceptions
-from strands_manga_memory.mcp.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy
+from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+from strands_manga_memory.mcp.calls.call import Call
+from strands_manga_memory.mcp.calls.caller import known_user, user_of_call
+from strands_manga_memory.mcp.calls.client import keep_exceptions
+from strands_manga_memory.mcp.calls.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.calls.redact import redact_secrets
+from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
-from strands_manga_memory.mcp.redact import redact_secrets
-from strands_manga_memory.mcp.supervisor import ServerSupervisor
-from strands_manga_memory.mcp.tool_health import ToolStatus
 
 logger = logging.getLogger(__name__)
 

@@ -16,16 +16,16 @@ from strands.tools.mcp import MCPAgentTool, MCPClient
 from strands.types.exceptions import MCPClientInitializationError, ToolProviderException
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.mcp.breaker import BreakerEvent, BreakerPolicy
-from strands_manga_memory.mcp.caller import UserOf
-from strands_manga_memory.mcp.client import stop
-from strands_manga_memory.mcp.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy
+from strands_manga_memory.mcp.breakers.shared import SharedBreakers
+from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+from strands_manga_memory.mcp.calls.caller import UserOf
+from strands_manga_memory.mcp.calls.client import stop
+from strands_manga_memory.mcp.calls.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.calls.redact import redact_secrets
+from strands_manga_memory.mcp.calls.stale import LastGood
+from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor, name_of
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
-from strands_manga_memory.mcp.redact import redact_secrets
-from strands_manga_memory.mcp.shared import SharedBreakers
-from strands_manga_memory.mcp.stale import LastGood
-from strands_manga_memory.mcp.supervisor import ServerSupervisor, name_of
-from strands_manga_memory.mcp.tool_health import ToolStatus
 
 logger = logging.getLogger(__name__)
 

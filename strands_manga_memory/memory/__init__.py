@@ -1,26 +1,26 @@
 """What we know about the user: memories, preferences, roll-ups, and what is kept of sessions that ended."""
 
-from strands_manga_memory.memory.cache import CachedContext, ProfileCache
-from strands_manga_memory.memory.context import AgentContext
 from strands_manga_memory.memory.finalizing import MemoryKeeper
-from strands_manga_memory.memory.learning import Learn
-from strands_manga_memory.memory.memory_records import MemoryRecord
-from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.pii_rules import PiiRule
+from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.pii.pii_rules import PiiRule
 from strands_manga_memory.memory.plugin import UserContext
-from strands_manga_memory.memory.preference_sinks import (
+from strands_manga_memory.memory.preferences.cache import CachedContext, ProfileCache
+from strands_manga_memory.memory.preferences.learning import Learn
+from strands_manga_memory.memory.preferences.preference_sinks import (
     CallablePreferenceSink,
     KinesisPreferenceSink,
     PreferenceSignal,
     PreferenceSink,
     TablePreferenceSink,
 )
-from strands_manga_memory.memory.profile import Profile, ProfileSource, TableProfileSource
-from strands_manga_memory.memory.profile_reader import ProfileReader
-from strands_manga_memory.memory.ranking import RankingWeights
-from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.preferences.spool import PreferenceSpool
+from strands_manga_memory.memory.profile.profile_reader import ProfileReader
+from strands_manga_memory.memory.profile.profile_source import Profile, ProfileSource, TableProfileSource
+from strands_manga_memory.memory.recall.context import AgentContext
+from strands_manga_memory.memory.recall.ranking import RankingWeights
+from strands_manga_memory.memory.records.memory_records import MemoryRecord
+from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.rollup import MemoryRollup
-from strands_manga_memory.memory.spool import PreferenceSpool
 from strands_manga_memory.memory.store import UserMemoryStore
 
 __all__ = [

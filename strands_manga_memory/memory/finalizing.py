@@ -10,22 +10,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.preferences import preferences_of
-from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
-from strands_manga_memory.language.slot_values import canonical
-from strands_manga_memory.language.summarizing import summarized
-from strands_manga_memory.language.tokens import shortened
-from strands_manga_memory.language.transcript import Transcript, Utterance
-from strands_manga_memory.memory.memory_records import MemoryRecord, Owner, content_id, episode_id
-from strands_manga_memory.memory.partition import Loaded, UserPartition
-from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.preference_slots import PreferenceSlots
-from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
+from strands_manga_memory.language.preferences.preferences import preferences_of
+from strands_manga_memory.language.preferences.slot_values import canonical
+from strands_manga_memory.language.summaries.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.language.summaries.summarizing import summarized
+from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
+from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.preference_slots import PreferenceSlots
+from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, content_id, episode_id
+from strands_manga_memory.memory.records.partition import Loaded, UserPartition
+from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.records.taken_back import note_id
+from strands_manga_memory.memory.records.unreadable import going_on
 from strands_manga_memory.memory.rollup import MemoryRollup
-from strands_manga_memory.memory.taken_back import note_id
-from strands_manga_memory.memory.unreadable import going_on
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
 
 logger = logging.getLogger(__name__)

@@ -16,14 +16,14 @@ from strands.plugins import Plugin
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
-from strands_manga_memory.language.injection import as_data, with_system_text, with_trailing_text
-from strands_manga_memory.language.marks import without_marks
-from strands_manga_memory.language.preferences import heard_in
-from strands_manga_memory.language.slot_values import Preference
-from strands_manga_memory.language.tokens import estimated_tokens
-from strands_manga_memory.memory.cache import ProfileCache
-from strands_manga_memory.memory.context import ENTRY_CHARACTERS, AgentContext, fitting
-from strands_manga_memory.memory.learning import Learn, Learner
+from strands_manga_memory.language.preferences.preferences import heard_in
+from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_trailing_text
+from strands_manga_memory.language.texts.marks import without_marks
+from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.memory.preferences.cache import ProfileCache
+from strands_manga_memory.memory.preferences.learning import Learn, Learner
+from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, AgentContext, fitting
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.telemetry import missed, within

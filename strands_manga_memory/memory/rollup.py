@@ -12,16 +12,16 @@ from typing import Any
 
 from strands.models import Model
 
-from strands_manga_memory.language.session_summary import RuleSessionSummarizer, SessionSummarizer
-from strands_manga_memory.language.summarizing import summarized, summarizer_of
-from strands_manga_memory.language.tokens import cut_to_tokens, shortened
-from strands_manga_memory.memory.context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
-from strands_manga_memory.memory.memory_records import MemoryRecord, Owner
-from strands_manga_memory.memory.partition import Loaded, UserPartition
-from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.retention import DAY, RETENTION, MemoryType, Retention
-from strands_manga_memory.memory.unreadable import going_on
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.language.summaries.session_summary import RuleSessionSummarizer, SessionSummarizer
+from strands_manga_memory.language.summaries.summarizing import summarized, summarizer_of
+from strands_manga_memory.language.texts.tokens import cut_to_tokens, shortened
+from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.recall.context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
+from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
+from strands_manga_memory.memory.records.partition import Loaded, UserPartition
+from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.records.unreadable import going_on
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
 
 logger = logging.getLogger(__name__)

@@ -12,26 +12,26 @@ from typing import Any
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
-from strands_manga_memory.language.act_rules import DialogueAct
-from strands_manga_memory.language.acts import dialogue_act
-from strands_manga_memory.language.embedding import Embed
-from strands_manga_memory.language.slot_values import slot_of
-from strands_manga_memory.language.tokens import estimated_tokens
-from strands_manga_memory.memory.cleaning import Cleaning
-from strands_manga_memory.memory.context import MOST_TOKENS, AgentContext, agent_context
-from strands_manga_memory.memory.hot_copy import HotCopy, Looked
-from strands_manga_memory.memory.memory_records import INTERNAL, MemoryRecord, Owner, content_id, episode_id
-from strands_manga_memory.memory.memory_snapshot import Hit, Snapshot, entries_of
-from strands_manga_memory.memory.partition import Loaded, UserPartition
-from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.preference_slots import PreferenceSlots, preference_record
-from strands_manga_memory.memory.profile import ProfileSource
-from strands_manga_memory.memory.profile_reader import ProfileReader
-from strands_manga_memory.memory.ranking import RankingWeights
-from strands_manga_memory.memory.retention import RETENTION, MemoryType, Retention
-from strands_manga_memory.memory.uses import counted
-from strands_manga_memory.memory.wanted import Wanted, checked_importance, checked_type
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.preferences.slot_values import slot_of
+from strands_manga_memory.language.search.embedding import Embed
+from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.preference_slots import PreferenceSlots, preference_record
+from strands_manga_memory.memory.profile.profile_reader import ProfileReader
+from strands_manga_memory.memory.profile.profile_source import ProfileSource
+from strands_manga_memory.memory.recall.context import MOST_TOKENS, AgentContext, agent_context
+from strands_manga_memory.memory.recall.memory_snapshot import Hit, Snapshot, entries_of
+from strands_manga_memory.memory.recall.ranking import RankingWeights
+from strands_manga_memory.memory.recall.wanted import Wanted, checked_importance, checked_type
+from strands_manga_memory.memory.records.cleaning import Cleaning
+from strands_manga_memory.memory.records.hot_copy import HotCopy, Looked
+from strands_manga_memory.memory.records.memory_records import INTERNAL, MemoryRecord, Owner, content_id, episode_id
+from strands_manga_memory.memory.records.partition import Loaded, UserPartition
+from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.records.uses import counted
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.writer import shared_writer

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from strands_manga_memory.stores.dynamodb_tables import table_definition
+from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
 from strands_manga_memory.stores.table import TableSchema
 
 

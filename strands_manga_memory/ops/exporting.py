@@ -11,7 +11,7 @@ from strands import Snapshot
 from strands.storage import Storage
 from strands.types.session import encode_bytes_values
 
-from strands_manga_memory.facade import MangaMemory
+from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.place import member_ids

@@ -16,7 +16,7 @@ from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.language.models import setting_of
+from strands_manga_memory.language.texts.models import setting_of
 from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheStats, CacheUse, Cause, Drop, Prices
 from strands_manga_memory.prompt.prefix import Mark, fingerprint, marks, repeated_tokens, shared
 

@@ -15,7 +15,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.tools.decorator import DecoratedFunctionTool
 
-from strands_manga_memory.language.injection import as_data, with_system_text, without_own_tags
+from strands_manga_memory.language.texts.injection import as_data, with_system_text, without_own_tags
 from strands_manga_memory.prompt.write_access import can_change
 from strands_manga_memory.tool_hints import declares_read_only
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 
 
 class Mark(NamedTuple):

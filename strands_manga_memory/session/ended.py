@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.language.transcript import Transcript, Utterance
+from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
+from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.session.core.identity import is_end_by_age, lives_ended_by
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message

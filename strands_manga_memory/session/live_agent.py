@@ -24,7 +24,7 @@ from strands_manga_memory.session import snapshot, stash
 from strands_manga_memory.session.states import CHECKPOINT
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.waiting import saved
-from strands_manga_memory.stores.codec import dump
+from strands_manga_memory.stores.encoding.codec import dump
 
 logger = logging.getLogger(__name__)
 

@@ -50,11 +50,11 @@ from strands_manga_memory.session.transfer import (
 )
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.session.waiting import saved, wait_anywhere, wait_for
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.values import MOST_LEVELS, is_json, is_nested_deeper
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strands_manga_memory.session.states import ORCHESTRATOR
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.stores.codec import dump, load, trusted
+from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 
 if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from strands import Agent, Snapshot
 from strands.types.content import Message
 
-from strands_manga_memory.stores.codec import dump, load, trusted
+from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 
 logger = logging.getLogger(__name__)
 

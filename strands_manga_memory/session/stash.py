@@ -14,7 +14,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.messages import tool_result_ids
-from strands_manga_memory.stores.codec import dump
+from strands_manga_memory.stores.encoding.codec import dump
 
 logger = logging.getLogger(__name__)
 

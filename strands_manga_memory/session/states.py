@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strands_manga_memory.stores.codec import load
+from strands_manga_memory.stores.encoding.codec import load
 
 AGENT = "state.agent"
 MANAGER = "state.manager"

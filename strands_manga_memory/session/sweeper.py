@@ -22,7 +22,7 @@ from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.facts import facts_of
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from strands_manga_memory.session.returns import gaps_of
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table

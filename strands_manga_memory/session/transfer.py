@@ -16,7 +16,7 @@ from strands_manga_memory.session.states import ORCHESTRATOR
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.encoding.codec import dump, load
 
 Standing = Literal["new", "exists", "ended"]
 """What the tiers have of a conversation: nothing, a living one, or one that ended or was deleted."""

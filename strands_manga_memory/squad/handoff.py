@@ -11,8 +11,8 @@ from xml.sax.saxutils import quoteattr
 from strands import Agent, ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.language.injection import as_data, harmless
+from strands_manga_memory.assembly.facade import MangaMemory
+from strands_manga_memory.language.texts.injection import as_data, harmless
 from strands_manga_memory.scope import ConversationScope, checked_id
 
 _PREFIX = "handoff:"

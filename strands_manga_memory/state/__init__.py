@@ -2,22 +2,22 @@
 
 from strands_manga_memory.state.changes import EnvironmentChanges
 from strands_manga_memory.state.coordinator import StateCoordinator, coordinator_of
-from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, Phase
-from strands_manga_memory.state.dialogue_slots import DialogueSlot, SlotStatus
-from strands_manga_memory.state.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
-from strands_manga_memory.state.environment import (
+from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
+from strands_manga_memory.state.layers.dialogue import Clarification, ConversationLayer, Phase
+from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot, SlotStatus
+from strands_manga_memory.state.layers.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.layers.environment import (
     CallableEnvironmentSource,
     Environment,
     EnvironmentSource,
     TableEnvironmentSource,
 )
-from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
-from strands_manga_memory.state.execution import ExecutionKind, ExecutionLayer, ExecutionStep
-from strands_manga_memory.state.goal import Goal, GoalArchive, GoalStatus
-from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.layers.execution import ExecutionKind, ExecutionLayer, ExecutionStep
+from strands_manga_memory.state.layers.goal import Goal, GoalArchive, GoalStatus
+from strands_manga_memory.state.layers.goals import GoalsLayer
+from strands_manga_memory.state.layers.subtasks import Subtask, SubtaskStatus
+from strands_manga_memory.state.layers.task import StepStatus, TaskLayer, TaskStep
 from strands_manga_memory.state.statistics import StateStats
-from strands_manga_memory.state.subtasks import Subtask, SubtaskStatus
-from strands_manga_memory.state.task import StepStatus, TaskLayer, TaskStep
 
 __all__ = [
     "ActiveEntity",

@@ -10,8 +10,8 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.state.layers.environment import Environment
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 

@@ -12,31 +12,31 @@ from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModel
 from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_shop import SHOP
-from strands_manga_memory.language.injection import with_system_text, with_trailing_text
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.texts.injection import with_system_text, with_trailing_text
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.changes import EnvironmentChanges
-from strands_manga_memory.state.dialogue_keeper import DialogueKeeper
-from strands_manga_memory.state.dialogue_slots import DialogueSlot
-from strands_manga_memory.state.entity_keeper import EntityKeeper
-from strands_manga_memory.state.entity_layer import EXPIRES_AFTER_TURNS
-from strands_manga_memory.state.environment import Environment, EnvironmentSource
-from strands_manga_memory.state.execution_keeper import ExecutionKeeper
-from strands_manga_memory.state.goal_keeper import GoalKeeper
-from strands_manga_memory.state.keeper import Shared
-from strands_manga_memory.state.parts import Parts
+from strands_manga_memory.state.keepers.dialogue_keeper import DialogueKeeper
+from strands_manga_memory.state.keepers.entity_keeper import EntityKeeper
+from strands_manga_memory.state.keepers.execution_keeper import ExecutionKeeper
+from strands_manga_memory.state.keepers.goal_keeper import GoalKeeper
+from strands_manga_memory.state.keepers.keeper import Shared
+from strands_manga_memory.state.keepers.parts import Parts
+from strands_manga_memory.state.keepers.task_keeper import TaskKeeper
+from strands_manga_memory.state.keepers.tool_calls import ToolCalls
+from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
+from strands_manga_memory.state.layers.entity_layer import EXPIRES_AFTER_TURNS
+from strands_manga_memory.state.layers.environment import Environment, EnvironmentSource
 from strands_manga_memory.state.recorder import Recorder
 from strands_manga_memory.state.rendering import Rendering, View
 from strands_manga_memory.state.state_tools import TOOL_NAMES, state_tools
 from strands_manga_memory.state.statistics import StateStats, stats_of
 from strands_manga_memory.state.surroundings import Surroundings
-from strands_manga_memory.state.task_keeper import TaskKeeper
-from strands_manga_memory.state.tool_calls import ToolCalls
 from strands_manga_memory.state.tool_deadline import ToolDeadline
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 
 _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()

@@ -11,14 +11,19 @@ from pydantic import BaseModel, ConfigDict
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.language.session_summary import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
-from strands_manga_memory.language.tokens import shortened
+from strands_manga_memory.language.summaries.session_summary import (
+    Line,
+    RuleSessionSummarizer,
+    SessionSummarizer,
+    SessionSummary,
+)
+from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.texts.tokens import shortened
 from strands_manga_memory.state.coordinator import coordinator_of
-from strands_manga_memory.state.dialogue_slots import DialogueSlot
-from strands_manga_memory.state.entity_layer import ActiveEntity
-from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.state.task import StepStatus, TaskStep
+from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
+from strands_manga_memory.state.layers.entity_layer import ActiveEntity
+from strands_manga_memory.state.layers.environment import Environment
+from strands_manga_memory.state.layers.task import StepStatus, TaskStep
 
 _SUMMARY_TOKENS = 200
 _MOST_CHARACTERS = 1_000

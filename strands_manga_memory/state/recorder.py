@@ -22,19 +22,19 @@ from strands.hooks import (
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.language.act_rules import DialogueAct
-from strands_manga_memory.language.acts import courtesy
-from strands_manga_memory.language.excerpts import excerpt
-from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.language.normalize import encodable
-from strands_manga_memory.language.subject import changes_subject
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import courtesy
+from strands_manga_memory.language.acts.subject import changes_subject
+from strands_manga_memory.language.texts.excerpts import excerpt
+from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.texts.normalize import encodable
 from strands_manga_memory.messages import result_texts
-from strands_manga_memory.state.dialogue import ConversationLayer, Phase
-from strands_manga_memory.state.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
-from strands_manga_memory.state.goals import GoalsLayer
-from strands_manga_memory.state.parts import Parts
-from strands_manga_memory.state.task import StepStatus
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.state.keepers.parts import Parts
+from strands_manga_memory.state.layers.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.layers.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.layers.goals import GoalsLayer
+from strands_manga_memory.state.layers.task import StepStatus
+from strands_manga_memory.stores.encoding.values import as_json
 
 _LONGEST_SET_PHRASE = 120
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance

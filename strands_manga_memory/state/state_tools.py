@@ -8,7 +8,7 @@ from strands import tool
 from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.state.parts import Parts
+from strands_manga_memory.state.keepers.parts import Parts
 
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
 """The tools there are."""

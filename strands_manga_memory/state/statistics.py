@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS
+from strands_manga_memory.state.layers.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS
 
 if TYPE_CHECKING:
-    from strands_manga_memory.state.kept import KeptLayers
+    from strands_manga_memory.state.layers.kept import KeptLayers
     from strands_manga_memory.state.rendering import View
 
 logger = logging.getLogger(__name__)

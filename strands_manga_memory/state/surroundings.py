@@ -12,7 +12,7 @@ from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.changes import EnvironmentChanges
-from strands_manga_memory.state.environment import Environment, EnvironmentSource
+from strands_manga_memory.state.layers.environment import Environment, EnvironmentSource
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import STATE_DRIFT
 

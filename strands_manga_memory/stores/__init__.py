@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.stores.cipher import AesGcmCipher, TenantCipher
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, TenantCipher
+from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.encoding.keys import DataKey, KeyProvider, TenantKeys
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult, WriteStatus
-from strands_manga_memory.stores.keys import DataKey, KeyProvider, TenantKeys
-from strands_manga_memory.stores.memory import InMemoryHotStore
 from strands_manga_memory.stores.table import (
     ABSENT,
     SESSIONS,
@@ -24,13 +24,13 @@ from strands_manga_memory.stores.table import (
 from strands_manga_memory.stores.urls import open_hot_store, open_table
 
 if TYPE_CHECKING:
-    from strands_manga_memory.stores.dynamodb import DynamoDBTable
-    from strands_manga_memory.stores.kms import KmsKeys
-    from strands_manga_memory.stores.postgres import PostgresTable
-    from strands_manga_memory.stores.redis import RedisHotStore
-    from strands_manga_memory.stores.s3 import S3Objects
-    from strands_manga_memory.stores.sqlite import SQLiteTable
-    from strands_manga_memory.stores.storage import TieredStorage
+    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
+    from strands_manga_memory.stores.aws.kms import KmsKeys
+    from strands_manga_memory.stores.aws.s3 import S3Objects
+    from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
+    from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
+    from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
+    from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
 
 __all__ = [
     "ABSENT",
@@ -67,13 +67,13 @@ __all__ = [
 
 # Imported on first use, so that nobody pays for a driver he does not use.
 _ADAPTERS = {
-    "DynamoDBTable": "dynamodb",
-    "KmsKeys": "kms",
-    "PostgresTable": "postgres",
-    "RedisHotStore": "redis",
-    "S3Objects": "s3",
-    "SQLiteTable": "sqlite",
-    "TieredStorage": "storage",
+    "DynamoDBTable": "aws.dynamodb",
+    "KmsKeys": "aws.kms",
+    "PostgresTable": "postgres.postgres_table",
+    "RedisHotStore": "redis.redis_hot_store",
+    "S3Objects": "aws.s3",
+    "SQLiteTable": "embedded.sqlite",
+    "TieredStorage": "storage.tiered_storage",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.codec import load_stored
+from strands_manga_memory.stores.encoding.codec import load_stored
 from strands_manga_memory.stores.table import Index, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100

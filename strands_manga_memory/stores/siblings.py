@@ -47,15 +47,15 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 def _beside(durable: Any) -> tuple[Table | None, bool]:
     """Return the memory table that may be beside the durable tier, and whether there is no other if it is not."""
     if isinstance(path := getattr(durable, "path", None), Path):
-        from strands_manga_memory.stores.sqlite import SQLiteTable
+        from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 
         return SQLiteTable(path, USER_MEMORY), True
     if isinstance(conninfo := getattr(durable, "conninfo", None), str):
-        from strands_manga_memory.stores.postgres import PostgresTable
+        from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
 
         return PostgresTable(conninfo, USER_MEMORY), True
     if (client := getattr(durable, "client", None)) is not None:
-        from strands_manga_memory.stores.dynamodb import DynamoDBTable
+        from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 
         # Whoever gave one table a name of its own will have given the other one, too.
         return DynamoDBTable(client, USER_MEMORY), durable.name == durable.schema.name

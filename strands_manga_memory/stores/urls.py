@@ -88,7 +88,7 @@ def open_hot_store(url: str) -> HotStore:
     parts, query = _split(url, _HOT_STORES)
     scheme, _, kind = parts.scheme.partition("+")
     if parts.scheme == "memory":
-        from strands_manga_memory.stores.memory import InMemoryHotStore
+        from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
 
         if parts.netloc or parts.path.strip("/") or query:
             raise _refused(url, "memory:// takes no host, path or arguments", _HOT_STORES)
@@ -99,7 +99,7 @@ def open_hot_store(url: str) -> HotStore:
 
 
 def _sqlite(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
-    from strands_manga_memory.stores.sqlite import SQLiteTable
+    from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 
     path = unquote(parts.path.removeprefix("/"))
     if path == ":memory:" or (not parts.netloc and not path) or parts.netloc == ":memory:":
@@ -114,8 +114,8 @@ def _sqlite(url: str, parts: SplitResult, query: Mapping[str, str], schema: Tabl
 def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
     from botocore.exceptions import BotoCoreError
 
-    from strands_manga_memory.stores.dynamodb import DynamoDBTable, dynamodb_client
-    from strands_manga_memory.stores.s3 import S3Objects, s3_client
+    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable, dynamodb_client
+    from strands_manga_memory.stores.aws.s3 import S3Objects, s3_client
 
     known = ("region", "endpoint", "bucket", "s3_endpoint", "indexes")
     unknown = sorted(set(query) - set(known))
@@ -145,7 +145,7 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
 
 def _postgres(url: str, schema: TableSchema) -> Table:
     try:
-        from strands_manga_memory.stores.postgres import PostgresTable
+        from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
     except ImportError as error:
         raise _refused(url, "psycopg is missing: pip install 'strands-manga-memory[postgres]'", _TABLES) from error
     try:
@@ -196,8 +196,8 @@ _SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str
 
 
 def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
-    from strands_manga_memory.stores.redis import RedisHotStore
-    from strands_manga_memory.stores.redis_client import redis_client
+    from strands_manga_memory.stores.redis.redis_client import redis_client
+    from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
 
     tls = parts.scheme.startswith("rediss")
     known = _CLIENT_ARGUMENTS | _STORE_ARGUMENTS | (_TLS_ARGUMENTS if tls else {})

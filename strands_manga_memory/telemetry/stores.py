@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult
 from strands_manga_memory.stores.table import Condition, Item, Key, Table, TableSchema, Write
 from strands_manga_memory.telemetry.events import SERIALIZATION, STORE_CALL

@@ -21,11 +21,11 @@ from strands import Agent
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 from strands.types.content import Message
 
+from strands_manga_memory.assembly.history_plan import HistoryPlan
+from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.conversation.history.stubs import joined
-from strands_manga_memory.history_plan import HistoryPlan
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.settings import MangaMemorySettings
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress

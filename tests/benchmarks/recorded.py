@@ -41,8 +41,8 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.language import normalized
-from strands_manga_memory.language.corrections import BECAME
-from strands_manga_memory.language.message_texts import message_text, quoted
+from strands_manga_memory.language.slots.corrections import BECAME
+from strands_manga_memory.language.texts.message_texts import message_text, quoted
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
 

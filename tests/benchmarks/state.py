@@ -34,8 +34,8 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.language import SHOP
-from strands_manga_memory.language.normalize import normalized
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.normalize import normalized
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.state import recorder
 from strands_manga_memory.stores.hot import HotWrite, WriteResult
 from strands_manga_memory.testing import ScriptedModel

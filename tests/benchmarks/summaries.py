@@ -38,7 +38,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.conversation.history.summary import record_of
 from strands_manga_memory.language import RuleSlotExtractor
-from strands_manga_memory.language.current_slots import merged
+from strands_manga_memory.language.slots.current_slots import merged
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import begin_anew, planted, progress, recorded, text, threads_queued
 

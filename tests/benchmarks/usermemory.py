@@ -37,10 +37,10 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation.tokens.token_counter import TiktokenCounter
-from strands_manga_memory.language.transcript import Transcript, Utterance
+from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
 from strands_manga_memory.memory.finalizing import MemoryKeeper
-from strands_manga_memory.memory.pii import PiiPolicy
-from strands_manga_memory.memory.retention import DAY
+from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.records.retention import DAY
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers

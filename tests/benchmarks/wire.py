@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from strands_manga_memory import ConversationScope, DynamoDBTable, RedisHotStore
-from strands_manga_memory.stores.redis_client import redis_client
+from strands_manga_memory.stores.redis.redis_client import redis_client
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 

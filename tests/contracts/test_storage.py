@@ -17,7 +17,7 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 
 from strands_manga_memory import AesGcmCipher, Codec, InMemoryHotStore, MangaMemory, SQLiteTable, TieredSessionManager
 from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, S3Objects, TieredStorage
-from strands_manga_memory.stores.s3 import s3_client
+from strands_manga_memory.stores.aws.s3 import s3_client
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.unit.session.support import same, tool_use

@@ -18,9 +18,9 @@ from pathlib import Path
 from rich.progress import track
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, SQLiteTable
-from strands_manga_memory.memory.hot_copy import cache_name
-from strands_manga_memory.memory.memory_records import Owner, place_of, preference_id
-from strands_manga_memory.memory.spool import bucket_of
+from strands_manga_memory.memory.preferences.spool import bucket_of
+from strands_manga_memory.memory.records.hot_copy import cache_name
+from strands_manga_memory.memory.records.memory_records import Owner, place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.expiry import due_key

@@ -12,7 +12,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.records import DAMAGED_TEXT, framed, unframed
 from strands_manga_memory.stores import SQLiteTable, open_table
-from strands_manga_memory.stores.codec import VERSION, Codec
+from strands_manga_memory.stores.encoding.codec import VERSION, Codec
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process

@@ -21,8 +21,8 @@ from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.session.core.records import framed, unframed
 from strands_manga_memory.session.expiry import ExpiryIndex
 from strands_manga_memory.session.place import Place
-from strands_manga_memory.stores.codec import Codec, trusted
-from strands_manga_memory.stores.packing import MOST_UNPACKED
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.encoding.packing import MOST_UNPACKED
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 from tests.faults.hostile import planted

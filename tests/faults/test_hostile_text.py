@@ -16,13 +16,13 @@ from strands import Agent, tool
 from strands_manga_memory import MangaMemory, PiiPolicy
 from strands_manga_memory.conversation.recall.seeking import in_full
 from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotExtractor, dialogue_act, normalized
-from strands_manga_memory.language.condense import sentences
-from strands_manga_memory.language.injection import as_data, harmless
-from strands_manga_memory.language.preferences import stated_preferences
-from strands_manga_memory.language.subject import changes_subject
-from strands_manga_memory.language.terms import terms
-from strands_manga_memory.language.traits import traits
-from strands_manga_memory.language.when import days_of
+from strands_manga_memory.language.acts.subject import changes_subject
+from strands_manga_memory.language.acts.traits import traits
+from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.search.terms import terms
+from strands_manga_memory.language.search.when import days_of
+from strands_manga_memory.language.texts.condense import sentences
+from strands_manga_memory.language.texts.injection import as_data, harmless
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.testing import ScriptedModel
 from tests.clocks import Loop

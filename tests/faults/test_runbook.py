@@ -25,8 +25,8 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.inspection import inspect, places
 from strands_manga_memory.ops.doctor import diagnose
+from strands_manga_memory.ops.inspection import inspect, places
 from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.stores.writer import shared_writer

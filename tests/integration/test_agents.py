@@ -22,13 +22,13 @@ from strands_manga_memory import (
     TieredCompactionConversationManager,
     TieredSessionManager,
 )
-from strands_manga_memory.agent_options import AgentKwargs, AgentOptions, PartsAsked, PartsSettings, SessionSettings
+from strands_manga_memory.assembly.agent_options import AgentKwargs, AgentOptions, PartsAsked, PartsSettings, SessionSettings
+from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.conversation import budget_plan
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.mcp import SharedBreakers
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.prompt import StableTexts
-from strands_manga_memory.settings import History
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 

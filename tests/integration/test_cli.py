@@ -29,7 +29,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.mcp import SharedBreakers
-from strands_manga_memory.stores.cipher import AesGcmCipher
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 

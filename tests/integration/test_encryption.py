@@ -32,13 +32,13 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.erasure import forget_user
-from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory import MemoryType
-from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.session.core.records import DAMAGED_TEXT
 from strands_manga_memory.session.replicas.split import MOST_BYTES
 from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
-from strands_manga_memory.stores.keys import KeyProvider
+from strands_manga_memory.stores.encoding.keys import KeyProvider
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers

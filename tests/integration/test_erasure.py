@@ -23,8 +23,8 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.erasure import export_user, forget_user, sessions_of
-from strands_manga_memory.language.session_summary import SessionSummary
-from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.language.summaries.session_summary import SessionSummary
+from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel

@@ -24,9 +24,9 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import Summary
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory import MemoryRollup
-from strands_manga_memory.memory.retention import DAY
+from strands_manga_memory.memory.records.retention import DAY
 from strands_manga_memory.session.expiry import FIRST_LOOK
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel

@@ -12,8 +12,8 @@ from strands import Agent
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
-from strands_manga_memory.language.slot_values import Preference
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     PreferenceSignal,
@@ -22,8 +22,8 @@ from strands_manga_memory.memory import (
     ProfileReader,
     TableProfileSource,
 )
-from strands_manga_memory.memory.memory_records import Owner
-from strands_manga_memory.memory.preference_slots import MOST_KEPT, PreferenceSlots
+from strands_manga_memory.memory.preferences.preference_slots import MOST_KEPT, PreferenceSlots
+from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel

@@ -20,7 +20,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummarySizes, SummaryTrigger
-from strands_manga_memory.language.injection import BLOCKS, as_data, harmless, without_own_tags
+from strands_manga_memory.language.texts.injection import BLOCKS, as_data, harmless, without_own_tags
 from strands_manga_memory.squad.handoff import Handoff
 from strands_manga_memory.state import DialogueSlot
 from strands_manga_memory.stores.writer import shared_writer

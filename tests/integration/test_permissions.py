@@ -31,13 +31,13 @@ from strands_manga_memory import (
     open_hot_store,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory import KinesisPreferenceSink
-from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import KmsKeys, S3Objects, TenantCipher, TieredStorage
+from strands_manga_memory.stores.aws.s3 import s3_client
 from strands_manga_memory.stores.hot import HotWrite
-from strands_manga_memory.stores.s3 import s3_client
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

@@ -25,7 +25,7 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.language.slot_values import Preference
+from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     KinesisPreferenceSink,
@@ -36,8 +36,8 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.context import AgentContext
-from strands_manga_memory.memory.memory_records import Owner
+from strands_manga_memory.memory.recall.context import AgentContext
+from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel

@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from strands import Agent
 
 from strands_manga_memory import Codec, DynamoDBTable, MangaMemory, MangaMemoryError, SQLiteTable, open_hot_store, open_table
+from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.ops.doctor import diagnose
-from strands_manga_memory.settings import MangaMemorySettings
 from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
-from strands_manga_memory.stores.cipher import AesGcmCipher
-from strands_manga_memory.stores.keys import DataKey
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
+from strands_manga_memory.stores.encoding.keys import DataKey
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

@@ -25,9 +25,9 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.memory.memory_records import Owner
-from strands_manga_memory.memory.retention import DAY
-from strands_manga_memory.stores.cipher import AesGcmCipher
+from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records.retention import DAY
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers

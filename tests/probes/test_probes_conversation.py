@@ -15,7 +15,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.session.place import Place
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of

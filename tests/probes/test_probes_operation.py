@@ -25,9 +25,9 @@ from strands_manga_memory import (
     PiiPolicy,
     PromptCacheMonitor,
 )
-from strands_manga_memory.inspection import inspect, places
 from strands_manga_memory.ops.advice import ttl_advice
 from strands_manga_memory.ops.cost import CostModel, Workload
+from strands_manga_memory.ops.inspection import inspect, places
 from strands_manga_memory.session.returns import stored_gaps
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import FakeClock, ScriptedModel

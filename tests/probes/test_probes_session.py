@@ -8,7 +8,7 @@ from typing import Any
 from strands import tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.state import export_for_human
 from tests.probes.conftest import Deployment
 

@@ -9,7 +9,7 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_tool
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.state import CallableEnvironmentSource, StateCoordinator, coordinator_of
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment

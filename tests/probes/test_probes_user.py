@@ -18,7 +18,7 @@ from strands_manga_memory import (
     DynamoDBTable,
     MangaMemory,
 )
-from strands_manga_memory.language.tokens import estimated_tokens
+from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory import RETENTION, CallablePreferenceSink, MemoryType, Profile
 from strands_manga_memory.testing import FakeClock
 from tests import servers

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.codec import VERSION, Codec, dump, load
-from strands_manga_memory.stores.values import is_json
+from strands_manga_memory.stores.encoding.codec import VERSION, Codec, dump, load
+from strands_manga_memory.stores.encoding.values import is_json
 
 PLACE = "u:s/agent/head"
 JSON = st.recursive(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from strands_manga_memory.cli import demo
 from strands_manga_memory.cli.app import run
+from strands_manga_memory.cli.commands import demo
 from strands_manga_memory.cli.exits import USAGE
 
 
@@ -55,7 +55,7 @@ def test_it_names_the_extra_where_a_package_is_missing(
 
 def test_the_examples_start_by_it(tmp_path: Path) -> None:
     """They find their own modules, whatever the working directory is."""
-    code = "from strands_manga_memory.cli import demo; import sys; sys.exit(demo._run({name!r}, '--help'))"
+    code = "from strands_manga_memory.cli.commands import demo; import sys; sys.exit(demo._run({name!r}, '--help'))"
     for name in ("quickstart.py", "mangaassist/__main__.py"):
         done = subprocess.run(
             [sys.executable, "-c", code.format(name=name)],

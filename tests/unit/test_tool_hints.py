@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.mcp.breaker import BreakerPolicy
-from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.breakers.breaker import BreakerPolicy
+from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.tool_hints import declares_read_only
 
 

@@ -18,7 +18,7 @@ from strands_manga_memory.conversation.importance.importance import ImportanceWe
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summaries.writing import Log
 from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds, window_of
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

@@ -12,7 +12,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import READER, is_any_named, name_of
 from strands_manga_memory.conversation.history.tool_texts import result_text
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

@@ -10,7 +10,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
 from strands_manga_memory.messages import blocks_of
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strands.types.content import Message
 
-from strands_manga_memory.language.marks import STUB
+from strands_manga_memory.language.texts.marks import STUB
 
 
 def stub_of(message: Message) -> Message:

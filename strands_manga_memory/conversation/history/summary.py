@@ -15,11 +15,11 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_shop import SHOP
-from strands_manga_memory.language.message_texts import quoted
-from strands_manga_memory.language.slots import RANK, Slot, SlotKind
-from strands_manga_memory.language.verification import Text
+from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.slots.slots import RANK, Slot, SlotKind
+from strands_manga_memory.language.slots.verification import Text
+from strands_manga_memory.language.texts.message_texts import quoted
 
 VERSION = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strands_manga_memory.messages import blocks_of, result_texts
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.stores.encoding.values import as_json
 
 
 def result_text(result: Any) -> str:

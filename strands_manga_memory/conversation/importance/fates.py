@@ -12,8 +12,8 @@ from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.importance.note import Note
 from strands_manga_memory.conversation.importance.view import View
+from strands_manga_memory.conversation.importance.weighing.note import Note
 
 REMEMBERED_DROPS = 1_000
 

@@ -37,15 +37,15 @@ from strands_manga_memory.conversation.history.stubs import is_stub, joined
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.fates import Fates, MessageFate, fate_of
-from strands_manga_memory.conversation.importance.kept_notes import KeptNotes
-from strands_manga_memory.conversation.importance.notes import Notes, weakly
 from strands_manga_memory.conversation.importance.reserve import Reserve
-from strands_manga_memory.conversation.importance.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.importance.selection import Candidate, Choice, Limits, choose
-from strands_manga_memory.conversation.importance.signals import SignalWeights, text_signals, tool_signals
 from strands_manga_memory.conversation.importance.steps import Steps
 from strands_manga_memory.conversation.importance.view import View
-from strands_manga_memory.conversation.importance.workload import Work, on_event_loop, work_on
+from strands_manga_memory.conversation.importance.weighing.kept_notes import KeptNotes
+from strands_manga_memory.conversation.importance.weighing.notes import Notes, weakly
+from strands_manga_memory.conversation.importance.weighing.scoring import Bands, ImportanceScorer, RuleScorer
+from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, text_signals, tool_signals
+from strands_manga_memory.conversation.importance.weighing.workload import Work, on_event_loop, work_on
 from strands_manga_memory.conversation.serving import serves
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.ledger import same_objects

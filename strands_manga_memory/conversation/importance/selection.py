@@ -21,10 +21,10 @@ from strands_manga_memory.conversation.history.exchanges import Exchange, exchan
 from strands_manga_memory.conversation.history.gist import gist_of
 from strands_manga_memory.conversation.history.shortening import Shortener
 from strands_manga_memory.conversation.history.stubs import is_stub, is_text, stub_of
-from strands_manga_memory.conversation.importance.note import Note
-from strands_manga_memory.conversation.importance.scoring import Band, Bands
-from strands_manga_memory.conversation.importance.signals import SignalWeights, fixed_signals, priority
-from strands_manga_memory.language.marks import STUB
+from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.importance.weighing.scoring import Band, Bands
+from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, fixed_signals, priority
+from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.messages import is_turn_start, tool_use_ids
 
 FIRST_TURN = "first turn"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from strands_manga_memory.language.lexical import LexicalIndex
+from strands_manga_memory.language.search.lexical import LexicalIndex
 
 
 @dataclass(frozen=True, slots=True)

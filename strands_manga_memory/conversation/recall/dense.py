@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from strands_manga_memory.conversation.recall.archive import Archived, Hit, Shelf
-from strands_manga_memory.language.embedding import Embed, dot, embedded
+from strands_manga_memory.language.search.embedding import Embed, dot, embedded
 
 _AT_A_TIME = 64
 

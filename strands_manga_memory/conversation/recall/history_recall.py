@@ -25,10 +25,10 @@ from strands_manga_memory.conversation.recall.quotes import Quoting
 from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
 from strands_manga_memory.conversation.serving import trimmer_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
-from strands_manga_memory.language.act_rules import DialogueAct
-from strands_manga_memory.language.acts import dialogue_act
-from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.language.terms import query_terms
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.search.terms import query_terms
+from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
 
 if TYPE_CHECKING:

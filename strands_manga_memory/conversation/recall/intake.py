@@ -16,7 +16,7 @@ from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.recall.archive import Archived, Retriever
-from strands_manga_memory.language.message_texts import message_text
+from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import content_fingerprint, tool_result_ids
 
 logger = logging.getLogger(__name__)

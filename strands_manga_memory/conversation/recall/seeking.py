@@ -9,10 +9,10 @@ from datetime import UTC, date, datetime
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.recall.archive import Archived, Hit, Retriever
-from strands_manga_memory.language.excerpts import excerpt
-from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.language.terms import query_terms
-from strands_manga_memory.language.when import Days, days_of
+from strands_manga_memory.language.search.terms import query_terms
+from strands_manga_memory.language.search.when import Days, days_of
+from strands_manga_memory.language.texts.excerpts import excerpt
+from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
 
 _SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))

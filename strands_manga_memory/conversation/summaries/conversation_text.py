@@ -9,7 +9,7 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.tool_texts import result_text
 from strands_manga_memory.messages import turns
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.stores.encoding.values import as_json
 
 RESULT_CHARACTERS = 1_500
 """Most characters of one tool result in a transcript: head and tail."""

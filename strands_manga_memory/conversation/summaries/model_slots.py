@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message, Messages
 
-from strands_manga_memory.language.message_texts import quoted
-from strands_manga_memory.language.normalize import normalized
-from strands_manga_memory.language.slot_rules import RuleSlotExtractor
-from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind
-from strands_manga_memory.language.verification import Text
+from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind
+from strands_manga_memory.language.slots.verification import Text
+from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.texts.normalize import normalized
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any
 from strands.models import Model
 from strands.types.content import Messages
 
-from strands_manga_memory.language.models import setting_of
-from strands_manga_memory.language.summarizer import Draft, Prompt, Summarizer
+from strands_manga_memory.language.summaries.summarizer import Draft, Prompt, Summarizer
+from strands_manga_memory.language.texts.models import setting_of
 
 MOST_CHARACTERS = 100_000
 """So much of an answer is read; no summary is so long."""

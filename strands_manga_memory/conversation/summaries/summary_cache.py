@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from strands_manga_memory.exceptions import MangaMemoryError
-from strands_manga_memory.stores.cipher import AesGcmCipher
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
+from strands_manga_memory.stores.encoding.codec import Codec
 
 logger = logging.getLogger(__name__)
 

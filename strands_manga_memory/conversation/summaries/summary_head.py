@@ -10,9 +10,9 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.summary import RULES, Shown, Summary, is_synthesized, shown
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.scoring import Band
+from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.summaries.folding import staying
-from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entities.entities import EntityTypes
 
 _REMEMBERED = 4_096
 """So many texts are not counted twice: the same facts are laid out with every summary."""

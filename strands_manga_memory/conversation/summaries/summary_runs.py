@@ -20,9 +20,9 @@ from strands_manga_memory.conversation.summaries.summary_stats import SummarySta
 from strands_manga_memory.conversation.summaries.writing import Log, SummaryWriter
 from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.slots import SlotExtractor
-from strands_manga_memory.language.summarizer import Summarizer
+from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.slots.slots import SlotExtractor
+from strands_manga_memory.language.summaries.summarizer import Summarizer
 from strands_manga_memory.telemetry import SUMMARY, measured
 
 if TYPE_CHECKING:

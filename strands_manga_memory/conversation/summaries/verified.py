@@ -29,10 +29,10 @@ from strands_manga_memory.conversation.summaries.summary_stats import SummarySta
 from strands_manga_memory.conversation.summaries.trigger import Trigger
 from strands_manga_memory.conversation.summaries.writing import Log
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_shop import SHOP
-from strands_manga_memory.language.slots import SlotExtractor
-from strands_manga_memory.language.summarizer import Summarizer
+from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.slots.slots import SlotExtractor
+from strands_manga_memory.language.summaries.summarizer import Summarizer
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

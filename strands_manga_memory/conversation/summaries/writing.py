@@ -14,14 +14,14 @@ from strands_manga_memory.conversation.summaries.conversation_text import chunks
 from strands_manga_memory.conversation.summaries.summarizers import asked, name_of
 from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
-from strands_manga_memory.language.current_slots import merged
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_shop import SHOP
-from strands_manga_memory.language.message_texts import quoted
-from strands_manga_memory.language.slot_rules import RuleSlotExtractor
-from strands_manga_memory.language.slots import Slot, SlotExtractor, SlotKind, most_important
-from strands_manga_memory.language.summarizer import Prompt, Summarizer
-from strands_manga_memory.language.verification import Text, Verdict, complaint, verify
+from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.slots.current_slots import merged
+from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind, most_important
+from strands_manga_memory.language.slots.verification import Text, Verdict, complaint, verify
+from strands_manga_memory.language.summaries.summarizer import Prompt, Summarizer
+from strands_manga_memory.language.texts.message_texts import quoted
 from strands_manga_memory.messages import is_turn_start
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.language.models import setting_of
+from strands_manga_memory.language.texts.models import setting_of
 
 UNKNOWN_WINDOW = 128_000
 """Taken for a model that does not say how large its window is."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.tokens.media import audio_tokens, document_tokens, image_tokens, video_tokens
-from strands_manga_memory.language.normalize import encodable
-from strands_manga_memory.language.tokens import estimated_tokens
-from strands_manga_memory.stores.values import as_json
+from strands_manga_memory.language.texts.normalize import encodable
+from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
     import tiktoken

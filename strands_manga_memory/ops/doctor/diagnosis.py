@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation import history_tokens
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.ops.doctor.durable_checks import check_durable
@@ -12,8 +13,7 @@ from strands_manga_memory.ops.doctor.finding import Finding, problem
 from strands_manga_memory.ops.doctor.hot_checks import check_hot, not_opened
 from strands_manga_memory.ops.doctor.process_checks import check_sweeping, check_versions, check_vocabulary, check_window
 from strands_manga_memory.ops.doctor.records import check_records
-from strands_manga_memory.settings import MangaMemorySettings
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY
 from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password
 

@@ -13,7 +13,7 @@ from strands_manga_memory.exceptions import StoreError, StoreRefusedError, Store
 from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
 from strands_manga_memory.ops.permissions import redis_acl
 from strands_manga_memory.stores.hot import HotStore, HotWrite
-from strands_manga_memory.stores.redis import RedisHotStore
+from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
 
 _OLDEST = (6, 2)
 _SLOTS = 16_384

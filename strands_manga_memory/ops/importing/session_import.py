@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.facade import MangaMemory
 from strands_manga_memory.ops.importing.source import Content, Found, SessionSource, damaged
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.transfer import TransferredConversation

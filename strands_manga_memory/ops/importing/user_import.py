@@ -9,13 +9,13 @@ from typing import Any
 
 from strands.types.session import decode_bytes_values
 
+from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.facade import MangaMemory
-from strands_manga_memory.memory.memory_records import MemoryRecord, Owner, record_of
+from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, record_of
 from strands_manga_memory.ops.importing.message_log import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.transfer import TransferredConversation, TransferredOrchestrator
-from strands_manga_memory.stores.codec import dump, load_stored
+from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
 _COUNTERS = ("turn_count", "created", "last_activity")
 

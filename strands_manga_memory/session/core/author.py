@@ -25,7 +25,7 @@ from strands_manga_memory.session.core.records import Message, has_id, name_of
 from strands_manga_memory.session.core.showing import Piece, open_turns, shown_messages
 from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
-from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.encoding.codec import dump, load
 
 
 class Author:

@@ -14,7 +14,7 @@ from strands_manga_memory.session.core.records import Body, Message, framed, hea
 from strands_manga_memory.session.core.registers import Register
 from strands_manga_memory.session.core.vector import Entry, Tally, Vector
 from strands_manga_memory.session.core.window import Window
-from strands_manga_memory.stores.codec import trusted
+from strands_manga_memory.stores.encoding.codec import trusted
 
 Key = tuple[Any, ...]
 """What a cell is about: its kind (one letter) and a name."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strands_manga_memory.language.marks import STUB
+from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
 from strands_manga_memory.session.core.showing import Piece, mark_id
 from strands_manga_memory.session.core.window import BodySlot, Slot
-from strands_manga_memory.stores.codec import dump
+from strands_manga_memory.stores.encoding.codec import dump
 
 
 @dataclass(eq=False, slots=True)

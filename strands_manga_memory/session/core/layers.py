@@ -7,7 +7,7 @@ from typing import Any
 
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, States, changes, flattened, layer_of
-from strands_manga_memory.stores.codec import dump
+from strands_manga_memory.stores.encoding.codec import dump
 
 _Flat = Mapping[Path, bytes]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
-from strands_manga_memory.stores.codec import json_bytes, json_value, load_stored, trusted
+from strands_manga_memory.stores.encoding.codec import json_bytes, json_value, load_stored, trusted
 
 WRITES = 2
 """Version of the stored form that is written."""

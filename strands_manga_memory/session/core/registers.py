@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from strands_manga_memory.session.core.identity import Stamp
-from strands_manga_memory.stores.codec import dump, load_stored
+from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
 Path = tuple[str, ...]
 """Where a value is: the layer, and the keys on the way to it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.language.marks import CUT_TEXT, STUB
+from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.messages import is_message, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of

@@ -16,7 +16,7 @@ from strands_manga_memory.session.core.records import Lost, Message, framed, unf
 from strands_manga_memory.session.replicas.record_keys import head_key
 from strands_manga_memory.session.replicas.segments import Segments, resealed
 from strands_manga_memory.session.replicas.split import put_split, whole_values
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from strands_manga_memory.session.core.cells import Key, Version
 from strands_manga_memory.session.core.records import framed, unframed
-from strands_manga_memory.stores.codec import trusted
+from strands_manga_memory.stores.encoding.codec import trusted
 
 Hidden = Mapping[Key, tuple[int, Version]]
 """The number of each message's field, and its revision there."""

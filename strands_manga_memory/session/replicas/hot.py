@@ -14,7 +14,7 @@ from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
 from strands_manga_memory.session.core.records import Lost
 from strands_manga_memory.session.replicas.hidden_fields import listed_fields, pack_hidden, unpack_hidden
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,

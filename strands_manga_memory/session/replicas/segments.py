@@ -11,7 +11,7 @@ from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.core.records import Message, pack_messages, unpack_messages
 from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
 from strands_manga_memory.session.replicas.split import is_part, put_split, whole_values
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 
 logger = logging.getLogger(__name__)

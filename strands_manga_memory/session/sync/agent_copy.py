@@ -22,7 +22,7 @@ from strands_manga_memory.session.states import (
     run_waits,
 )
 from strands_manga_memory.session.sync.facts import FACTS, Facts, facts_of
-from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.encoding.codec import dump, load
 
 _STATES = "state"
 """The layer of states that are each one value; ``state.agent`` and ``meta`` are layers of their own, told apart by key."""

@@ -12,7 +12,7 @@ from strands_manga_memory.session.place import Place, directory_key
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.registers import layer_of
-from strands_manga_memory.stores.codec import trusted
+from strands_manga_memory.stores.encoding.codec import trusted
 
 FACTS = "#facts"
 """The layer of states that holds what is noted."""

@@ -13,7 +13,7 @@ from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.records import Message, lost_message
 from strands_manga_memory.session.core.vector import Vector
 from strands_manga_memory.session.core.window import MOST_GAPS
-from strands_manga_memory.stores.codec import load
+from strands_manga_memory.stores.encoding.codec import load
 
 
 @dataclass(frozen=True)

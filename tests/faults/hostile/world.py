@@ -19,10 +19,10 @@ from strands_manga_memory import (
     SQLiteTable,
     Table,
 )
-from strands_manga_memory.inspection import inspect
+from strands_manga_memory.ops.inspection import inspect
 from strands_manga_memory.session.core.records import framed, unframed
 from strands_manga_memory.session.place import Place
-from strands_manga_memory.stores.codec import Codec, dump, load_stored
+from strands_manga_memory.stores.encoding.codec import Codec, dump, load_stored
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted

@@ -27,7 +27,7 @@ from strands_manga_memory.session.sync import saving as saving_module
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.stores.codec import Codec, dump, load
+from strands_manga_memory.stores.encoding.codec import Codec, dump, load
 from tests.faults.simulation.core import FLUSH_EVERY, SESSION_SECONDS, Core, Machine
 from tests.faults.simulation.schedule import Schedule
 from tests.faults.simulation.writer import TaskLock

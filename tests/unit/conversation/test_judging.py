@@ -18,7 +18,7 @@ from strands_manga_memory.conversation import (
     ImportanceWeights,
     ModelScorer,
 )
-from strands_manga_memory.conversation.importance.judging import Line
+from strands_manga_memory.conversation.importance.weighing.judging import Line
 from strands_manga_memory.testing import ScriptedModel
 
 

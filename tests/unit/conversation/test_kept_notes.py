@@ -16,7 +16,7 @@ from strands.types.content import Message
 from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager, open_table
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
 from strands_manga_memory.conversation.history.stubs import is_stub
-from strands_manga_memory.conversation.importance import workload
+from strands_manga_memory.conversation.importance.weighing import workload
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import text
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation import EstimateCounter, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.importance.notes import Notes
-from strands_manga_memory.conversation.importance.scoring import Band, Bands, message_act
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.importance.weighing.scoring import Band, Bands, message_act
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 

@@ -13,7 +13,7 @@ from strands_manga_memory.conversation.recall.fusing import FusedRetriever
 from strands_manga_memory.conversation.recall.quotes import Quoting
 from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
 from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
-from strands_manga_memory.language.terms import query_terms
+from strands_manga_memory.language.search.terms import query_terms
 from tests.unit.conversation.messages import assistant, user
 
 DAY = 86_400.0

@@ -8,10 +8,10 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.note import Note
-from strands_manga_memory.conversation.importance.notes import Notes
-from strands_manga_memory.conversation.importance.scoring import RuleScorer
-from strands_manga_memory.conversation.importance.vocabulary import Vocabulary
+from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.importance.weighing.scoring import RuleScorer
+from strands_manga_memory.conversation.importance.weighing.vocabulary import Vocabulary
 from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.conversation.messages import assistant, user

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.language import SHOP, RuleSlotExtractor, Slot, SlotKind
-from strands_manga_memory.language.corrections import BECAME, values_of
-from strands_manga_memory.language.current_slots import merged
+from strands_manga_memory.language.slots.corrections import BECAME, values_of
+from strands_manga_memory.language.slots.current_slots import merged
 from tests.unit.conversation.messages import assistant, user
 
 

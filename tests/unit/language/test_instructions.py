@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.acts import dialogue_act
-from strands_manga_memory.language.instructions import standing, takes_back
-from strands_manga_memory.language.preferences import stated_preferences
-from strands_manga_memory.language.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.acts.instructions import standing, takes_back
+from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
 from tests.unit.conversation.messages import assistant, user
 
 INSTRUCTIONS = (

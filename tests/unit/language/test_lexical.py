@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.lexical import LexicalIndex, overlap
-from strands_manga_memory.language.terms import content_words
+from strands_manga_memory.language.search.lexical import LexicalIndex, overlap
+from strands_manga_memory.language.search.terms import content_words
 
 
 def index(*texts: str) -> LexicalIndex[str]:

@@ -8,9 +8,9 @@ import pytest
 
 from strands_manga_memory.conversation.history.shortening import cut_marker
 from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotExtractor
-from strands_manga_memory.language.marks import CUT_TEXT, STUB, without_marks
-from strands_manga_memory.language.message_texts import message_text
-from strands_manga_memory.language.traits import traits
+from strands_manga_memory.language.acts.traits import traits
+from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB, without_marks
+from strands_manga_memory.language.texts.message_texts import message_text
 
 MARKS = [CUT_TEXT, STUB, cut_marker(5_000), "[image left out: Receipt May 3, png, 512 bytes]"]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.passages import GAP, excerpt, passages
-from strands_manga_memory.language.terms import query_terms
+from strands_manga_memory.language.search.passages import GAP, excerpt, passages
+from strands_manga_memory.language.search.terms import query_terms
 
 FILLER = "The shelves of the shop were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
 

@@ -6,8 +6,8 @@ import pytest
 
 from strands_manga_memory.conversation import RuleScorer
 from strands_manga_memory.language import DialogueAct, dialogue_act
-from strands_manga_memory.language.asking import statements
-from strands_manga_memory.language.preferences import stated_preferences
+from strands_manga_memory.language.acts.asking import statements
+from strands_manga_memory.language.preferences.preferences import stated_preferences
 from tests.unit.language.self_lines import KEPT, NOT_KEPT
 
 TOLD = (DialogueAct.PREFERENCE, DialogueAct.FACT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.session_summary import sentiment_of
+from strands_manga_memory.language.summaries.session_summary import sentiment_of
 from tests.unit.language.taste_talk import FEELINGS
 
 LINES = {

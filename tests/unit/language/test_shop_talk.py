@@ -8,8 +8,8 @@ import pytest
 
 from strands_manga_memory.conversation import Archived, Bm25Retriever
 from strands_manga_memory.language import dialogue_act
-from strands_manga_memory.language.terms import query_terms, terms
-from strands_manga_memory.language.traits import traits
+from strands_manga_memory.language.acts.traits import traits
+from strands_manga_memory.language.search.terms import query_terms, terms
 from tests.unit.language.shop_talk import ACTS, PARAPHRASES
 
 CLASSES = {"farewell": "greeting", "unmatched": "other", "constraint": "other", "decision": "other"}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.language import RuleSlotExtractor, SlotKind
-from strands_manga_memory.language.condense import condensed, sentences, weight
-from strands_manga_memory.language.current_slots import merged
+from strands_manga_memory.language.slots.current_slots import merged
+from strands_manga_memory.language.texts.condense import condensed, sentences, weight
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 

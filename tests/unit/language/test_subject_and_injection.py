@@ -8,8 +8,8 @@ import pytest
 from strands.middleware import InvokeModelContext
 
 from strands_manga_memory.language import SHOP, EntityTypes, named
-from strands_manga_memory.language.injection import as_data, with_system_text, with_trailing_text
-from strands_manga_memory.language.subject import changes_subject
+from strands_manga_memory.language.acts.subject import changes_subject
+from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_trailing_text
 from tests.unit.language.entity_lines import LINES
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.preferences import stated_preferences
-from strands_manga_memory.language.session_summary import (
+from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.summaries.session_summary import (
     RuleSessionSummarizer,
     SessionSummary,
     SessionSummaryError,
@@ -18,8 +18,8 @@ from strands_manga_memory.language.session_summary import (
     sentiment_of,
     topics_of,
 )
-from strands_manga_memory.language.summarizing import ModelSessionSummarizer, summarized
-from strands_manga_memory.language.tokens import cut_to_tokens, estimated_tokens, shortened
+from strands_manga_memory.language.summaries.summarizing import ModelSessionSummarizer, summarized
+from strands_manga_memory.language.texts.tokens import cut_to_tokens, estimated_tokens, shortened
 from strands_manga_memory.testing import ScriptedModel
 
 

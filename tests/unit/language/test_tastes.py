@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.preferences import MOST_HEARD, heard_in, stated_preferences
-from strands_manga_memory.language.slot_values import Preference, slot_of, touched
+from strands_manga_memory.language.preferences.preferences import MOST_HEARD, heard_in, stated_preferences
+from strands_manga_memory.language.preferences.slot_values import Preference, slot_of, touched
 from tests.unit.language.preference_lines import HEARD, NOT_HEARD
 from tests.unit.language.taste_talk import NOT_TOLD, TOLD
 

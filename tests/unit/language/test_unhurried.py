@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language import unhurried as module
-from strands_manga_memory.language.unhurried import unhurried
+from strands_manga_memory.language.texts import unhurried as module
+from strands_manga_memory.language.texts.unhurried import unhurried
 
 
 def test_everything_comes_in_order() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.language import Slot, SlotKind
-from strands_manga_memory.language.verification import Text, verify
+from strands_manga_memory.language.slots.verification import Text, verify
 
 SOURCE = "User: my order ORD-55120 over 6,800円, volume 3 by March 3rd at 15:45.\nUser: call me Keiko"
 

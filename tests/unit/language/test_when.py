@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from strands_manga_memory.language.when import Days, days_of
+from strands_manga_memory.language.search.when import Days, days_of
 
 TODAY = date(2026, 11, 24)  # a Tuesday
 

@@ -11,7 +11,7 @@ from strands.interrupt import Interrupt, InterruptException
 from strands.types.exceptions import MCPClientInitializationError
 
 from strands_manga_memory.mcp import BreakerPolicy, CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.calls.guard import Guard
 
 TOOL, SERVER, IGNORED, SUCCESS = Outcome.TOOL_FAILURE, Outcome.SERVER_FAILURE, Outcome.IGNORED, Outcome.SUCCESS
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.mcp import redact_secrets
-from strands_manga_memory.mcp.answers import Problem, error_result
-from strands_manga_memory.mcp.classify import CANCELLED, OK, TIMEOUT
-from strands_manga_memory.mcp.redact import MAX_TEXT
-from strands_manga_memory.mcp.schema import ArgumentSchema, canonical_json
-from strands_manga_memory.mcp.stale import LastGood
-from strands_manga_memory.mcp.tool_health import CallLog, latency
+from strands_manga_memory.mcp.breakers.classify import CANCELLED, OK, TIMEOUT
+from strands_manga_memory.mcp.breakers.tool_health import CallLog, latency
+from strands_manga_memory.mcp.calls.answers import Problem, error_result
+from strands_manga_memory.mcp.calls.redact import MAX_TEXT
+from strands_manga_memory.mcp.calls.schema import ArgumentSchema, canonical_json
+from strands_manga_memory.mcp.calls.stale import LastGood
 from strands_manga_memory.testing import FakeClock
 
 

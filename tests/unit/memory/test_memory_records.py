@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.memory.memory_records import MemoryRecord, Owner, item_of, record_of
-from strands_manga_memory.memory.retention import MemoryType
+from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, item_of, record_of
+from strands_manga_memory.memory.records.retention import MemoryType
 
 OWNER = Owner("u")
 

@@ -9,7 +9,7 @@ from strands_manga_memory.session.core.records import DAMAGED_TEXT
 from strands_manga_memory.session.place import Place
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.testing import FakeClock
 from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, user
 

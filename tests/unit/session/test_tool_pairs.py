@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.marks import CUT_TEXT
+from strands_manga_memory.language.texts.marks import CUT_TEXT
 from strands_manga_memory.messages import mended, problems, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.tool_pairs import paired
 from tests.unit.conversation.messages import assistant, calls, results, user

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.marks import CUT_TEXT, STUB
+from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.session.core.author import Author
 from strands_manga_memory.session.core.identity import Name, grave_by_age, new_grave
 from strands_manga_memory.session.core.merge import Copy, merge, merged
@@ -19,7 +19,7 @@ from strands_manga_memory.session.core.packed_window import pack_window, unpack_
 from strands_manga_memory.session.core.records import Mark, Message
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 from strands_manga_memory.session.core.window import shown_name
-from strands_manga_memory.stores.codec import json_bytes, json_value
+from strands_manga_memory.stores.encoding.codec import json_bytes, json_value
 from tests.unit.session.support import assistant, texts, tool_use, user
 
 

@@ -12,7 +12,7 @@ from strands_manga_memory.session.core.records import Body, Message
 from strands_manga_memory.session.core.registers import Register
 from strands_manga_memory.session.core.vector import Entry, Vector
 from strands_manga_memory.session.core.window import BodySlot, Window
-from strands_manga_memory.stores.codec import dump
+from strands_manga_memory.stores.encoding.codec import dump
 
 WRITERS = ("a", "b", "c")
 NUMBERS = range(1, 6)

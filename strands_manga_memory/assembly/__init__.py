@@ -1,0 +1,1 @@
+"""What puts the parts together for one deployment: its settings, and ``MangaMemory``."""

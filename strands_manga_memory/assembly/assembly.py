@@ -1,0 +1,300 @@
+"""Assembly: puts agents together from the parts that a process has opened."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
+
+from strands import Agent
+from strands.memory import MemoryManager
+from strands.models import BedrockModel, Model
+from strands.plugins import Plugin
+
+from strands_manga_memory.assembly.agent_options import (
+    AgentKwargs,
+    HarnessKwargs,
+    Options,
+    PartsAsked,
+    SessionSettings,
+    check_names,
+    check_parts,
+    split_options,
+)
+from strands_manga_memory.assembly.agent_parts import (
+    EnvironmentMetadata,
+    Prepared,
+    UserTier,
+    recalling,
+    surroundings,
+    told_once,
+    watching,
+)
+from strands_manga_memory.assembly.history_plan import HistoryPlan
+from strands_manga_memory.assembly.settings import History, MangaMemorySettings
+from strands_manga_memory.conversation import as_strategy
+from strands_manga_memory.memory import (
+    Learn,
+    PiiPolicy,
+    PreferenceSpool,
+    ProfileCache,
+    ProfileSource,
+    UserContext,
+    UserMemoryStore,
+)
+from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session import TieredSessionManager, TtlPolicy
+from strands_manga_memory.state import EnvironmentSource, StateCoordinator
+from strands_manga_memory.stores import Codec, HotStore, Table
+from strands_manga_memory.telemetry import ObservedCodec
+
+_DEFAULT_AGENT = "default"
+"""What Strands calls an agent that was given no id."""
+
+
+class Assembly:
+    """What ``MangaMemory`` does for agents: the sessions, memories and policies of one, put together."""
+
+    hot: HotStore
+    memories: Table | None
+    settings: MangaMemorySettings
+    _settings: dict[str, Any]
+    _stores: dict[str, Any]
+    _clock: dict[str, Any]
+    _memory_codec: Codec | None
+    _profile: ProfileSource | None
+    _environment: EnvironmentSource | None
+    _pii: PiiPolicy
+    _spool: PreferenceSpool | None
+    _managers: weakref.WeakSet[TieredSessionManager]
+    _parts: weakref.WeakSet[Any]
+    _prefetched: dict[ConversationScope, Prepared]
+
+    def agent(
+        self,
+        model: Model | str | None = None,
+        *,
+        user_id: str,
+        session_id: str,
+        agent_id: str = _DEFAULT_AGENT,
+        tenant: str | None = None,
+        session: bool = True,
+        **options: Unpack[Options],
+    ) -> Agent:
+        """Build an agent: what ``agent_kwargs`` returns, together with everything else ``strands.Agent`` takes.
+
+        ``plugins`` are added to those of the memory. A ``conversation_manager``, ``session_manager`` or ``memory_manager`` that
+        is given takes the place of ours, and so does a ``context_manager`` that of our conversation manager.
+
+        Args:
+            model: The model, or the id of one of Bedrock; None: the one Strands takes by default.
+            user_id: The user.
+            session_id: The session, unique within the user.
+            agent_id: The agent, unique within the session.
+            tenant: The tenant; None is a tenant of its own.
+            session: As ``agent_kwargs`` has it.
+            options: The other arguments of ``agent_kwargs``, such as ``history`` or ``recall``, and those of ``strands.Agent``.
+
+        Raises:
+            ValueError: An id or a setting is not allowed.
+        """
+        asked, own = split_options(options)
+        if not isinstance(model, Model):
+            model = BedrockModel() if model is None else BedrockModel(model_id=model)  # as Agent does
+        parts = self.agent_kwargs(
+            user_id=user_id,
+            session_id=session_id,
+            agent_id=agent_id,
+            tenant=tenant,
+            session=session and own.get("session_manager") is None,
+            plugins=own.pop("plugins", None) or (),
+            model=model,
+            **asked,
+        )
+        if own.get("context_manager") not in (None, False):
+            del parts["conversation_manager"]
+        given = {name: value for name, value in own.items() if value is not None or name not in parts}
+        arguments: dict[str, Any] = {**parts, **given}
+        return Agent(model=model, **arguments)
+
+    def agent_kwargs(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        agent_id: str = "default",
+        tenant: str | None = None,
+        session: bool = True,
+        history: History | None = None,
+        max_tokens: int | None = None,
+        trim_to: int | None = None,
+        max_turns: int | None = None,
+        recall: bool | None = None,
+        learn: Learn | None = None,
+        task_state: bool | Mapping[str, Any] | None = None,
+        instructions: bool | InstructionFiles = False,
+        cache_monitor: PromptCacheMonitor | None = None,
+        plugins: Sequence[Plugin] = (),
+        model: Model | None = None,
+        **settings: Unpack[SessionSettings],
+    ) -> AgentKwargs:
+        """Return keyword arguments for ``strands.Agent``: ``conversation_manager``, ``session_manager``, and the ``agent_id``.
+
+        With ``memories``, also ``memory_manager``, which searches them, and among the ``plugins`` one that tells the agent
+        about its user; with ``recall`` one that brings back what has left the window. Python takes no argument twice: plugins
+        of your own are given here, or to ``memory.agent(...)``.
+
+        Args:
+            user_id: The user.
+            session_id: The session, unique within the user.
+            agent_id: The agent, unique within the session.
+            tenant: The tenant; None is a tenant of its own.
+            session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
+            history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
+                as much (8,000 by default, at most half the window of ``model``) or 20 turns; then a verified summary, written
+                after the response by the ``aux_model``, and the last 3 turns and what importance keeps are within
+                ``max_tokens``. ``compact``: it may grow until a request comes near the window of the model; then room is made
+                in stages, as ``TieredCompactionConversationManager`` does, and ``max_tokens`` and ``trim_to`` have no
+                part in it. Default that of the process: ``importance``.
+            max_tokens: Tokens of history. Default that of the process; unset there, a quarter of the window of ``model``, at
+                most 50,000, and 4,096 where that is not known: see ``budget_plan``.
+            trim_to: Tokens to which a history over ``max_tokens`` is brought in one step, so that until the next step each
+                request begins with the whole one before and a provider's prompt cache has it. ``max_tokens`` itself: a full
+                history holds as much as it can, and is trimmed in every turn. Default that of the process: what leaves room
+                for about eight turns like the last ones, at least four fifths of ``max_tokens``.
+            max_turns: Turns that a history keeps at most, whatever room it has. Default: as many as fit.
+            recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
+                search them. They take up to a quarter of ``max_tokens`` of a request; the history gives way to them for that
+                call. The first question of each agent reads the session's log, once. Default that of the process: False.
+            learn: How preferences of the user are picked up from what he says, once the turn is over. ``rules``: by rules, in
+                English and Japanese. ``model``: then also by the agent's ``aux_model``, in the background; a value whose words
+                he did not use is left out. ``nothing``: not at all. Default ``rules`` with ``memories``.
+            task_state: Whether a ``StateCoordinator`` keeps where the task stands and tells the model; a mapping: its keyword
+                arguments, such as ``intents``. What ``changes(...)`` publishes reaches it. Default that of the process: False.
+            instructions: Whether instruction files are told on the system side, read once; True: ``InstructionFiles()``, those
+                of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
+            cache_monitor: Watches how much of the prompts the provider's cache had; one may serve all agents. Default none.
+            plugins: Plugins of your own, after ours.
+            model: The agent's model, if it is at hand: it is asked for its context window, and not returned.
+            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
+
+        Raises:
+            ValueError: An id or a setting is not allowed.
+        """
+        check_parts(settings)
+        wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
+        plan = HistoryPlan(wanted, None if model is None else model.context_window_limit)
+        ours: list[Plugin] = [*told_once(instructions)]
+        scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
+        arguments: AgentKwargs = {} if agent_id == _DEFAULT_AGENT else {"agent_id": agent_id}
+        prepared = (None if settings else self._prefetched.pop(scope, None)) or self._prepared(scope, settings, session=session)
+        environment, manager = prepared.environment, prepared.manager if session else None
+        arguments |= {} if manager is None else {"session_manager": manager}
+        if learn not in (None, "nothing"):
+            self._known()
+        if self.memories is not None:
+            store, cache = self.user(user_id, tenant=tenant), self._cache(user_id, tenant)
+            ours.append(user := UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
+            if manager is not None:
+                manager.when_redacted(user.redacted)
+            arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
+        state = wanted.task_state if task_state is None else task_state
+        if state is not False:
+            given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
+            coordinator = StateCoordinator(**{**given, "environment": environment, **({} if state is True else state)})
+            prepared.tier.follow(coordinator)
+            ours.append(coordinator)
+        elif environment is not None:
+            ours.append(EnvironmentMetadata(environment))
+        arguments["conversation_manager"] = plan.manager(session=manager, hot=self._stores["hot"])
+        ours += [recalling(plan.recall_tokens, session=manager)] if wanted.recall else []
+        ours += watching(cache_monitor)
+        self._parts |= {arguments["conversation_manager"], *ours}
+        if ours or plugins:
+            arguments["plugins"] = [*ours, *plugins]
+        return arguments
+
+    def harness_kwargs(self, **asked: Unpack[PartsAsked]) -> HarnessKwargs:
+        """Return keyword arguments for ``strands_harness.create_harness``, or for ``Agent(context_manager=...)``.
+
+        They are those of ``agent_kwargs``; policies and plugins are strategies of a ``ContextManager``, whose stash is its
+        agent's own: sub-agents of a harness get the harness's own context manager.
+
+        Args:
+            asked: The arguments of ``agent_kwargs``.
+
+        Raises:
+            ValueError: An id or a setting is not allowed.
+        """
+        from strands.experimental.context_manager import ContextManager
+
+        parts: dict[str, Any] = {**self.agent_kwargs(**asked)}
+        policies = [*parts.pop("plugins", ()), parts.pop("conversation_manager")]
+        manager = ContextManager(strategies=[as_strategy(policy) for policy in policies])
+        return cast("HarnessKwargs", {**parts, "context_manager": manager})
+
+    def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
+        """Return a session manager of a conversation: for its log, its metadata, or an agent built by hand.
+
+        Args:
+            scope: Whose it is, or a plain session id: one that belongs to no user.
+            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
+
+        Raises:
+            ValueError: A setting is not allowed.
+        """
+        check_names(settings)
+        return self._manager(scope, settings, UserTier(None))
+
+    def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
+        """Return what is known about a user.
+
+        Raises:
+            ValueError: ``memories`` was not opened, or an id is not allowed.
+        """
+        return UserMemoryStore(
+            self._known(),
+            retention=self.settings.retention(),
+            user_id=user_id,
+            tenant=tenant,
+            profile=self._profile,
+            pii=self._pii,
+            codec=self._memory_codec,
+            hot=self._stores["hot"],
+            **self._clock,
+        )
+
+    def _known(self) -> Table:
+        if self.memories is None:
+            raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
+        table: Table = self._stores["memories"]
+        return table
+
+    def _cache(self, user_id: str, tenant: str | None) -> ProfileCache:
+        return ProfileCache(
+            self._stores["hot"], user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
+        )
+
+    async def prefetch(self, scope: ConversationScope) -> None:
+        """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
+        prepared = await asyncio.to_thread(self._prepared, scope, {}, session=True)
+        if prepared.manager is not None:
+            await prepared.manager.prefetch(scope.agent_id)
+        self._prefetched[scope] = prepared
+
+    def _prepared(self, scope: ConversationScope, settings: Mapping[str, Any], *, session: bool) -> Prepared:
+        environment = surroundings(self._environment, scope)
+        tier = UserTier(environment)
+        return Prepared(self._manager(scope, settings, tier) if session else None, tier, environment)
+
+    def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: UserTier) -> TieredSessionManager:
+        if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
+            settings = {**settings, "codec": ObservedCodec(settings["codec"])}
+        asked = {**self._settings, **settings}
+        if "ttl" not in settings:  # one that is given for this very agent is left as it is
+            asked["ttl"] = tier.policy(asked.get("ttl") or TtlPolicy())
+        manager = TieredSessionManager(scope, hot=self._stores["hot"], durable=self._stores["durable"], **asked)
+        self._managers.add(manager)
+        return manager

@@ -1,0 +1,121 @@
+"""MemoryStats: what a MangaMemory knows of itself, in process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.state import StateCoordinator
+from strands_manga_memory.state.statistics import StateStats
+from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.telemetry import OperationStats
+
+if TYPE_CHECKING:
+    from strands_manga_memory.mcp import GuardedMCPTools
+    from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+
+
+class MemoryStats(TypedDict):
+    """What a ``MangaMemory`` knows of itself.
+
+    Attributes:
+        hot: ``up`` or ``down``.
+        hot_error: Why it is down: the cause of a refusal and what mends it, else the name of the error; else empty.
+        hot_failures: How often it did not answer, or refused.
+        durable: ``up`` or ``down``.
+        durable_error: As ``hot_error``.
+        durable_failures: As ``hot_failures``.
+        backlog: Pieces of background work that wait or run.
+        sessions: Sessions that are open here.
+        turns: User requests in these sessions.
+        messages: Messages in their logs.
+        unsaved_messages: Messages that no tier has confirmed.
+        tokens: Tokens of their agents' histories.
+        token_budget: What those may have together.
+        compression: Tokens that trimming removed, as a share of those and what the histories have now; 0 if nothing was.
+        state: Totals of the coordinators of live agents: ``agents``, active ``entities``, ``goals`` and ``archived_goals``,
+            ``executions``, ``tokens`` of stored layers, tool ``loops``, ``drifts`` and ``unreadable`` layers.
+        summaries: Totals of the managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``, ``tokens_spent``,
+            ``tokens_freed``, and how many are ``resting``.
+        missed_deadlines: Waits of this process for a tier that took as long as they may, or longer; 0 without telemetry.
+        operations: What is known of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
+            ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
+        tools: What is known of each guarded tool.
+    """
+
+    hot: str
+    hot_error: str
+    hot_failures: int
+    durable: str
+    durable_error: str
+    durable_failures: int
+    backlog: int
+    sessions: int
+    turns: int
+    messages: int
+    unsaved_messages: int
+    tokens: int
+    token_budget: int
+    compression: float
+    state: dict[str, int]
+    summaries: dict[str, int]
+    missed_deadlines: int
+    operations: dict[str, OperationStats]
+    tools: dict[str, ToolStatus]
+
+
+def memory_stats(
+    writer: Writer,
+    managers: Iterable[TieredSessionManager],
+    guards: Iterable[GuardedMCPTools],
+    operations: dict[str, OperationStats],
+    parts: Iterable[object],
+) -> MemoryStats:
+    """Return what is known of the tiers, the open sessions, the tools and the operations, without any I/O."""
+    managers, parts = list(managers), list(parts)
+    sessions = [stats for manager in managers for stats in manager.live_stats()]
+    tokens = sum(stats["tokens"] or 0 for stats in sessions)
+    trimmed = operations["trim"].sums["tokens"] if "trim" in operations else 0.0
+    return MemoryStats(
+        hot="up" if writer.hot_health.is_up else "down",
+        hot_error=writer.hot_health.error,
+        hot_failures=writer.hot_health.failures,
+        durable_error=writer.durable_health.error,
+        durable_failures=writer.durable_health.failures,
+        durable="up" if writer.durable_health.is_up else "down",
+        backlog=writer.backlog,
+        sessions=len(managers),
+        turns=sum(stats["turns"] for stats in sessions),
+        messages=sum(stats["messages"] for stats in sessions),
+        unsaved_messages=sum(stats["unsaved_messages"] for stats in sessions),
+        tokens=tokens,
+        token_budget=sum(stats["budget"] or 0 for stats in sessions),
+        compression=trimmed / max(1.0, trimmed + tokens),
+        state=_state_totals([part.stats() for part in parts if isinstance(part, StateCoordinator)]),
+        summaries=_summary_totals([part.stats() for part in parts if isinstance(part, VerifiedSummarizingConversationManager)]),
+        missed_deadlines=operations["deadline"].count if "deadline" in operations else 0,
+        operations=operations,
+        tools={name: status for guarded in guards for name, status in guarded.status().items()},
+    )
+
+
+def _state_totals(known: Sequence[StateStats]) -> dict[str, int]:
+    return {
+        "agents": len(known),
+        "entities": sum(each["entities"] for each in known),
+        "goals": sum(each["goals"][0] for each in known),
+        "archived_goals": sum(each["goals"][1] for each in known),
+        "executions": sum(each["executions"][1] for each in known),
+        "tokens": sum(sum(each["tokens"].values()) for each in known),
+        "loops": sum(each["loops"] for each in known),
+        "drifts": sum(each["drifts"] for each in known),
+        "unreadable": sum(len(each["unreadable"]) for each in known),
+    }
+
+
+def _summary_totals(known: Sequence[SummaryStats]) -> dict[str, int]:
+    names = ("runs", "swapped", "failed", "waits", "tokens_spent", "tokens_freed", "resting")
+    return {name: sum(int(getattr(each, name)) for each in known) for name in names}

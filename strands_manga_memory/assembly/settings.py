@@ -1,0 +1,300 @@
+"""MangaMemorySettings: everything a process can set, from keywords or from ``MANGA_MEMORY_*`` variables."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from strands_manga_memory.assembly.setting_kinds import (
+    Failures,
+    Messages,
+    PiiActions,
+    RetentionDays,
+    Seconds,
+    Tokens,
+    Turns,
+    Unit,
+    Users,
+    Words,
+)
+from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
+from strands_manga_memory.memory.records.retention import DAY
+from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
+from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
+from strands_manga_memory.stores import Codec
+from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "MANGA_MEMORY_"
+"""What the names of the variables begin with."""
+
+History = Literal["importance", "summarize", "compact"]
+"""How an agent's history is kept small."""
+
+
+_HOT_SCHEMES = (
+    "memory",
+    "redis",
+    "rediss",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+)
+_DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
+
+
+class SettingsError(ValueError):
+    """Settings that are not allowed, by the name under which each was given."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{name:.80} {what}" for name, what in problems))
+        self.problems = problems
+
+
+class MangaMemorySettings(BaseModel):
+    """The settings of a process; ``MangaMemory.from_settings`` and ``MangaMemory.from_env`` take them.
+
+    Each is also a variable: its name in capitals behind ``MANGA_MEMORY_``, such as ``MANGA_MEMORY_FLUSH_EVERY=10``. Truth is
+    ``true`` or ``false``. An empty variable counts as unset.
+
+    Raises:
+        ValueError: A value is not allowed. The message names it and what is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hot_url: str = Field("memory://", description="Hot tier, as `open_hot_store` takes it; `memory://` is this process")
+    durable_url: str = Field(
+        "sqlite:///.manga_memory/sessions.sqlite3",
+        description="Durable tier, as `open_table` takes it; by default a SQLite file",
+    )
+    users_url: str | None = Field(
+        None,
+        description="Known about users, as `open_table` takes it; `true`: beside the durable tier; unset, `none`: nothing",
+    )
+    create_tables: bool = Field(default=True, description="Create missing tables and their TTL setting when they are opened")
+    save_on: SaveOn = Field("turn", description="One write a turn, or one a message")
+    flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
+    on_conflict: OnConflict = Field("merge", description="What to do when someone else saved the conversation")
+    on_store_error: OnStoreError = Field("degrade", description="What a store that fails does to a turn")
+    refresh: Refresh = Field("never", description="Whether each turn reads first what other devices saved")
+    resume_cold: bool = Field(default=True, description="Whether a conversation that left the hot tier is taken up again")
+    hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest that a turn waits for the hot tier")
+    durable_deadline: Seconds = Field(
+        2.0, gt=0, le=60, description="Longest that a turn waits for the durable tier, where no other survives the process"
+    )
+    profile_deadline: Seconds = Field(0.25, gt=0, le=60, description="Longest that the start of an agent waits for a profile")
+    max_unsaved: Messages = Field(10_000, ge=1, le=1_000_000, description="Unsaved messages from which on a turn is refused")
+    ttl_tier: Tier = Field("standard", description="Tier of users whose time to live is by tier and depth")
+    ttl_mode: Mode = Field("hybrid", description="What starts the time to live anew, and how long it is")
+    ttl_seconds: Seconds | None = Field(
+        None, gt=0, le=31_536_000, description="Time to live in the hot tier; unset: as tier and mode say"
+    )
+    session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last flush at which a session ends")
+    ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
+    history: History = Field("importance", description="How an agent's history is kept small, unless `agent_kwargs` says")
+    max_tokens: Tokens | None = Field(
+        None, ge=1, le=10_000_000, description="Budget of the history; unset: a quarter of the model's window, 4,096 if unknown"
+    )
+    trim_to: Tokens | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Tokens to which a full history is brought; unset: what leaves room for eight turns",
+    )
+    max_turns: Turns | None = Field(
+        None, ge=1, le=10_000, description="Turns that a history keeps at most; unset: as many as fit"
+    )
+    summary_trigger_tokens: Tokens | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Tokens of history that are summarized; unset: about twice its budget, at most half the model's window",
+    )
+    summary_trigger_turns: Turns = Field(20, ge=1, le=10_000, description="Turns since the last summary that are summarized")
+    summary_keep_turns: Turns = Field(3, ge=1, le=1000, description="Last turns that a summary leaves whole")
+    recall: bool = Field(
+        default=False, description="Whether agents bring back what left the window, unless `agent_kwargs` says"
+    )
+    recall_tokens: Tokens | None = Field(
+        None, ge=1, le=10_000_000, description="Most tokens of what is brought back; unset: three quarters of the history's"
+    )
+    task_state: bool = Field(default=False, description="Whether agents keep where the task stands, unless `agent_kwargs` says")
+    pii_actions: PiiActions | None = Field(
+        None, description="What becomes of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
+    )
+    retention_days: RetentionDays | None = Field(
+        None, description="Days for which memories are kept, by type; unset: 90, feedback and facts 180, patterns 30"
+    )
+    breaker_failures: Failures = Field(5, ge=1, le=1000, description="Failures in a row that open a tool's breaker")
+    breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
+    breaker_users: Users = Field(2, ge=1, le=1000, description="Users who must see a tool fail until its breaker opens")
+    breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest that a call of a guarded tool may take")
+    telemetry: bool = Field(default=True, description="Whether anything is told to OpenTelemetry and kept for `stats()`")
+
+    @field_validator("hot_url", "durable_url", "users_url")
+    @classmethod
+    def _is_known(cls, value: str | None, info: Any) -> str | None:
+        schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
+        if value is None or (info.field_name == "users_url" and value.lower() in ("true", NO_USERS)):
+            return value
+        if split_url(value).scheme not in schemes:
+            raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
+        return value
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError([_problem(each) for each in error.errors()]) from None
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what the ``repr`` shows: URLs without their passwords."""
+        for name, value in super().__repr_args__():
+            yield name, without_password(value) if isinstance(value, str) else value
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
+        """Return the settings that the variables and, over them, ``values`` name.
+
+        Args:
+            environ: The variables. Default those of the process.
+            values: Settings by name.
+
+        Raises:
+            ValueError: A value is not allowed. The message names its variable, and what it takes.
+        """
+        environ = os.environ if environ is None else environ
+        given = {name: environ[variable(name)] for name in cls.model_fields if environ.get(variable(name))}
+        for name in sorted(environ):
+            if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in cls.model_fields:
+                close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
+                logger.warning("variable=<%s>, closest=<%s> | there is no such setting", name, *close or ["none"])
+        try:
+            return cls(**{**given, **values})
+        except SettingsError as error:
+            problems = [(name if name in values else variable(name), what) for name, what in error.problems]
+            raise SettingsError(problems) from None
+
+    def over(self, **asked: Any) -> MangaMemorySettings:
+        """Return these settings with those over them that are not None.
+
+        Raises:
+            ValueError: One is not allowed. The message names it and what is.
+        """
+        given = {name: value for name, value in asked.items() if value is not None}
+        return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
+
+    def pii_policy(self, codec: Codec | None) -> PiiPolicy:
+        """Return what becomes of personal data; what is encrypted, is so by the codec's cipher.
+
+        Raises:
+            ValueError: Something is to be encrypted, and there is no cipher.
+        """
+        return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
+
+    def retention(self) -> Mapping[MemoryType, Retention]:
+        """Return how long each type of memory is kept."""
+        days = self.retention_days or {}
+        return {
+            **RETENTION,
+            **{MemoryType(type_): replace(RETENTION[MemoryType(type_)], seconds=kept * DAY) for type_, kept in days.items()},
+        }
+
+    def ttl_policy(self) -> TtlPolicy:
+        """Return the policy that the settings of time to live make up."""
+        return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
+
+    def session_settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of a ``TieredSessionManager``."""
+        names = (
+            "save_on",
+            "flush_every",
+            "on_conflict",
+            "on_store_error",
+            "refresh",
+            "resume_cold",
+            "hot_deadline",
+            "durable_deadline",
+            "max_unsaved",
+        )
+        return {**{name: getattr(self, name) for name in names}, "ttl": self.ttl_policy()}
+
+
+def variable(name: str) -> str:
+    """Return the name of a setting's variable."""
+    return PREFIX + name.upper()
+
+
+def rows() -> list[tuple[str, str, str, str, str]]:
+    """Return of each setting its name, variable, default, what it takes, and what it means."""
+    return [
+        (
+            name,
+            variable(name),
+            _written(field.default),
+            takes(name),
+            str(field.description),
+        )
+        for name, field in MangaMemorySettings.model_fields.items()
+    ]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def markdown() -> str:
+    """Return the table of all settings, as the guide has it."""
+    head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
+    return head + "".join(f"| `{var}` | `{default}` | {what} | {why} |\n" for _, var, default, what, why in rows())
+
+
+def takes(name: str) -> str:
+    """Return what a setting takes, in words."""
+    field = MangaMemorySettings.model_fields[name]
+    kinds = [kind for kind in _members(field.annotation) if kind is not type(None)]
+    if get_origin(kinds[0]) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(kinds[0]))
+    if kinds[0] is bool:
+        return "`true` or `false`"
+    if kinds[0] is str:
+        return "a URL"
+    for entry in _metadata(name):
+        if isinstance(entry, Words):
+            return entry.takes
+    unit = next((entry.name for entry in _metadata(name) if isinstance(entry, Unit)), "")
+    bounds = {kind: getattr(entry, kind) for entry in _metadata(name) for kind in ("gt", "ge", "le") if hasattr(entry, kind)}
+    low = f"over {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"
+    return f"{low} to {bounds['le']:,g} {unit}" if bounds["le"] < 1e6 else f"{low} to {bounds['le']:,.0f} {unit}"
+
+
+def _metadata(name: str) -> list[Any]:
+    field = MangaMemorySettings.model_fields[name]
+    return [*field.metadata, *(entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ()))]
+
+
+def _members(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [member for kind in get_args(annotation) for member in _members(kind)]
+    return [getattr(annotation, "__origin__", annotation)] if hasattr(annotation, "__metadata__") else [annotation]
+
+
+def _problem(error: Any) -> tuple[str, str]:
+    """Return the name of a setting and what is wrong with it."""
+    name = str(error["loc"][0])
+    if name not in MangaMemorySettings.model_fields:
+        return name, f"is no setting; there are {', '.join(MangaMemorySettings.model_fields)}"
+    what = str(error["ctx"]["error"]) if "error" in error.get("ctx", {}) else takes(name).replace("`", "")
+    return name, f"must be {what}, got {without_password(str(error['input']))!r:.200}"

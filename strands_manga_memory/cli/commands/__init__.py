@@ -1,0 +1,1 @@
+"""The commands, each a function in a file of its own."""

@@ -1,0 +1,170 @@
+"""inspect: a conversation's tiers, window, scores and fates, entities, tools."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from strands_manga_memory.assembly.facade import MangaMemory
+from strands_manga_memory.cli.exits import FAILED
+from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
+from strands_manga_memory.cli.output import console, messages, print_json
+from strands_manga_memory.mcp.breakers.shared import SharedBreakers, SharedState
+from strands_manga_memory.ops.inspection import Inspection, places
+from strands_manga_memory.ops.inspection import inspect as inspected
+
+_FATES = {"kept": "green", "shortened": "yellow", "written": "cyan", "left": "dim"}
+
+
+def inspect(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user that of the user's session.")],
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="User of the session.")] = None,
+    tenant: Tenant = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
+    server: Annotated[
+        str, typer.Option("--server", metavar="NAME", help="Server of the tools whose breakers are shared.")
+    ] = "",
+    last: Annotated[int, typer.Option(min=1, help="Messages to show, the last ones.")] = 40,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show it again whenever it has changed, until Ctrl-C.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --follow.")] = 1.0,
+    hot: Hot = None,
+    durable: Durable = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> int:
+    """Show what is stored of a session: tiers, window, what became of each message, entities, tools, shared breakers.
+
+    Nothing is touched.
+    """
+    memory = opened(settings_of(hot=hot, durable=durable), codec)
+    shown: list[Inspection] = []
+    pause = threading.Event()
+    try:
+        while True:
+            found = _found(memory, session, user, tenant, agent, server)
+            if [_lasting(each) for each in found] != [_lasting(each) for each in shown]:
+                shown = found
+                _print(shown, last, as_json=as_json)
+            if not follow:
+                break
+            pause.wait(every)
+    finally:
+        memory.close()
+    if not shown:
+        who = "" if user is None else f" of {user!r}"
+        messages.print(f"there is no session {session!r}{who} in these tiers; is it that of a user (--user)?", markup=False)
+    return 0 if shown else FAILED
+
+
+def _found(
+    memory: MangaMemory, session: str, user: str | None, tenant: str | None, agent: str | None, server: str
+) -> list[Inspection]:
+    breakers = SharedBreakers(memory.hot)
+
+    def known(tool: str) -> SharedState | None:
+        return breakers.state(f"{server}/{tool}") if memory.hot.survives_process else None
+
+    found = [
+        inspected(
+            place,
+            hot=memory.hot,
+            durable=memory.durable,
+            codec=memory.codec,
+            ttl=memory.settings.ttl_policy(),
+            breakers=known,
+        )
+        for place in places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
+    ]
+    return [each for each in found if each is not None]
+
+
+def _lasting(inspection: Inspection) -> dict[str, object]:
+    """Return what does not change by time passing."""
+    values = asdict(inspection)
+    if values["hot"] is not None:
+        del values["hot"]["expires_in"]
+    for count in values["tools"].values():
+        del count["retry_after"]
+    return values
+
+
+def _print(found: list[Inspection], last: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    for each in found:
+        _print_one(each, last)
+
+
+def _print_one(found: Inspection, last: int) -> None:
+    console().rule(escape(found.conversation), align="left")
+    began, saved = _when(found.created), _when(found.last_activity)
+    console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
+    console().print(f"hot      {_hot(found)}")
+    console().print(f"durable  {_durable(found)}")
+    kept = sum(message.fate != "left" for message in found.messages)
+    console().print(f"window   {kept} messages, {found.window_tokens:,} tokens")
+    for name, values in (("entities", found.entities), ("metadata", found.metadata)):
+        if values:
+            console().print(f"{name:<8} " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
+    if found.tools:
+        tools = [
+            f"{name}: {count['calls']} calls, {count['errors']} errors" + _breaker(count) for name, count in found.tools.items()
+        ]
+        console().print("tools    " + "; ".join(tools), markup=False)
+    table = Table(box=None, pad_edge=False, expand=True)
+    shown = found.messages[-last:]
+    acts = max((len(message.act) for message in shown), default=0)
+    for heading, width in (("seq", 5), ("turn", 4), ("role", 9), ("act", acts), ("score", 5), ("tokens", 6), ("fate", 9)):
+        is_number = heading in ("seq", "turn", "score", "tokens")
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True, min_width=width)
+    table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
+    for message in shown:
+        table.add_row(
+            *("" if number is None else str(number) for number in (message.seq, message.turn)),
+            message.role,
+            message.act,
+            f"{message.score:.2f}",
+            f"{message.tokens:,}",
+            f"[{_FATES[message.fate]}]{message.fate}[/]",
+            escape(" ".join(message.text.split())[:200]),
+        )
+    console().print(table)
+    if len(found.messages) > last:
+        console().print(f"(the last {last} of {len(found.messages)} messages; --last shows more)")
+
+
+def _breaker(count: Mapping[str, Any]) -> str:
+    if not count["failures"]:
+        return ""
+    again = f", again in {count['retry_after']:,.0f} s" if count["retry_after"] else ""
+    return f", breaker {count['state'].replace('_', '-')}: {count['failures']} failures{again}"
+
+
+def _hot(found: Inspection) -> str:
+    if found.hot is None:
+        return "no copy"
+    left = found.hot["expires_in"]
+    time_left = f"expires in {left:,.0f} s" if left > 0 else f"expired {-left:,.0f} s ago"
+    return f"{found.hot['state']}, {time_left} of {found.hot['ttl']:,.0f} s"
+
+
+def _durable(found: Inspection) -> str:
+    if found.durable is None:
+        return "no copy"
+    more = ", the hot tier is ahead" if found.durable["ahead"] else ""
+    over = ", over" if found.durable["expired"] else ""
+    return f"{found.durable['state']}, {found.durable['turns']} turns flushed{more}{over}"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,32 @@
+"""settings: every setting, its value and where it comes from."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from strands_manga_memory.assembly.settings import markdown, rows
+from strands_manga_memory.cli.options import Json, settings_of
+from strands_manga_memory.cli.output import print_json, print_table
+from strands_manga_memory.stores.urls import without_password
+
+
+def settings(
+    as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of all settings for the guide.")] = False,
+) -> None:
+    """Show every setting: its value, where that comes from, and what it takes."""
+    if as_markdown:
+        print(markdown(), end="")  # noqa: T201
+        return
+    values = {name: without_password(str(value)) if isinstance(value, str) else value for name, value in settings_of()}
+    if as_json:
+        print_json(values)
+        return
+    table = [
+        (variable, values[name], "set" if os.environ.get(variable) else "default", takes.replace("`", ""))
+        for name, variable, _, takes, _ in rows()
+    ]
+    print_table("Settings", ("variable", "value", "from", "takes"), table)

@@ -1,0 +1,1 @@
+"""What each message is worth. Pure."""

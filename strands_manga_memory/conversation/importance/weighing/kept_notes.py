@@ -1,0 +1,184 @@
+"""Notes that travel with a session, so that an agent restored for one message reads only what was said since."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceScorer
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.traits import traits_of
+
+VERSION = 2
+"""Raised whenever the same message is counted or noted differently."""
+
+_FEW_COUNTED, _FEW_NOTED = 24, 12
+"""So many messages counted, or noted, since are no reason to write anew."""
+
+_ACTS = (*(act.value for act in DialogueAct), "tool_use", "tool_result")
+_COUNTED = len(_ACTS)
+"""In place of an act: only the tokens are known."""
+
+_ENTRY = struct.Struct(">IHBBBBB")
+_SCORE = struct.Struct(">d")
+
+_MOST = 255
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What was kept of a message."""
+
+    tokens: int
+    act: int
+    bits: int
+    names: int
+    new: int
+    referenced: int
+    score: float | None
+
+    def note(self, notes: Notes) -> Note | None:
+        """Return it as a note; None if only its tokens are known."""
+        if self.act >= _COUNTED:
+            return None
+        act, bits = _ACTS[self.act], self.bits
+        score = notes.score_of(act) if self.score is None else self.score
+        shown = traits_of(
+            number=bool(bits & 1),
+            names=self.names,
+            time=bool(bits & 2),
+            wants=bool(bits & 4),
+            asks=bool(bits & 8),
+            tells=bool(bits & 16),
+        )
+        return Note(
+            self.tokens,
+            score,
+            act,
+            shown,
+            answers=bool(bits & 32),
+            new=self.new,
+            referenced=self.referenced,
+            takes_back=bool(bits & 64),
+        )
+
+
+def _bits(note: Note) -> int:
+    shown = note.traits
+    flags = (shown.number, shown.time, shown.wants, shown.asks, shown.tells, note.answers, note.takes_back)
+    return sum(flag << at for at, flag in enumerate(flags))
+
+
+class KeptNotes:
+    """The notes on a history as they were last written: they are written anew when a good many messages have come since.
+
+    A message is known by a hash of its role and content; what was noted is good for the counter and the scorer that were asked.
+    These are known by their ``repr``, a scorer that goes by dialogue acts by what it does. The counts of a counter that has no
+    ``repr`` of its own do not travel, nor do the notes of such a scorer.
+
+    Args:
+        counter: Counts the tokens of a message.
+        scorer: Says what a message is worth.
+    """
+
+    def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
+        self._counter = _name(counter)
+        self._by_act = getattr(scorer, "score_of_act", None) is not None
+        self._scorer = "" if self._by_act else _name(scorer)
+        self._entry = _ENTRY.size + (0 if self._by_act else _SCORE.size)
+        self._state: dict[str, Any] | None = None
+        self._counted: frozenset[str | None] = frozenset()
+        self._noted: frozenset[str | None] = frozenset()
+
+    def to_state(self, messages: Sequence[Message], notes: Notes) -> dict[str, Any] | None:
+        """Return what a session keeps of the notes on a history; the same until they are due to be written anew.
+
+        Nothing is counted or noted for it: a session is also saved on an event loop.
+        """
+        if self._counter is not None and self._is_due(messages, notes):
+            entries = [entry for message in messages if (entry := self._packed(message, notes)) is not None]
+            self._state = {
+                "v": VERSION,
+                "by": [self._counter, self._scorer],
+                "of": base64.b64encode(b"".join(entries)).decode(),
+                "said": list(notes.vocabulary.said),
+            }
+            self._counted = frozenset(one.get("tracking_id") for one in messages if one in notes)
+            self._noted = frozenset(one.get("tracking_id") for one in messages if notes.noted(one) is not None)
+        return self._state
+
+    def _is_due(self, messages: Sequence[Message], notes: Notes) -> bool:
+        ids = [message.get("tracking_id") for message in messages]
+        if sum(id_ not in self._counted for id_ in ids) > _FEW_COUNTED:
+            return True
+        if self._scorer is None or not notes.have_been_read:
+            return False
+        unwritten = (message for id_, message in zip(ids, messages, strict=True) if id_ not in self._noted)
+        return sum(notes.noted(message) is not None for message in unwritten) > _FEW_NOTED
+
+    def _packed(self, message: Message, notes: Notes) -> bytes | None:
+        tokens = notes.tokens.get(message)
+        if tokens is None or tokens >= 1 << 16 or is_stub(message):
+            return None
+        note = None if self._scorer is None else notes.noted(message)
+        if note is None or note.act not in _ACTS:
+            packed, score = _ENTRY.pack(_key(message), tokens, _COUNTED, 0, 0, 0, 0), 0.0
+        else:
+            few = (min(_MOST, count) for count in (note.traits.names, note.new, note.referenced))
+            packed, score = _ENTRY.pack(_key(message), tokens, _ACTS.index(note.act), _bits(note), *few), note.score
+        return packed if self._by_act else packed + _SCORE.pack(score)
+
+    def restore(self, state: Any) -> None:
+        """Take back what a session kept, if the same counter and scorer were asked."""
+        if isinstance(state, Mapping) and state.get("v") == VERSION and self._counter is not None:
+            self._state = dict(state) if state.get("by") == [self._counter, self._scorer] else None
+
+    def give(self, messages: Sequence[Message], notes: Notes) -> None:
+        """Let notes take over what was kept of a restored history."""
+        if self._state is None:
+            return
+        try:
+            found = self._read(base64.b64decode(self._state["of"], validate=True))
+            texts, telling, user, assistant = map(int, self._state["said"])
+        except (KeyError, TypeError, ValueError, struct.error):  # nothing is lost: they are counted and noted anew
+            self._state = None
+            return
+        known = [(message, kept) for message in messages if (kept := found.get(_key(message))) and not is_stub(message)]
+        noted = [(message, note) for message, kept in known if (note := kept.note(notes)) is not None]
+        notes.take_over(messages, {id(message): kept.tokens for message, kept in known}, noted)
+        notes.vocabulary.take_over(texts, telling, user, assistant)
+        marks = {message.get("tracking_id") for message in messages if is_stub(message)}
+        self._counted = frozenset(marks | {message.get("tracking_id") for message, _ in known})
+        self._noted = frozenset(marks | {message.get("tracking_id") for message, _ in noted})
+
+    def _read(self, packed: bytes) -> dict[int, _Kept]:
+        if len(packed) % self._entry:
+            raise ValueError("it is cut")
+        found = {}
+        for at in range(0, len(packed), self._entry):
+            key, tokens, act, bits, names, new, referenced = _ENTRY.unpack_from(packed, at)
+            score = None if self._by_act else _SCORE.unpack_from(packed, at + _ENTRY.size)[0]
+            found[key] = _Kept(tokens, act, bits, names, new, referenced, score)
+        return found
+
+
+def _name(asked: object) -> str | None:
+    return None if type(asked).__repr__ is object.__repr__ else repr(asked)
+
+
+def _key(message: Message) -> int:
+    """Return a hash of what a model is sent of a message that is the same in every process."""
+    said = message["content"][0]["text"] if len(message["content"]) == 1 and message["content"][0].keys() == {"text"} else None
+    text = said if said is not None else json.dumps(message["content"], sort_keys=True, default=repr)
+    return int.from_bytes(blake2b(f"{message['role']}\0{text}".encode(errors="surrogatepass"), digest_size=4).digest())

@@ -1,0 +1,274 @@
+"""What is noted about each message, once: its tokens, what it is worth, and what the signals need."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceScorer, ImportanceWeights, message_act
+from strands_manga_memory.conversation.importance.weighing.vocabulary import Vocabulary
+from strands_manga_memory.conversation.tokens.ledger import Ledger
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.instructions import standing, takes_back
+from strands_manga_memory.language.acts.traits import shared, traits, words_of
+from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.messages import is_turn_start
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_NEXT = 8
+"""So many messages are looked at for words that refer back to one."""
+
+_READ_CLOSELY = 2_000
+"""Of a longer history that comes all at once, older messages are read closely only if their score is above average.
+
+It bounds the time: 10,000 messages take half of what they would. It costs quality: up to a fifth of what would have been
+kept."""
+
+_HALF = 0.5
+
+_OF_TOOLS = ("tool_use", "tool_result")
+_ENDS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
+
+
+def weakly(method: Callable[..., _T]) -> Callable[..., _T]:
+    """Return a method as a function that does not keep its object alive: held by a part of it, that would be a cycle."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> _T:
+        bound = reference()
+        if bound is None:
+            raise ReferenceError("the object is gone")
+        return bound(*arguments)
+
+    return call
+
+
+@dataclass(eq=False, slots=True)
+class _Recent:
+    """A message of late, and which of its words were taken up since; as tuples, which take a quarter of what sets do."""
+
+    note: Note
+    words: tuple[str, ...]
+    taken_up: tuple[str, ...] = ()
+
+    def hear(self, words: frozenset[str]) -> None:
+        if not words.isdisjoint(self.words):
+            self.taken_up = tuple(words.intersection(self.words).union(self.taken_up))
+            self.note.referenced = max(self.note.referenced, len(self.taken_up))
+
+
+class Notes:
+    """Notes on the messages of one history, taken in the order of speech.
+
+    Tokens are noted apart from the rest: a history within its budget needs no more. A scorer that fails, or gives no number,
+    leaves a message at the score of one that no rule knows; that is logged once.
+
+    Args:
+        counter: Counts the tokens of a message.
+        scorer: Says what a message is worth; its ``score`` may take the message alone or the history as well.
+        history: Returns the present history, for the scorer.
+    """
+
+    def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
+        self._counter = counter
+        self._mark_tokens: int | None = None
+        self.tokens = Ledger(weakly(self.count))
+        self.vocabulary = Vocabulary()
+        self._notes = Ledger(weakly(self._note))
+        self._scorer = scorer
+        self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
+        self._history = history
+        self._takes_history = _takes_history(scorer)
+        self._average = ImportanceWeights().unmatched
+        self._previous: Note | None = None
+        self._recent: deque[_Recent] = deque(maxlen=_NEXT)
+        self._unheard: list[tuple[Message, Note]] = []
+        self._skims = False
+        self._warned = False
+        self._revision = 0
+
+    def count(self, message: Message) -> int:
+        """Return the tokens of a message, counted anew unless it is a mark: all marks are alike."""
+        if not is_stub(message):
+            return self._counter.count(message)
+        if self._mark_tokens is None:
+            self._mark_tokens = self._counter.count(message)
+        return self._mark_tokens
+
+    def total(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of all ``messages`` together."""
+        tokens, new = self.tokens.known(messages)
+        return sum(tokens) + sum(map(self.tokens, new))
+
+    def counted(self, messages: Sequence[Message]) -> tuple[int, list[Message]]:
+        """Return the tokens of those messages that were counted before, and the others, wherever they stand."""
+        tokens, new = self.tokens.known(messages)
+        return sum(tokens), new
+
+    def take_over(self, messages: Sequence[Message], tokens: Mapping[int, int], noted: Sequence[tuple[Message, Note]]) -> None:
+        """Take over what was counted and noted before.
+
+        Args:
+            messages: A restored history.
+            tokens: Of its messages by ``id()``; marks need no count.
+            noted: Those of them that were noted. Their words are learned when another message is.
+        """
+        counts = [(one, tokens.get(id(one)) or self.count(one)) for one in messages if id(one) in tokens or is_stub(one)]
+        self.tokens.know(counts)
+        self._notes.know(noted)
+        self._unheard = list(noted)
+
+    def noted(self, message: Message) -> Note | None:
+        """Return the note of a message if it was taken."""
+        return self._notes.get(message)
+
+    @property
+    def have_been_read(self) -> bool:
+        """Whether any message was noted."""
+        return len(self._notes) > 0
+
+    def score_of(self, act: str) -> float:
+        """Return the score of an act, by a scorer that goes by acts."""
+        return self._score({"role": "user", "content": []}, act)
+
+    def read(self, messages: Sequence[Message]) -> list[Note]:
+        """Return the notes of a history; of messages not seen before they are taken now, in order.
+
+        Of a history of more than 2,000 messages that were not seen before the older ones are only skimmed: what is no
+        preference, correction, condition or the like has no traits, and its words are not learned.
+        """
+        self._take_up_answers(messages)
+        closely_from = len(messages) - _READ_CLOSELY
+        found: list[Note] = []
+        for at, note in enumerate(self._notes.each(messages)):
+            if note is None:
+                self._skims, self._previous = at < closely_from, found[-1] if found else None
+                note = self._notes(messages[at])
+            found.append(note)
+        self._skims = False
+        self._take_back(messages, found)
+        return found
+
+    def _take_back(self, messages: Sequence[Message], notes: Sequence[Note]) -> None:
+        """Let instructions that the user has taken back count as any other message."""
+        if not any(note.takes_back for note in notes):
+            return
+        said = [(note, message_text(message)) for note, message in zip(notes, messages, strict=True) if is_turn_start(message)]
+        stands = standing([(note.act, text) for note, text in said])
+        for (note, _), still in zip(said, stands, strict=True):
+            if note.act == DialogueAct.INSTRUCTION and not still:
+                note.act, note.score, note.worth = "unmatched", self._average, None
+
+    def _take_up_answers(self, messages: Sequence[Message]) -> None:
+        """Score messages again if the scorer has thought of something since."""
+        revision = getattr(self._scorer, "revision", 0)
+        if revision == self._revision:
+            return
+        self._revision = revision
+        for message in messages:
+            if message in self._notes:
+                note = self._notes(message)
+                note.score, note.worth = self._score(message, note.act), None
+
+    def __call__(self, message: Message) -> Note:
+        """Return the note of one message."""
+        return self._notes(message)
+
+    def __contains__(self, message: Message) -> bool:
+        return message in self.tokens
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def forget_all_but(self, messages: Iterable[Message]) -> None:
+        """Drop what is known of every other message."""
+        keep = list(messages)
+        self.tokens.forget_all_but(keep)
+        self._notes.forget_all_but(keep)
+
+    def _note(self, message: Message) -> Note:
+        if self._unheard:
+            self._hear_again()
+        act = message_act(message)
+        note = Note(self.tokens(message), self._score(message, act), act)
+        if is_stub(message) or (self._skims and note.score <= self._average):
+            return note
+        if act in _OF_TOOLS:
+            text = _tool_text(message)
+            words = traits(text)[1] if text else frozenset[str]()
+        else:
+            note.traits, words = traits(message_text(message))
+            note.answers = self._previous is not None and self._previous.asks
+            if act == DialogueAct.UNMATCHED and message["role"] == "user" and note.answers and words and not note.traits.asks:
+                self._answers(note, message)
+            note.takes_back = act in _ENDS and message["role"] == "user" and takes_back(message_text(message))
+            self.vocabulary.hears(message["role"], tells=note.traits.tells, tokens=note.tokens)
+        note.new = self._hear(note, words)
+        return note
+
+    def _hear(self, note: Note, words: frozenset[str]) -> int:
+        """Learn the words of a message, and which of those of earlier ones it takes up; return how many are new."""
+        kept = shared(words)
+        new = self.vocabulary.learn(kept)
+        for earlier in self._recent:
+            earlier.hear(words)
+        self._recent.append(_Recent(note, kept))
+        return new
+
+    def _hear_again(self) -> None:
+        """Learn the words of messages whose notes were taken over."""
+        unheard, self._unheard = self._unheard, []
+        for message, note in unheard:
+            self._hear(note, words_of(_tool_text(message) if note.act in _OF_TOOLS else message_text(message)))
+
+    def _answers(self, note: Note, message: Message) -> None:
+        """Take what answers a question of somebody who serves for how something is to be; among companions it is talk."""
+        if self.vocabulary.service > _HALF:
+            note.act = DialogueAct.CONSTRAINT.value
+            note.score = self._score(message, note.act)
+
+    def _score(self, message: Message, act: str) -> float:
+        try:
+            if self._score_of_act is not None:
+                value = self._score_of_act(act)
+            elif self._takes_history:
+                value = self._scorer.score(message, self._history())
+            else:
+                value = self._scorer.score(message)
+            if not math.isnan(value):
+                return min(1.0, max(0.0, float(value)))
+            problem = "it is no number"
+        except Exception as error:  # a scorer is the user's own code and must not end the conversation
+            problem = type(error).__name__
+            logger.debug("the scorer failed", exc_info=True)
+        if not self._warned:
+            self._warned = True
+            logger.warning("scorer=<%s>, problem=<%s> | a score is unusable", type(self._scorer).__name__, problem)
+        return ImportanceWeights().unmatched
+
+
+def _tool_text(message: Message) -> str:
+    """Return the inputs of a message's tool calls as text: their words refer back to what was said before."""
+    return " ".join(str(block["toolUse"]["input"]) for block in message["content"] if "toolUse" in block)
+
+
+def _takes_history(scorer: ImportanceScorer) -> bool:
+    try:
+        inspect.signature(scorer.score).bind({}, [])
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,59 @@
+"""The amount of work that a trim is, and whether an event loop can wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.tokens.ledger import size_of
+
+logger = logging.getLogger(__name__)
+
+_LARGE = 50_000
+"""New messages of more characters and bytes together are counted in a thread."""
+
+
+class Work(Enum):
+    """What there is to do: nothing, something, or something that may take a second."""
+
+    NONE = 0
+    SHORT = 1
+    LONG = 2
+
+
+def work_on(messages: Sequence[Message], notes: Notes, is_over: Callable[[int], bool]) -> tuple[Work, int]:
+    """Return what there is to do to have messages within the budget, and their tokens.
+
+    They are not counted if that alone is long work, and their size is not looked at if there is nothing to do.
+
+    Args:
+        messages: The messages.
+        notes: What is known of them.
+        is_over: Whether they are over the budget with so many tokens.
+    """
+    tokens, new = notes.counted(messages)
+    if any(size > _LARGE for size in itertools.accumulate(map(size_of, new))):
+        return Work.LONG, 0
+    try:
+        tokens += notes.total(new)
+        if not is_over(tokens):
+            return Work.NONE, tokens
+    except Exception:
+        logger.debug("the messages could not be counted", exc_info=True)
+        return Work.SHORT, 0
+    return Work.LONG if sum(map(size_of, messages)) > _LARGE else Work.SHORT, tokens
+
+
+def on_event_loop() -> bool:
+    """Whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What a conversation is about: titles, dates, prices, orders. Pure."""

@@ -1,0 +1,253 @@
+"""Entities of any conversation: addresses, dates, times, prices, quantities, titles, languages and references."""
+
+from __future__ import annotations
+
+import re
+
+from strands_manga_memory.language.entities.entities import EntityType, EntityTypes
+from strands_manga_memory.language.texts.normalize import kanji_number, normalized
+
+
+def _value(match: re.Match[str]) -> str:
+    return match["value"] if "value" in match.re.groupindex else match[0]
+
+
+def _lower(match: re.Match[str]) -> str:
+    return _value(match).lower()
+
+
+def number_of(text: str) -> int:
+    """Return a number in digits, in English words, or in kanji."""
+    text = text.strip().replace(",", "")
+    if text.isascii():
+        return int(text) if text.isdigit() else int(normalized(text))
+    return kanji_number(text) if not any(sign.isdigit() and sign.isascii() for sign in text) else int(text)
+
+
+_CURRENCIES = {
+    **dict.fromkeys(("¥", "円", "yen", "jpy"), "JPY"),
+    **dict.fromkeys(("$", "dollar", "dollars", "usd", "us$", "ドル", "bucks"), "USD"),
+    **dict.fromkeys(("€", "euro", "euros", "eur", "ユーロ"), "EUR"),
+    **dict.fromkeys(("£", "pound", "pounds", "gbp", "ポンド"), "GBP"),
+}
+
+
+def _price(match: re.Match[str]) -> str:
+    sign = (match["before"] or match["after"]).strip().lower()
+    amount = float((match["a"] or match["b"]).replace(",", "")) * (10_000 if match["man"] else 1) + int(match["rest"] or 0)
+    return f"{_CURRENCIES[sign]} {amount:.2f}".removesuffix(".00")
+
+
+_MONTH_NAMES = (
+    "jan january|feb february|mar march|apr april|may|jun june|jul july|aug august|sep sept september"
+    "|oct october|nov november|dec december"
+)
+MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
+_MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
+
+
+def _date(match: re.Match[str]) -> str | None:
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    year = groups.get("y1") or groups.get("y2") or groups.get("y3") or groups.get("y4") or ""
+    if bare := groups.get("d5") or groups.get("d6"):
+        next_ = "next month " if groups.get("which", "").lower() == "next" else ""
+        return f"{next_}day {int(bare)}" if 1 <= int(bare) <= 31 else None
+    name = groups.get("name1") or groups.get("name2")
+    month = MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
+    day = int(groups.get("d1") or groups.get("d2") or groups.get("d3") or groups.get("d4") or 0)
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return f"{year}-{month:02}-{day:02}" if year else f"{month:02}-{day:02}"
+
+
+_PART = "morning|afternoon|evening"
+_PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
+_HALVES = {"am": "am", "pm": "pm", "morning": "am", "afternoon": "pm", "evening": "pm", "午前": "am", "午後": "pm"}
+
+
+def _time(match: re.Match[str]) -> str | None:
+    said = {name: value.lower() for name, value in match.groupdict().items() if value}
+    if said.keys() <= {"h", "before", "night"}:
+        return None  # a number alone is no time
+    hour, minute = int(said.get("h") or said["h3"]), int(said.get("m") or said.get("m3") or (30 if "jmin" in said else 0))
+    half = next((_HALVES[said[name].replace(".", "")] for name in ("half", "before", "after", "jhalf") if name in said), "")
+    if hour > 24 or minute > 59 or (hour > 12 and "half" in said):
+        return None
+    if "past" in said:
+        hour, minute = divmod(hour * 60 + _PAST[said["past"]], 60)
+    if (half == "pm" or "night" in said) and hour < 12:
+        hour += 12
+    elif hour == 12 and (half == "am" or "night" in said):
+        hour = 0
+    return f"{hour % 24:02}:{minute:02}"
+
+
+_COUNTERS = {
+    **dict.fromkeys(("copy", "copies", "book", "books", "volume", "volumes", "item", "items", "冊", "点", "個"), "item"),
+    **dict.fromkeys(
+        ("person", "people", "persons", "guest", "guests", "passenger", "passengers", "adults", "人", "名"), "person"
+    ),
+    **dict.fromkeys(("night", "nights", "泊"), "night"),
+    **dict.fromkeys(("day", "days", "日間"), "day"),
+    **dict.fromkeys(("ticket", "tickets", "枚"), "ticket"),
+    **dict.fromkeys(("room", "rooms", "部屋", "室"), "room"),
+    **dict.fromkeys(("bag", "bags"), "bag"),
+    **dict.fromkeys(("box", "boxes", "set", "sets", "箱", "セット"), "set"),
+    **dict.fromkeys(("seat", "seats", "席"), "seat"),
+    **dict.fromkeys(("star", "stars", "つ星"), "star"),
+}
+_ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
+
+
+def _quantity(match: re.Match[str]) -> str:
+    return f"{number_of(match['n'])} {_COUNTERS[match['unit'].lower()]}"
+
+
+def _title(match: re.Match[str]) -> str | None:
+    inside = next(group for group in match.groups() if group is not None).strip()
+    title = normalized(inside)
+    return title if len(title) > 1 else None
+
+
+_LANGUAGES = {
+    **dict.fromkeys(("english", "英語"), "english"),
+    **dict.fromkeys(("japanese", "日本語"), "japanese"),
+    **dict.fromkeys(("french", "フランス語"), "french"),
+    **dict.fromkeys(("german", "ドイツ語"), "german"),
+    **dict.fromkeys(("spanish", "スペイン語"), "spanish"),
+    **dict.fromkeys(("chinese", "中国語"), "chinese"),
+    **dict.fromkeys(("korean", "韓国語"), "korean"),
+}
+
+
+def _language(match: re.Match[str]) -> str:
+    return _LANGUAGES[match["value"].lower()]
+
+
+def _reference(match: re.Match[str]) -> str | None:
+    value = match["value"]
+    return value.upper() if any(sign.isdigit() for sign in value) and any(sign.isalpha() for sign in value) else None
+
+
+KANJI = "〇一二三四五六七八九十百千"
+_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,12}}|[{KANJI}]{{1,8}})"  # bounded, or a long run takes quadratic time
+
+EMAIL = EntityType(
+    "email",
+    re.compile(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"),
+    _lower,
+    is_exact=True,
+    is_single=True,
+    cues="@",
+)
+URL = EntityType(
+    "url",
+    re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"),
+    _value,
+    is_exact=True,
+    cues=":",
+)
+PHONE = EntityType(
+    "phone",
+    re.compile(
+        r"(?<![\w-])(?P<value>\+?\d{1,4}[- ]\d{2,4}[- ]\d{3,4}(?:[- ]\d{2,4})?|\(\d{2,4}\) ?\d{3,4}-\d{4}|0\d{9,10})(?![\w-])"
+    ),
+    lambda match: "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+"),
+    is_exact=True,
+    has_digits=True,
+)
+DATE = EntityType(
+    "date",
+    re.compile(
+        r"(?=\d|[adfjmnost])(?:"  # what a match begins with: most places are passed by one look
+        r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
+        r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
+        rf"|\b(?P<name1>{_MONTH})\b\.? (?:the )?(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
+        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?"
+        r"|\b(?:the )?(?P<d5>\d{1,2})(?:st|nd|rd|th) of (?P<which>this|next|the) month\b"
+        # Alone it is a date only where no thing follows that it could number: "the 3rd volume".
+        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|instead|to|till|until"
+        r"|through|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
+        re.IGNORECASE,
+    ),
+    _date,
+    has_digits=True,
+)
+TIME = EntityType(
+    "time",
+    re.compile(
+        r"(?=\d|\b[hqmae]|午)(?:"
+        rf"(?:\b(?P<before>{_PART}) )?(?:\b(?P<past>half past|quarter past|quarter to) )?"
+        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}})(?![\d,]|\.\d|:\d:)"
+        r"(?::(?P<m>\d{2})(?![\d:])|(?P<even> o'clock\b))?"
+        rf"(?: ?(?P<half>[ap]\.?m\b\.?)| in the (?P<after>{_PART})\b|(?P<night> at night\b))?(?!時)"
+        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
+        re.IGNORECASE,
+    ),
+    _time,
+    has_digits=True,
+    cues=(":", "am", "a.m", "pm", "p.m", "時", "o'clock", "past", "quarter", "night", *_PART.split("|")),
+)
+PRICE = EntityType(
+    "price",
+    re.compile(
+        r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]{0,14}(?:\.\d{1,2})?)"
+        r"|(?<![\d.])(?P<b>\d[\d,]{0,14}(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
+        r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
+        r"|pounds?\b|gbp\b))",
+        re.IGNORECASE,
+    ),
+    _price,
+    has_digits=True,
+    cues=("$", "¥", "€", "£", *_CURRENCIES),
+)
+QUANTITY = EntityType(
+    "quantity",
+    re.compile(
+        rf"(?=[\dotfsen{KANJI}])(?<![A-Za-z0-9_.])(?:(?<!\w)|(?=\d))"
+        rf"(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
+        re.IGNORECASE,
+    ),
+    _quantity,
+    cues=tuple(cue for cue in _COUNTERS if not any(other in cue for other in _COUNTERS.keys() - {cue})),
+)
+TITLE = EntityType(
+    "title",
+    re.compile(r"「([^「」\n]{2,60})」|『([^『』\n]{2,60})』|《([^《》\n]{2,60})》|[\"“]([^\"“”\n]{3,80})[\"”]"),
+    _title,
+    cues='「『《"“',
+)
+LANGUAGE = EntityType(
+    "language",
+    re.compile(rf"(?=[ejfgsck英日フドス中韓])(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
+    _language,
+    cues=tuple(_LANGUAGES),
+)
+REFERENCE = EntityType(
+    "reference",
+    re.compile(
+        r"(?<![A-Za-z0-9_@./-])(?P<value>(?=[A-Za-z_]*\d)(?=[\d_]*[A-Za-z])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*)(?![A-Za-z0-9_@]|-\w)"
+    ),
+    lambda match: _reference(match) if len(match["value"]) >= 5 else None,
+    is_exact=True,
+    has_digits=True,
+)
+
+WEEKDAY = EntityType(
+    "weekday",
+    re.compile(
+        r"(?=[mtwfsn月火水木金土日])(?:"
+        r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
+        # "Thanks for your help today" is no date.
+        r"|(?<!help )(?<!all )(?<!with )(?<!else )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )"
+        r"(?<!that )(?<!you )today)\b"
+        r"|[月火水木金土日]曜日?)",
+        re.IGNORECASE,
+    ),
+    lambda match: normalized(match[0]),
+    cues=("day", "tomorrow", "曜"),
+)
+
+GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
+"""What any conversation may hold."""

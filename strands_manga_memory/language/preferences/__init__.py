@@ -1,0 +1,1 @@
+"""What a user likes and dislikes. Pure."""

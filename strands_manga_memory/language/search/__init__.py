@@ -1,0 +1,1 @@
+"""Finding texts by what they say: terms, passages, vectors and times. Pure."""

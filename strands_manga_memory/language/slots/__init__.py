@@ -1,0 +1,1 @@
+"""What must not be lost when a conversation is made shorter. Pure."""

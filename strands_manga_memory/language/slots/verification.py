@@ -1,0 +1,164 @@
+"""Verification: whether a draft can be trusted, and what it has lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from strands_manga_memory.language.entities.entities import Entity, EntityTypes
+from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.slots.slots import Slot
+from strands_manga_memory.language.texts.excerpts import pieces_of
+from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.texts.normalize import normalized, words
+from strands_manga_memory.language.texts.unhurried import unhurried
+
+_REFUSAL = re.compile(
+    r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|as an ai\b|i apologi[sz]e"
+    r"|(?:unfortunately,? )?i (?:can(?:'t|not)|am unable|am not able|won't|will not|must decline)"
+    r"|(?:大変)?申し訳(?:ござい|あり)ま|すみません|お答えできま|要約(?:することは|は)?できま|対応できま)",
+    re.IGNORECASE,
+)
+_REFUSAL_ANYWHERE = re.compile(
+    r"\bi (?:can(?:'t|not)|am unable to|won't) (?:help|assist|summari[sz]e|provide|comply|do that|fulfil)"
+    r"|\bunable to (?:provide a summary|summari[sz]e)"
+    r"|要約することはできません|お手伝いできません",
+    re.IGNORECASE,
+)
+_INSTRUCTION = re.compile(
+    r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |these |those |every ?)*"
+    r"(?:previous|prior|above|earlier|preceding|other|system|instructions?)"
+    r"|\b(?:new|updated) (?:system )?instructions?\s{0,8}:|\byou are now\b|\bfrom now on,? you\b"
+    r"|\byou must (?:now|always|never|not)\b"
+    r"|^[^\S\n]*(?:system|assistant|developer)\s*:|<\s{0,8}/?\s{0,8}(?:system|instructions?|conversation_summary)\b|\[/?INST\]|<\|"
+    r"|(?:これまで|以前|上記|前)の(?:指示|命令)[をは](?:無視|忘れ)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+_SHARE_OF_WORDS = 0.75
+_STEM = 5
+
+
+class Text:
+    """A text made ready to be searched for slots, whatever form their values have in it.
+
+    Args:
+        text: The text.
+        types: The entity types that are compared by value.
+    """
+
+    def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
+        pieces = list(pieces_of(text))
+        self.form = "\n".join(map(normalized, unhurried(pieces)))
+        self.types = types
+        self.entities = [entity for piece in unhurried(pieces) for entity in types.find(piece)]
+        self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
+        self._words = {word for piece in unhurried(pieces) for word in words(piece)}
+        self._stems = {word[:_STEM] for word in self._words}
+
+    def holds_value(self, type_: str, value: str, text: str) -> bool:
+        """Whether the text holds an entity, in any of its forms, or just as it is written."""
+        return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
+
+    def holds(self, slot: Slot) -> bool:
+        """Whether the text says what a slot says: all its numbers, codes and entities, and most of its other words."""
+        form = normalized(slot.text)
+        if form in self.form:
+            return True
+        plain = slot.text
+        for entity in self.types.find(slot.text):
+            if not self.holds_value(entity.type, entity.value, entity.text):
+                return False
+            plain = plain.replace(entity.text, " ")
+        left = words(plain)
+        if any(word not in self.form for word in left if not word.isalpha()):
+            return False
+        spoken = [word for word in left if word.isalpha()]
+        known = sum(
+            word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken
+        )
+        return known >= _SHARE_OF_WORDS * len(spoken)
+
+
+_CHARACTERS_OF_A_TOKEN = 24
+"""More than there are in any language."""
+
+
+def _comparable(type_: str, value: str) -> tuple[str, str]:
+    return (type_, value[-5:]) if type_ == "date" else (type_, value)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found.
+
+    Attributes:
+        problems: Why the draft cannot be used, one line each; empty if it can.
+        missing: The required slots that are not in it.
+    """
+
+    problems: tuple[str, ...]
+    missing: tuple[Slot, ...]
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether nothing speaks against the draft; it may still lack slots."""
+        return not self.problems
+
+
+def verify(
+    draft: str,
+    *,
+    source: Text,
+    source_tokens: int,
+    required: Sequence[Slot],
+    most_tokens: int,
+    count: Callable[[str], int],
+) -> Verdict:
+    """Check a draft.
+
+    It must not be empty, a refusal or an instruction, must be within the budget and shorter than its source, may hold no entity
+    that the source does not hold, and should hold every required slot.
+
+    Args:
+        draft: The text.
+        source: What the draft may know: the raw turns, and the earlier summary.
+        source_tokens: Tokens of the raw turns.
+        required: The slots it must hold.
+        most_tokens: Its budget.
+        count: Counts the tokens of a text.
+    """
+    if not draft.strip():
+        return Verdict(("it is empty",), tuple(required))
+    if len(draft) > _CHARACTERS_OF_A_TOKEN * most_tokens:  # to read all of it takes long
+        return Verdict((f"it is far too long, {most_tokens} tokens are allowed",), tuple(required))
+    problems = []
+    if _REFUSAL.search(draft) or _REFUSAL_ANYWHERE.search(draft):
+        problems.append("it refuses")
+    if _INSTRUCTION.search(draft):
+        problems.append("it gives instructions")
+    tokens = count(draft)
+    if tokens > most_tokens:
+        problems.append(f"it has {tokens} tokens, {most_tokens} are allowed")
+    if tokens >= source_tokens:
+        problems.append("it is not shorter than the conversation")
+    text = Text(draft, source.types)
+    problems += [f"it invents {entity.type} {entity.text}" for entity in invented(text, source)]
+    return Verdict(tuple(problems), tuple(slot for slot in required if not text.holds(slot)))
+
+
+def invented(text: Text, source: Text) -> Iterable[Entity]:
+    """Return the entities of a text that its source does not hold."""
+    return [entity for entity in text.entities if not source.holds_value(entity.type, entity.value, entity.text)]
+
+
+def complaint(problems: Sequence[str], missing: Sequence[Slot]) -> str:
+    """Return what a summarizer is told of an answer that cannot be used, or that left something out."""
+    parts = []
+    if problems:
+        parts.append(f"Your last answer could not be used: {'; '.join(problems)}.")
+    if missing:
+        parts.append("Your last answer left these out:\n" + "\n".join(f"- {quoted(slot.text)}" for slot in missing))
+    parts.append("Write your draft again, with what it left out." if missing and not problems else "Write the summary again.")
+    return "\n\n" + "\n".join(parts)

@@ -1,0 +1,142 @@
+"""Condensing: what somebody said, without the words that carry nothing, in English and Japanese."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from strands_manga_memory.language.texts.excerpts import pieces_of
+
+_ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
+_IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
+"""The number of a line stays with it: "2. Berserk"."""
+_AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
+_PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
+_SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
+_OTHER_ENDS = (";", " .", " !", " ?")
+
+_EDGES = " .,;:!?()[]*|-–—…、。！？・"
+
+_EMPTY_WORDS = """
+a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
+do does did done have has had having will would can could should may might must shall let lets let's please just also so
+very really quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well
+now hmm want wanted need needed like looking look find get give tell show know think see try help make sure going go
+some any what which who how when where why because if while but or and about into out up off over again more other else
+something anything nothing thing things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright
+cool right all it's that's there's what's gonna wanna kindly maybe perhaps probably actually sounds sound possible
+available
+"""
+_EMPTY = frozenset(_EMPTY_WORDS.split())
+"""Words that are left out where they stand alone or at the edge of a phrase."""
+
+_GLUE_WORDS = """
+a an the of in on at to from for with by and or after before until not no without per my is than as this next last
+"""
+_GLUE = frozenset(_GLUE_WORDS.split())
+"""Words that are kept between two words that stay, so that names and phrases stay as they were said."""
+
+_CARRIES_NOTHING = _EMPTY | _GLUE
+
+_LEADING_GLUE_WORDS = "the my no not without after before until from to in at on for by this next last"
+_LEADING_GLUE = frozenset(_LEADING_GLUE_WORDS.split())
+"""Words that are kept before a word that stays."""
+
+_MOST_GLUE = 2
+
+_POLITE = re.compile(
+    r"(?:を|が|は)?(?:お願い(?:します|いたします|できますか)?|(?:し|教え|見せ)?て(?:ください|下さい|もらえますか|いただけますか)|ください|下さい"
+    r"|(?:の|ん)?でしょうか|(?:の|ん)?ですか|(?:の|ん)?ですが|ますか|ました|ます|でした|です|ませんか)[よねか]*[。？！?!、 ]*\Z"
+)
+_FILLERS = re.compile(r"\A(?:えっと|えーと|あの|では|じゃあ|それでは|それと|あと|すみません|はい|ええ|うん|なるほど)[、。 ]*")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, without white space around them."""
+    for piece in pieces_of(text):
+        is_plain = piece.isascii() and not any(end in piece for end in _OTHER_ENDS)  # most are, and are split much faster
+        for part in (_PLAIN_SENTENCE if is_plain else _SENTENCE).split(piece):
+            if part and (sentence := part.strip()):
+                yield sentence
+
+
+def condensed(sentence: str) -> str:
+    """Return a sentence without greetings, politeness and function words; empty if nothing is left.
+
+    Words stay as they were written and in their order; small words between two that stay are kept, so "Lord of the Rings"
+    and "after 15:45" remain what they were.
+    """
+    if not sentence.isascii() and any("\u3040" <= sign <= "\u9fff" for sign in sentence):
+        return _condensed_japanese(sentence)
+    kept: list[str] = []
+    waiting: list[str] = []
+    shouted = sentence.isupper()
+    lower = ""
+    for at, word in enumerate(sentence.replace("\u2019", "'").split()):
+        bare = word.strip(_EDGES)
+        if not bare:
+            if word in "-–—":  # between the parts of a name
+                waiting.append(word)
+            continue
+        previous, lower = lower, bare.lower()
+        if lower not in _CARRIES_NOTHING or (at > 0 and not shouted and _is_in_a_name(bare)) or _is_hour(previous, lower):
+            if waiting and (len(waiting) <= _MOST_GLUE if kept else all(glue.lower() in _LEADING_GLUE for glue in waiting)):
+                kept += waiting
+            elif waiting and waiting[-1].lower() in _LEADING_GLUE:
+                kept.append(waiting[-1])
+            kept.append(word)
+            waiting = []
+        elif lower in _GLUE:
+            waiting.append(word.strip(_EDGES))
+        else:
+            waiting = []
+    return " ".join(kept).strip(_EDGES)
+
+
+def is_empty_word(word: str) -> bool:
+    """Whether a word, in lower case, carries nothing by itself."""
+    return word in _CARRIES_NOTHING
+
+
+def _is_in_a_name(word: str) -> bool:
+    """Whether a word within a sentence is written with a capital that the sentence does not ask for: "Portland, OR"."""
+    return word[0].isupper() and word != "I" and not word.startswith("I'")
+
+
+def _is_hour(number: str, word: str) -> bool:
+    return word in ("am", "a.m") and (number[:1].isdigit() or _NUMBER.fullmatch(number) is not None)
+
+
+def _condensed_japanese(sentence: str) -> str:
+    text = _FILLERS.sub("", sentence.strip())
+    shorter = _POLITE.sub("", text)
+    return (shorter if len(shorter) >= 2 else text).strip(_EDGES)
+
+
+_CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
+_MINE_WORDS = "my our i'm we're named called"
+_MINE = frozenset(_MINE_WORDS.split())
+_MINE_PHRASES = re.compile("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
+_NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
+_NUMBER_WORDS = _NUMBER_NAMES.split()
+_NUMBER = re.compile(
+    rf"\d+|(?=[otfsen])\b(?:{'|'.join(_NUMBER_WORDS)})\b|(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
+)
+_LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
+_KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
+
+
+def weight(sentence: str) -> float:
+    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is.
+
+    The number of a line in a list says nothing.
+    """
+    lower = sentence.lower()
+    if (number := _LINE_NUMBER.match(lower)) is not None:
+        sentence, lower = sentence[number.end() :].lstrip(), lower[number.end() :].lstrip()
+    names = len(_CAPITALIZED.findall(sentence)) - sentence[:1].isupper()
+    if not sentence.isascii():
+        names += len(_KANA_NAME.findall(sentence)) // 2
+    is_mine = not _MINE.isdisjoint(lower.split()) or _MINE_PHRASES.search(lower) is not None
+    numbers = len(_NUMBER.findall(lower))
+    return min(4.0, numbers + max(0, names)) + (1.5 if is_mine else 0.0)

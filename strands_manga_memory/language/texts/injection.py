@@ -1,0 +1,101 @@
+"""What a request to the model is told beside the conversation: texts for one call, or for the stable system side.
+
+Every plugin that adds something uses these two functions. Each adds a block of its own, in the order in which the plugins were
+given to the agent; none touches the agent's messages, so nothing has to be taken off again.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, cast
+
+from strands.middleware import InvokeModelContext
+from strands.types.content import ContentBlock, Message, SystemContentBlock
+
+from strands_manga_memory.language.texts.excerpts import by_stretches
+from strands_manga_memory.language.texts.tokens import shortened
+
+_MARKUP = re.compile("[&<>]")
+_TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
+"""What is escaped already stays as it is, so that nothing is escaped twice."""
+_TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
+"""What plain ASCII may hold that is no text: most has nothing of it, and is left as it is much faster."""
+
+BLOCKS = (
+    "context",
+    "conversation",
+    "conversation_facts",
+    "conversation_state",
+    "conversation_summary",
+    "draft",
+    "handoff",
+    "instructions",
+    "recalled_history",
+    "user_memory",
+    "user_preferences",
+)
+"""Names of the tags that mark what this package tells a model."""
+
+_LIKE_OPEN = "<\uff1c\ufe64\u1438\u02c2\u2039\u276e\u27e8\u2329"
+_LIKE_CLOSE = ">\uff1e\ufe65\u1433\u02c3\u203a\u276f\u27e9\u232a"
+_ESCAPED = str.maketrans({**dict.fromkeys(_LIKE_OPEN, "&lt;"), **dict.fromkeys(_LIKE_CLOSE, "&gt;")})
+_SLASH = "/\uff0f\u2044\u2215"
+# Brackets of Japanese titles; they stay, unless something follows that makes them look like a tag.
+_TITLE_AS_TAG = re.compile(rf"[\u3008\u300a](?=\s*(?:[{_SLASH}!?]|(?:{'|'.join(BLOCKS)})(?![a-z_])))", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"([{_LIKE_OPEN}\u3008\u300a])(?=[\s{_SLASH}]*(?:{'|'.join(BLOCKS)})(?![a-z_]))", re.IGNORECASE)
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def with_trailing_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
+    """Return the request with ``text`` as a further trailing block of the last user message, behind the cache point.
+
+    The request is returned as it is if ``text`` is empty, or if the last message is not the user's.
+    """
+    if not text or not context.messages or context.messages[-1]["role"] != "user":
+        return context
+    block: ContentBlock = {"text": text}
+    last: Message = {**context.messages[-1], "content": [*context.messages[-1]["content"], block]}
+    return context.replace(messages=[*context.messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
+
+
+def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
+    """Return the request with ``text`` as a further system block, before a cache point that ends the prompt."""
+    if not text:
+        return context
+    prompt = context.system_prompt
+    blocks = [{"text": prompt}] if isinstance(prompt, str) else list(cast("Sequence[dict[str, Any]]", prompt or ()))
+    at = len(blocks) - (bool(blocks) and "cachePoint" in blocks[-1])
+    return context.replace(system_prompt=cast("list[SystemContentBlock]", [*blocks[:at], {"text": text}, *blocks[at:]]))
+
+
+def as_data(text: object, most: int = 100) -> str:
+    """Return a text in one line of at most ``most`` characters, without control characters and markup.
+
+    What was said once must not act as an instruction now: line breaks, invisible characters and tags go.
+    """
+    line = str(text)
+    if line.isascii() and line.isprintable() and not _MARKUP.search(line):
+        return shortened(line, most)
+    plain = "".join(" " if sign.isspace() else sign for sign in line if sign.isspace() or sign.isprintable())
+    return harmless(_TO_ESCAPE_FIRST.sub("&amp;", shortened(unicodedata.normalize("NFC", plain), most)))
+
+
+def harmless(text: str) -> str:
+    """Return a text in which nothing can begin or end a block that tags mark; its lines stay, invisible characters go.
+
+    ``<`` and ``>``, and what looks like them, become ``&lt;`` and ``&gt;``.
+    """
+    if text.isascii() and _TO_ESCAPE.search(text) is None:
+        return text
+    visible = _INVISIBLE.sub("", text)
+    return _TITLE_AS_TAG.sub("&lt;", by_stretches(lambda part: part.translate(_ESCAPED), visible))
+
+
+def without_own_tags(text: str) -> str:
+    """Return a text of somebody who is trusted, in which nothing can pass for a tag of this package; other tags stay."""
+    return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))

@@ -1,0 +1,400 @@
+"""CircuitBreaker: whether a call may be made now, judged by what became of the calls before it. Pure: no I/O, no await."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, fields
+from enum import StrEnum
+from typing import Any, Literal
+
+from strands_manga_memory.mcp.breakers.classify import Classify
+
+logger = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """State of a breaker."""
+
+    CLOSED = "closed"
+    """Calls are made."""
+    OPEN = "open"
+    """Calls are rejected."""
+    HALF_OPEN = "half_open"
+    """One call at a time, the probe, is made; the others are rejected."""
+
+
+_CLOSED, _OPEN, _HALF_OPEN = State  # reading a member of an enum takes a tenth of a rejection's time
+
+
+class Health(StrEnum):
+    """What the state of a breaker says about what it guards."""
+
+    HEALTHY = "healthy"
+    """Closed, with fewer than half the failures that open it."""
+    DEGRADED = "degraded"
+    """Closed, with half of them or more (3 of 5); or half-open."""
+    UNAVAILABLE = "unavailable"
+    """Open."""
+
+
+@dataclass(frozen=True)
+class BreakerPolicy:
+    """When a breaker opens and closes, and how long a call may take.
+
+    Args:
+        failures: Failures in a row that open it. Default 5.
+        reset_after: Seconds open before one probe is let through. Default 30.
+        timeout: Seconds a call may take. Default 2; give slow tools a policy of their own.
+        grace: Seconds a tool gets to react to its cancellation, after which it is left behind. Default 0.25.
+        failure_rate: Share of the last ``window`` calls that failed which opens it too, over 0 to 1. None: not used.
+        slow_rate: Share of the last ``window`` calls that took longer than ``slow_after`` which opens it too. None: not used.
+        slow_after: Seconds from which a call is slow; needed by ``slow_rate``.
+        window: Calls the rates are of. Default 20.
+        minimum_calls: Calls in the window before a rate counts. Default 10.
+        backoff: Each time it opens again soon after, the open time is multiplied by this. Default 1: always the same.
+        max_reset_after: Longest open time, in seconds, before jitter. Default 600.
+        jitter: The open time is lengthened by up to this share of it, at random. Default 0.
+        tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
+        users: Users who must have got an error that the tool answered or raised in time before such errors open it; one who
+            is not known counts as all. Default 1; where no policy is given 2.
+        classify: A function from a ``CallOutcome`` to a ``Verdict``, or None for the rules; asked first.
+        read_only: Whether an earlier answer may stand in for a call. None: as the tool's ``readOnlyHint`` says.
+
+    Raises:
+        ValueError: A number is out of its range. The message names it.
+    """
+
+    failures: int = 5
+    reset_after: float = 30.0
+    timeout: float = 2.0
+    _: KW_ONLY
+    grace: float = 0.25
+    failure_rate: float | None = None
+    slow_rate: float | None = None
+    slow_after: float | None = None
+    window: int = 20
+    minimum_calls: int = 10
+    backoff: float = 1.0
+    max_reset_after: float = 600.0
+    jitter: float = 0.0
+    tool_errors: Literal["failure", "ignore"] = "failure"
+    users: int = 1
+    classify: Classify | None = None
+    read_only: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("failures", "window", "minimum_calls", "users"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+        for name in ("reset_after", "timeout", "max_reset_after"):
+            self._check(name, lambda value: value > 0, "a number of seconds over 0")
+        self._check("grace", lambda value: value >= 0, "a number of seconds of at least 0")
+        self._check("backoff", lambda value: value >= 1, "a number of at least 1")
+        self._check("jitter", lambda value: 0 <= value <= 1, "a number from 0 to 1")
+        for name in ("failure_rate", "slow_rate"):
+            if getattr(self, name) is not None:
+                self._check(name, lambda value: 0 < value <= 1, "a number over 0 and up to 1, or None")
+        if self.slow_after is not None:
+            self._check("slow_after", lambda value: value > 0, "a number of seconds over 0, or None")
+        if self.slow_rate is not None and self.slow_after is None:
+            raise ValueError("slow_rate needs slow_after, the seconds from which a call is slow; got slow_after=None")
+        if self.minimum_calls > self.window:
+            raise ValueError(f"minimum_calls must be at most window={self.window}, got {self.minimum_calls}")
+        if self.max_reset_after < self.reset_after:
+            raise ValueError(f"max_reset_after must be at least reset_after={self.reset_after}, got {self.max_reset_after}")
+        if self.tool_errors not in ("failure", "ignore"):
+            raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
+        if self.classify is not None and not callable(self.classify):
+            raise ValueError(f"classify must be a function or None, got {self.classify!r:.80}")
+
+    def _check(self, name: str, allowed: Callable[[float], bool], what: str) -> None:
+        value = getattr(self, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not allowed(value):
+            raise ValueError(f"{name} must be {what}, got {value!r:.80}")
+
+    @property
+    def lease(self) -> float:
+        """Seconds after which a probe that was never heard of again no longer holds its place: more than a call can take."""
+        return self.timeout + self.grace + 1.0
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if getattr(self, item.name) != item.default
+        ]
+        return f"BreakerPolicy({', '.join(changed)})"
+
+
+@dataclass(frozen=True)
+class BreakerEvent:
+    """A breaker went from one state to another.
+
+    Args:
+        name: The breaker's name.
+        before: The state it left.
+        after: The state it is in.
+        reason: ``failures``, ``failure_rate``, ``slow_rate``, ``probe_failed``, ``probe``, ``probe_succeeded``,
+            ``shared`` (another process found out) or ``manual``.
+        at: When, by the breaker's clock.
+    """
+
+    name: str
+    before: State
+    after: State
+    reason: str
+    at: float
+
+
+class Permit:
+    """Leave to make one call. Say what became of it once, by ``success``, ``failure`` or ``ignore``; more is ignored."""
+
+    __slots__ = ("_breaker", "_generation", "_open", "_started", "is_probe")
+
+    def __init__(self, breaker: CircuitBreaker, generation: int, started: float, *, is_probe: bool) -> None:
+        self._breaker = breaker
+        self._generation = generation
+        self._started = started
+        self._open = True
+        self.is_probe = is_probe
+
+    def success(self) -> None:
+        """The call did what it should."""
+        self._breaker._settle(self, True)  # noqa: FBT003, SLF001 - a permit is a part of its breaker
+
+    def failure(self) -> None:
+        """The call failed, or took too long."""
+        self._breaker._settle(self, False)  # noqa: FBT003, SLF001
+
+    def ignore(self) -> None:
+        """The call says nothing about what is guarded: it was cancelled, or its arguments were wrong."""
+        self._breaker._settle(self, None)  # noqa: SLF001
+
+
+class CircuitBreaker:
+    """Stops calls to what keeps failing, and finds out with one call at a time when it works again.
+
+    Thread-safe; a lock is held for a few instructions, never during a call. A result that comes after the state has changed is
+    dropped. An ignored outcome is neutral: it neither resets the count nor closes a half-open breaker. The place of a
+    probe is free again when the probe is settled, or when its lease (``policy.lease``) is over.
+
+    Args:
+        policy: When it opens and closes.
+        name: For events and logs.
+        clock: Monotonic seconds. A clock that is set back makes no wait longer than it was.
+        on_event: Called with a ``BreakerEvent`` after each change, by the thread that caused it, outside the lock.
+    """
+
+    def __init__(
+        self,
+        policy: BreakerPolicy | None = None,
+        *,
+        name: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        on_event: Callable[[BreakerEvent], None] | None = None,
+    ) -> None:
+        self.policy = policy or BreakerPolicy()
+        self.name = name
+        self._clock = clock
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._random = random.Random()  # noqa: S311 - jitter
+        self._lease = self.policy.lease
+        self._slow_after = self.policy.slow_after
+        self._windowed = self.policy.failure_rate is not None or self.policy.slow_rate is not None
+        self._state = _CLOSED
+        self._generation = 0
+        self._failures = 0
+        self._recent: deque[tuple[bool, bool]] = deque(maxlen=self.policy.window)
+        self._next_open = self.policy.reset_after
+        self._changed_at = clock()
+        self._open_for = 0.0
+        self._opened_by = ""
+        self._probe: Permit | None = None
+        self._probe_since = 0.0
+
+    # --- calls ---------------------------------------------------------------------------------------------------------
+
+    def try_acquire(self) -> Permit | None:
+        """Return leave to make a call, or None: rejected."""
+        event = None
+        with self._lock:
+            if self._state is _CLOSED:
+                started = self._clock() if self._slow_after is not None else 0.0
+                return Permit(self, self._generation, started, is_probe=False)
+            now = self._clock()
+            if self._state is _OPEN:
+                if self._remaining(now) > 0:
+                    return None
+                event = self._change(_HALF_OPEN, "probe", now)
+            elif self._probe_holds(now):
+                return None
+            else:
+                self._generation += 1  # what a probe whose lease ran out still says is dropped
+            permit = Permit(self, self._generation, now, is_probe=True)
+            self._probe, self._probe_since = permit, now
+        self._tell(event)
+        return permit
+
+    def _settle(self, permit: Permit, succeeded: bool | None) -> None:  # noqa: FBT001 - the three outcomes
+        event = None
+        with self._lock:
+            if not permit._open:  # noqa: SLF001
+                return
+            permit._open = False  # noqa: SLF001
+            if self._probe is permit:
+                self._probe = None
+            if permit._generation != self._generation or succeeded is None:  # noqa: SLF001
+                return
+            if self._state is _HALF_OPEN:
+                self._failures += 1
+                event = self._change(_CLOSED, "probe_succeeded") if succeeded else self._trip("probe_failed")
+            elif succeeded and not self._windowed:  # nothing that could open it, on the way of nearly every call
+                self._failures = 0
+                return
+            else:
+                self._failures = 0 if succeeded else self._failures + 1
+                reason = self._why_open(permit, succeeded=succeeded)
+                event = self._trip(reason) if reason else None
+        self._tell(event)
+
+    def _why_open(self, permit: Permit, *, succeeded: bool) -> str | None:
+        policy = self.policy
+        if self._failures >= policy.failures:
+            return "failures"
+        if not self._windowed:
+            return None
+        slow = self._slow_after is not None and self._clock() - permit._started > self._slow_after  # noqa: SLF001
+        self._recent.append((not succeeded, slow))
+        calls = len(self._recent)
+        if calls < policy.minimum_calls:
+            return None
+        if policy.failure_rate is not None and sum(failed for failed, _ in self._recent) >= policy.failure_rate * calls:
+            return "failure_rate"
+        if policy.slow_rate is not None and sum(slow for _, slow in self._recent) >= policy.slow_rate * calls:
+            return "slow_rate"
+        return None
+
+    # --- by hand -------------------------------------------------------------------------------------------------------
+
+    def open(self, seconds: float = math.inf, *, reason: str = "manual") -> None:
+        """Open it for ``seconds``, by default until ``close`` or ``reset``.
+
+        Raises:
+            ValueError: ``seconds`` is not over 0.
+        """
+        if not seconds > 0:
+            raise ValueError(f"seconds must be over 0, got {seconds!r:.80}")
+        with self._lock:
+            event = self._change(_OPEN, reason)
+            self._open_for = seconds
+        self._tell(event)
+
+    def close(self, *, reason: str = "manual") -> None:
+        """Close it and forget its failures."""
+        with self._lock:
+            event = self._change(_CLOSED, reason)
+        self._tell(event)
+
+    def reset(self) -> None:
+        """Close it and forget everything, also how often it opened."""
+        with self._lock:
+            event = self._change(_CLOSED, "manual")
+            self._next_open = self.policy.reset_after
+        self._tell(event)
+
+    # --- what it is like -----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state; half-open from when a probe would be let through."""
+        with self._lock:
+            if self._state is _OPEN and self._remaining(self._clock()) <= 0:
+                return _HALF_OPEN
+            return self._state
+
+    @property
+    def health(self) -> Health:
+        """What the state says about what is guarded."""
+        state, failures = self.state, self._failures
+        if state is _OPEN:
+            return Health.UNAVAILABLE
+        return Health.DEGRADED if state is _HALF_OPEN or 2 * failures >= self.policy.failures else Health.HEALTHY
+
+    @property
+    def failures(self) -> int:
+        """Failures in a row; while open or half-open, those that opened it."""
+        return self._failures
+
+    @property
+    def reason(self) -> str:
+        """Why it opened last, as in ``BreakerEvent``; empty while it is closed."""
+        return self._opened_by
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a call may be let through; 0 if it would be now, infinite if opened by hand."""
+        with self._lock:
+            now = self._clock()
+            if self._state is _OPEN:
+                return max(0.0, self._remaining(now))
+            if self._state is _HALF_OPEN and self._probe_holds(now):
+                return max(0.0, self._lease - (now - self._probe_since))
+            return 0.0
+
+    # --- under the lock ------------------------------------------------------------------------------------------------
+
+    def _remaining(self, now: float) -> float:
+        if now < self._changed_at:  # a clock set back: wait no longer than a whole open time
+            self._changed_at = now
+        return self._open_for - (now - self._changed_at)
+
+    def _probe_holds(self, now: float) -> bool:
+        if self._probe is None:
+            return False
+        self._probe_since = min(self._probe_since, now)
+        return now - self._probe_since < self._lease
+
+    def _trip(self, reason: str) -> BreakerEvent | None:
+        now, policy = self._clock(), self.policy
+        if self._state is _CLOSED and now - self._changed_at >= self._open_for:
+            self._next_open = policy.reset_after  # it worked for longer than it had been open: this is a new trouble
+        event = self._change(_OPEN, reason, now)
+        self._open_for = self._next_open * (1 + policy.jitter * self._random.random())
+        self._next_open = min(policy.max_reset_after, self._next_open * policy.backoff)
+        return event
+
+    def _change(self, state: State, reason: str, now: float | None = None) -> BreakerEvent | None:
+        at = self._clock() if now is None else now
+        before, self._state = self._state, state
+        self._generation += 1
+        self._changed_at, self._probe = at, None
+        if state is _CLOSED:
+            self._failures = 0
+            self._opened_by = ""
+            self._recent.clear()
+        elif state is _OPEN:
+            self._opened_by = reason
+        return BreakerEvent(self.name, before, state, reason, at) if before is not state else None
+
+    def _tell(self, event: BreakerEvent | None) -> None:
+        if event is None:
+            return
+        logger.debug(
+            "breaker=<%s>, before=<%s>, after=<%s> | breaker changed: %s", event.name, event.before, event.after, event.reason
+        )
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:
+                logger.warning("breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True)
+
+    def __repr__(self) -> str:
+        details: dict[str, Any] = {"state": str(self.state), "failures": self._failures}
+        return f"CircuitBreaker({self.name!r}, {', '.join(f'{name}={value!r}' for name, value in details.items())})"

@@ -1,0 +1,183 @@
+"""Answers for the model when a tool gives no fresh one: a text it can act on, and the same as a JSON block. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.mcp.breakers.classify import (
+    BAD_ANSWER,
+    BAD_ARGUMENTS,
+    NO_SERVER,
+    SERVER_BLOCKED,
+    SERVER_ERROR,
+    TIMEOUT,
+    UNKNOWN_TOOL,
+)
+from strands_manga_memory.mcp.calls.stale import GoodResult
+
+_PARTIAL_CHARACTERS = 500
+
+REASONS = {
+    TIMEOUT.code: "{tool} did not answer within {timeout:g} s.",
+    NO_SERVER.code: "The connection to the server {server} of {tool} was lost.",
+    BAD_ARGUMENTS.code: "{tool} did not accept the arguments.",
+    UNKNOWN_TOOL.code: "The server {server} does not know {tool}.",
+    SERVER_ERROR.code: "The server {server} answered the call of {tool} with an error of its own.",
+    BAD_ANSWER.code: "The server {server} gave no answer to the call of {tool} that can be understood.",
+    SERVER_BLOCKED.code: "{tool} did not answer within {timeout:g} s: another tool keeps the server {server} busy.",
+}
+"""What happened, by code, with places for the names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why there is no fresh answer.
+
+    Args:
+        code: ``circuit_open``, ``server_unavailable``, ``timeout``, ``tool_error``, ``invalid_arguments``, ``unknown_tool``,
+            ``server_error``, ``protocol_error``, or what a classifier of one's own says.
+        reason: One sentence.
+        request_id: The ``toolUseId`` of the call.
+        duration: Seconds the call took; 0 if it was rejected.
+        tool: The tool's name, as the model knows it.
+        server: The server's name; None for tools that have none.
+        state: State of the tool's breaker.
+        health: Health of the tool.
+        failures: Its failures in a row.
+        retry_after: Seconds until trying again may help; infinite: not before somebody steps in.
+        retryable: Whether the same call may succeed later.
+        side_effects_unknown: Whether the tool may have done its work all the same.
+        partial: What the tool had reported until then.
+        alternatives: Names of other tools that may help.
+    """
+
+    code: str
+    reason: str
+    request_id: str
+    duration: float = 0.0
+    tool: str
+    server: str | None = None
+    state: str
+    health: str
+    failures: int
+    retry_after: float = 0.0
+    retryable: bool = True
+    side_effects_unknown: bool = False
+    partial: Sequence[Any] = ()
+    alternatives: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON; ``retry_after_s`` is None if only somebody can help."""
+        return {
+            "code": self.code,
+            "request_id": self.request_id,
+            "duration_s": round(self.duration, 3),
+            "tool": self.tool,
+            "server": self.server,
+            "state": self.state,
+            "health": self.health,
+            "failures": self.failures,
+            "retry_after_s": round(self.retry_after, 3) if math.isfinite(self.retry_after) else None,
+            "retryable": self.retryable,
+            "side_effects_unknown": self.side_effects_unknown,
+            "partial": list(self.partial) or None,
+            "alternatives": list(self.alternatives),
+        }
+
+    def as_text(self) -> str:
+        """Return it in words: what happened, what it means, what to do."""
+        parts = [self.reason]
+        if self.side_effects_unknown:
+            parts.append("It may have taken effect all the same: check before you repeat it.")
+        if self.partial:
+            parts.append(f"It had reported so far: {json.dumps(list(self.partial), ensure_ascii=False, default=str)}")
+        parts.append(self._advice())
+        return " ".join(parts)
+
+    def _advice(self) -> str:
+        others = f" Or use {' or '.join(self.alternatives)}." if self.alternatives else ""
+        if self.code == "invalid_arguments":
+            return f"Correct the arguments and call it again.{others}"
+        if self.code == "tool_error" and self.retry_after <= 0:
+            return f"If it says what is wrong, correct that; else go on without it.{others}"
+        if not self.retryable:
+            return f"Do not repeat this call.{others}"
+        if self.retry_after <= 0:
+            return f"You may try it again.{others}"
+        if not math.isfinite(self.retry_after):
+            return f"Do not call it again for now; go on without it and say so.{others}"
+        seconds = math.ceil(self.retry_after)
+        return f"Do not call it again within {seconds} s; go on without it, or tell the user to ask later.{others}"
+
+
+def error_result(problem: Problem, *, said: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
+    """Return an error result.
+
+    Args:
+        problem: What is wrong.
+        said: The error result the tool gave, whose other fields (``isError``, ``metadata``) are kept.
+        text: What the tool said, redacted.
+    """
+    rest = {name: said[name] for name in ("isError", "metadata") if said is not None and name in said}
+    words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
+    return {
+        **rest,
+        "toolUseId": problem.request_id,
+        "status": "error",
+        "content": [{"text": words}, {"json": problem.as_json()}],
+    }
+
+
+def stale_result(problem: Problem, good: GoodResult) -> dict[str, Any]:
+    """Return the last good result, marked as stale with its age in seconds."""
+    note = (
+        f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
+        "Say so if it matters."
+    )
+    details = {**problem.as_json(), "stale": True, "age_s": round(good.age, 3)}
+    return {"toolUseId": problem.request_id, "status": "success", "content": [{"text": note}, *good.content, {"json": details}]}
+
+
+def fallback_result(result: Mapping[str, Any], problem: Problem, *, used: str) -> dict[str, Any]:
+    """Return what another tool answered instead, marked as that."""
+    note = f"Note: {problem.reason} {used} answered instead."
+    details = {**problem.as_json(), "fallback": used}
+    return {**result, "content": [{"text": note}, *content_of(result), {"json": details}]}
+
+
+def cancelled_result(request_id: str) -> dict[str, Any]:
+    """Return what a call gives that was cancelled."""
+    text = "Tool execution cancelled; what it had begun may have gone on"
+    return {"toolUseId": request_id, "status": "error", "content": [{"text": text}], "cancelled": True}
+
+
+def content_of(result: Mapping[str, Any]) -> list[Any]:
+    """Return the content of a tool result; none of it if it is no list."""
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
+def partial_of(event: Any) -> Any:
+    """Return an event of a tool as JSON, cut to a few hundred characters; the name of its type if it cannot be."""
+    try:
+        value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
+        value = value.get("data", value) if isinstance(value, Mapping) else value
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):  # it holds itself, or keys that are no text
+            text = json.dumps(repr(value), ensure_ascii=False)
+        if len(text) <= _PARTIAL_CHARACTERS:
+            return json.loads(text)
+        return value[:_PARTIAL_CHARACTERS] if isinstance(value, str) else text[:_PARTIAL_CHARACTERS]
+    except Exception:  # noqa: BLE001 - a tool may stream anything
+        return type(event).__name__
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,0 +1,318 @@
+"""Call: one call of a guarded tool, from the check of its arguments to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, NamedTuple, Protocol, cast
+
+from strands.middleware import ToolResultEvent
+from strands.types.exceptions import MCPClientInitializationError
+from strands.types.tools import ToolResult
+
+from strands_manga_memory.deadline import END, DeadlineError
+from strands_manga_memory.mcp.breakers.breaker import CircuitBreaker, Permit
+from strands_manga_memory.mcp.breakers.classify import (
+    BAD_ANSWER,
+    BAD_ARGUMENTS,
+    CANCELLED,
+    ELICITATION,
+    NO_SERVER,
+    OK,
+    SERVER_BLOCKED,
+    STREAM_DROPPED,
+    TIMEOUT,
+    TOOL_ERROR,
+    UNKNOWN_TOOL,
+    CallOutcome,
+    Outcome,
+    Verdict,
+    error_text,
+    is_control_flow,
+    rpc_code,
+    text_of,
+)
+from strands_manga_memory.mcp.calls.answers import REASONS, Problem, cancelled_result, error_result, partial_of
+from strands_manga_memory.mcp.calls.client import FailedResult
+from strands_manga_memory.mcp.calls.guard import Guard
+from strands_manga_memory.telemetry import BREAKER_CHECK, note
+
+_PARTIAL_EVENTS = 20
+_LET_THROUGH, _REJECTED = {"outcome": "let_through"}, {"outcome": "rejected"}
+_MESSAGE_CHARACTERS = 4_000
+"""So much of a message of progress is kept until it is told, or is not."""
+
+_CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
+_NO_SIDE_EFFECTS = {TOOL_ERROR.code, *_CALLER_IS_WRONG}
+_PASSED_ON = (OK, CANCELLED, ELICITATION)
+
+
+class _Progress(NamedTuple):
+    """What a server said of how far it is."""
+
+    progress: float
+    total: float | None
+    message: str | None
+
+    def told(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        text = redact(self.message) if self.message else None
+        return {"progress": self.progress, "total": self.total, "message": text}
+
+
+class Events(Protocol):
+    """The events of a stream until a deadline: ``Pump`` or ``Inline``."""
+
+    async def next(self) -> Any:
+        """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
+
+    async def close(self) -> None:
+        """Stop the stream."""
+
+
+class Call:
+    """One call of one tool, without what may stand in for its result.
+
+    Args:
+        guard: Of the tool.
+        request_id: The ``toolUseId``.
+        arguments: The input.
+        cancel_signal: Set once the agent is cancelled; None: it cannot be.
+        user: Who asks; None: nobody knows.
+
+    Attributes:
+        result: The last event, once the call is over; None if the tool asked for an interrupt instead.
+        verdict: What the call said; None if it was rejected or interrupted.
+        unavailable: Why something else may stand in for the result; None if nothing may.
+    """
+
+    __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
+
+    def __init__(
+        self, guard: Guard, request_id: str, arguments: Any, cancel_signal: threading.Event | None = None, user: Any = None
+    ) -> None:
+        self._guard, self._user = guard, user
+        self.cancel_signal = cancel_signal
+        self._partial: deque[Any] = deque(maxlen=_PARTIAL_EVENTS)
+        self.request_id = request_id
+        self.arguments = arguments
+        self.result: ToolResultEvent | None = None
+        self.verdict: Verdict | None = None
+        self.unavailable: Problem | None = None
+
+    def progressed(self, progress: float, total: float | None, message: str | None) -> None:
+        """Note progress: a partial result, in case there is no other."""
+        if self._guard.server is not None:
+            self._guard.server.answered()
+        # Redacted when it is told to the model: a server may send thousands of messages, and the last few are told, if any.
+        self._partial.append(_Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
+
+    def _check(self) -> bool:
+        """Tell whether the arguments fit the tool's schema; if not, ``result`` says what is wrong."""
+        wrong = self._guard.schema.problem(self.arguments)
+        if wrong is not None:
+            self._reject(BAD_ARGUMENTS.code, f"The arguments of {self._guard.tool_name} are wrong: {wrong}.", retryable=False)
+        return wrong is None
+
+    async def _permit(self) -> Permit | None:
+        """Return leave to call the tool; None: rejected, ``result`` says why, and something else may stand in."""
+        guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
+        if guard.shared is not None:
+            await guard.shared.refresh()
+        # An open breaker needs no connection yet; a probe does.
+        if (
+            server is not None
+            and not server.is_up
+            and breaker.retry_after <= 0
+            and not await server.ready(guard.policy.timeout)
+        ):
+            self._reject(NO_SERVER.code, f"The server {guard.server_name} of {guard.tool_name} cannot be reached.")
+            return None
+        start = time.perf_counter()
+        permit = breaker.try_acquire()
+        note(BREAKER_CHECK, time.perf_counter() - start, _REJECTED if permit is None else _LET_THROUGH)
+        if permit is not None and permit.is_probe and guard.shared is not None and not await guard.shared.may_probe():
+            permit.ignore()
+            permit = None
+        if permit is None:
+            self._reject("circuit_open", f"{guard.tool_name} is unavailable: {_why_open(breaker)}.")
+        return permit
+
+    async def events(
+        self, start: Callable[[], Events], *, check: bool = True, to_the_end: bool = False
+    ) -> AsyncGenerator[Any, None]:
+        """Call the tool, or not; yield its events but the result, which becomes ``result``.
+
+        Args:
+            start: Calls the tool.
+            check: Whether to check the arguments first.
+            to_the_end: Whether what comes after a result matters too, as it does in middleware: the last result counts. A
+                result stays one if the deadline passes then.
+        """
+        if check and not self._check():
+            return
+        permit = await self._permit()
+        if permit is None:
+            return
+        guard, server = self._guard, self._guard.server
+        generation = server.generation if server else 0
+        number = server.asked(guard.remote_name) if server else 0
+        key = guard.log.begin(self.request_id)
+        stream: Events | None = None
+        outcome: CallOutcome | None = None
+        concerns_all = False
+        result: ToolResultEvent | None = None
+        last: Any = None
+        try:
+            stream = start()
+            while (event := await stream.next()) is not END:
+                if isinstance(event, ToolResultEvent):
+                    result = event
+                    if to_the_end:
+                        continue
+                    break
+                yield event
+                if isinstance(event, dict) and dict.__contains__(event, "tool_interrupt_event"):
+                    return
+                last = event
+                self._partial.append(event)
+            if result is None and last is not None:
+                result = ToolResultEvent(last)
+            outcome = self._answer(result)
+        except DeadlineError:
+            outcome = self._answer(result) if result is not None else self._ended(timed_out=True)
+        except BaseException as error:
+            if _must_be_raised(error):
+                raise
+            result, outcome = None, self._ended(exception=error)
+        finally:
+            if outcome is None:  # interrupted, cancelled or abandoned: it says nothing
+                permit.ignore()
+                guard.log.end(key, CANCELLED)
+                if server is not None:
+                    server.withdrawn(number)
+            else:
+                # Before the stream is closed, which may take as long as the grace: others need not wait for that.
+                verdict = self._judge(outcome, number, generation)
+                concerns_all = guard.settle(verdict, permit, self._user)
+                self._finish(outcome, result, permit, verdict, key)
+            if stream is not None:
+                await stream.close()
+        if guard.shared is not None and self.verdict is not None:
+            await guard.shared.record(self.verdict, was_probe=permit.is_probe, concerns_all=concerns_all)
+
+    def _finish(
+        self, outcome: CallOutcome, event: ToolResultEvent | None, permit: Permit, verdict: Verdict, key: tuple[str, int]
+    ) -> None:
+        guard = self._guard
+        self.verdict = verdict
+        if event is not None and verdict in _PASSED_ON:
+            guard.log.end(key, verdict)
+            self.result = event
+            return
+        text = guard.redact(_said(outcome))
+        duration = guard.log.end(key, verdict, text)
+        if verdict == CANCELLED:
+            self.result = result_event(cancelled_result(self.request_id), outcome.exception)
+            return
+        problem = self._problem(outcome, verdict, duration)
+        self.result = result_event(error_result(problem, said=outcome.result, text=text), outcome.exception)
+        failed_probe = permit.is_probe and verdict.outcome is Outcome.TOOL_FAILURE
+        if guard.read_only and (failed_probe or verdict.outcome is Outcome.SERVER_FAILURE):
+            self.unavailable = problem
+
+    def _answer(self, event: ToolResultEvent | None) -> CallOutcome:
+        if event is None:
+            return self._ended(exception=RuntimeError("the tool returned no result"))
+        result, exception = event.tool_result, event.exception
+        if not isinstance(result, dict) or "content" not in result:
+            wrong = TypeError(f"the tool returned something else than a tool result: {type(result).__name__}")
+            return self._ended(exception=exception if exception is not None else wrong)
+        if exception is None and isinstance(result, FailedResult):
+            exception = result.exception
+        plain: dict[str, Any] = dict(
+            dict.items(cast("dict[str, Any]", result))
+        )  # of a subclass that does as it likes, what is in it
+        return self._ended(result=plain, exception=exception)
+
+    def _ended(self, **how: Any) -> CallOutcome:
+        return CallOutcome(tool=self._guard.remote_name, cancelled=self._is_cancelled, **how)
+
+    def _judge(self, outcome: CallOutcome, number: int, generation: int) -> Verdict:
+        guard, server = self._guard, self._guard.server
+        verdict = guard.judge(outcome)
+        if server is None:
+            return TOOL_ERROR if verdict == NO_SERVER else verdict  # a connection of the tool's own
+        if verdict == NO_SERVER:
+            server.lost(generation)
+            server.withdrawn(number)
+        elif verdict == BAD_ANSWER and rpc_code(outcome.exception) == STREAM_DROPPED:
+            if server.dropped():
+                return Verdict(Outcome.IGNORED, verdict.code)
+        elif verdict == TIMEOUT:
+            if server.blocked_by_another(number):
+                return SERVER_BLOCKED
+        elif verdict == CANCELLED or outcome.timed_out:
+            server.withdrawn(number)
+        else:
+            server.answered()
+        return verdict
+
+    def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> Problem:
+        guard, code = self._guard, verdict.code
+        reason = REASONS.get(code, "{tool} failed.")
+        sent = not isinstance(outcome.exception, MCPClientInitializationError)
+        return guard.problem(
+            code,
+            reason.format(tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout),
+            request_id=self.request_id,
+            duration=duration,
+            retryable=code not in _CALLER_IS_WRONG,
+            side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
+            partial=[
+                partial_of(event.told(guard.redact) if isinstance(event, _Progress) else event) for event in self._partial
+            ],
+        )
+
+    def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
+        problem = self._guard.problem(code, reason, request_id=self.request_id, retryable=retryable)
+        self._guard.log.rejected(code, reason if retryable else self._guard.redact(reason))
+        self.result = result_event(error_result(problem))
+        self.unavailable = problem if retryable else None
+
+    @property
+    def _is_cancelled(self) -> bool:
+        return self.cancel_signal is not None and self.cancel_signal.is_set()
+
+
+def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
+    """Return the event that ends a call."""
+    return ToolResultEvent(cast("ToolResult", result), exception=exception if isinstance(exception, Exception) else None)
+
+
+def _why_open(breaker: CircuitBreaker) -> str:
+    if breaker.reason == "manual":
+        return "it has been taken out of use"
+    if breaker.reason == "shared":
+        return "other processes found that it fails"
+    return f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
+
+
+def _said(outcome: CallOutcome) -> str:
+    if outcome.result is not None:
+        return error_text(outcome.result)
+    error = outcome.exception
+    return f"{type(error).__name__}: {text_of(error)}" if error is not None else ""
+
+
+def _must_be_raised(error: BaseException) -> bool:
+    """Tell whether an exception is for those who called the agent.
+
+    A cancellation is, unless nobody asked for one: then a task of the tool's own was cancelled.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return is_control_flow(error)

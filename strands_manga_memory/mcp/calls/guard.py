@@ -1,0 +1,165 @@
+"""Guard: everything that is kept about one tool between its calls: breaker, schema, statistics, server."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from strands.types.tools import ToolSpec
+
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit
+from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.breakers.shared import SharedBreakers
+from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
+from strands_manga_memory.mcp.calls.answers import Problem
+from strands_manga_memory.mcp.calls.redact import CUT, redact_secrets
+from strands_manga_memory.mcp.calls.schema import ArgumentSchema
+from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor, name_of
+from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
+from strands_manga_memory.tool_hints import declares_read_only
+
+logger = logging.getLogger(__name__)
+
+
+SHARED_POLICY = BreakerPolicy(users=2)
+"""The policy of tools that were given none: many users may share them, and one alone opens no breaker."""
+
+
+def told(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
+    """Return what tells telemetry of each change of a breaker, then ``on_event``."""
+
+    def tell(event: BreakerEvent) -> None:
+        change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
+        note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
+        if on_event is not None:
+            on_event(event)
+
+    return tell
+
+
+class Guard:
+    """One tool's breaker, and what is known of its calls.
+
+    Args:
+        spec: The tool's specification.
+        policy: Of its breaker.
+        remote_name: The tool's name at its server; default: its name.
+        server: Supervisor of its server; None: it has none.
+        shared: Breaker state shared with other processes; None: this process decides alone.
+        redact: Cuts what may be secret out of error texts.
+        clock: Monotonic seconds.
+        on_event: Called with each ``BreakerEvent``.
+    """
+
+    def __init__(
+        self,
+        spec: ToolSpec,
+        policy: BreakerPolicy,
+        *,
+        remote_name: str | None = None,
+        server: ServerSupervisor | None = None,
+        shared: SharedBreakers | None = None,
+        redact: Callable[[str], str] = redact_secrets,
+        clock: Callable[[], float] = time.monotonic,
+        on_event: Callable[[BreakerEvent], None] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.tool_name = spec["name"]
+        self.remote_name = remote_name or spec["name"]
+        self.server = server
+        self.server_name = name_of(server.client) if server else None
+        key = f"{self.server_name or ''}/{self.remote_name}"
+        self.breaker = CircuitBreaker(policy, name=key, clock=clock, on_event=told(on_event))
+        self.shared = shared.of(key, self.breaker) if shared else None
+        self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
+        self.log = CallLog(clock=clock)
+        self.alternatives: tuple[str, ...] = ()
+        self._reporters: set[Hashable] = set()
+        self._redact = redact
+        self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
+
+    def judge(self, call: CallOutcome) -> Verdict:
+        """Return what a call says: by the policy's classifier, else by the rules."""
+        if self.policy.classify is not None:
+            try:
+                verdict = self.policy.classify(call)
+                if verdict is not None:
+                    return Verdict(Outcome(verdict.outcome), str(verdict.code))
+            except Exception:
+                logger.warning(
+                    "tool=<%s> | the classifier of the policy raised, going by the rules", self.tool_name, exc_info=True
+                )
+        return classify(call, tool_errors=self.policy.tool_errors)
+
+    def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> bool:
+        """Tell the breaker what a call of a user's said; return whether that concerns other users, too.
+
+        A user who asks for five orders that do not exist shuts nobody out: an error that the tool answered or raised in time
+        leaves the breaker one failure short of opening until enough users got one. Where no user is known each counts.
+        """
+        if verdict.outcome is Outcome.SUCCESS:
+            self._reporters.clear()
+            permit.success()
+        elif verdict.outcome is not Outcome.TOOL_FAILURE:
+            permit.ignore()
+        elif permit.is_probe or self._concerns_all(verdict, user):
+            permit.failure()
+        else:
+            may_open = self.breaker.failures + 1 >= self.policy.failures or self.policy.failure_rate is not None
+            (permit.ignore if may_open else permit.failure)()
+            return False
+        return True
+
+    def _concerns_all(self, verdict: Verdict, user: Hashable | None) -> bool:
+        if verdict != TOOL_ERROR or user is None:
+            return True
+        if len(self._reporters) < self.policy.users:
+            self._reporters.add(user)
+        return len(self._reporters) >= self.policy.users
+
+    def redact(self, text: str) -> str:
+        """Return an error text without what may be secret; nothing of it if the rules fail."""
+        try:
+            return self._redact(text) if text else ""
+        except Exception:
+            logger.warning("tool=<%s> | the redaction of an error text raised, all of it is cut", self.tool_name, exc_info=True)
+            return CUT
+
+    def problem(self, code: str, reason: str, **details: Any) -> Problem:
+        """Describe what is wrong, with the state of breaker and server."""
+        return Problem(
+            code=code,
+            reason=reason,
+            tool=self.tool_name,
+            server=self.server_name,
+            state=str(self.breaker.state),
+            health=str(self._health()),
+            failures=self.breaker.failures,
+            retry_after=self._retry_after(),
+            alternatives=self.alternatives,
+            **details,
+        )
+
+    def status(self) -> ToolStatus:
+        """Return what is known of the tool."""
+        retry_after = self._retry_after()
+        return ToolStatus(
+            server=self.server_name,
+            server_state=str(self.server.state) if self.server else None,
+            health=str(self._health()),
+            state=str(self.breaker.state),
+            retry_after_s=round(retry_after, 3) if math.isfinite(retry_after) else None,
+            failures_in_a_row=self.breaker.failures,
+            schema_hash=self.schema.hash,
+            **self.log.facts(),
+        )
+
+    def _health(self) -> Health:
+        unreachable = self.server is not None and self.server.state is not ServerState.UP
+        return Health.UNAVAILABLE if unreachable else self.breaker.health
+
+    def _retry_after(self) -> float:
+        return max(self.breaker.retry_after, self.server.retry_after if self.server else 0.0)

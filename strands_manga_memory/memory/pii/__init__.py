@@ -1,0 +1,1 @@
+"""Personal data, and what becomes of it."""

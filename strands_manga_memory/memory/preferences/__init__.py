@@ -1,0 +1,1 @@
+"""What a user was heard to prefer, on its way to the table."""

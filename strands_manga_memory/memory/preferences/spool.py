@@ -1,0 +1,298 @@
+"""PreferenceSpool: signals wait here, in order, until their sink has taken them."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from strands_manga_memory.exceptions import ConflictError, PersonalDataError, StoreError, StoreUnavailableError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.preference_sinks import PreferenceSignal, PreferenceSink, signals_of
+from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, place_of
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+HEAD, ENTRY, LEASE = f"{INTERNAL}spool", f"{INTERNAL}spool#", f"{INTERNAL}spool.lease"
+BUCKETS = 16
+"""Partitions that list the users whose signals wait. No escaped user id holds a slash, so none is a user's."""
+
+_TRIES = 50
+_LEASE_SECONDS = 30.0
+_LONGEST_WAIT = 60.0
+
+
+class PreferenceSpool:
+    """Keeps each user's signals in the memory table, numbered, until the sink has taken them in that order.
+
+    A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink
+    refuses, it waits. Numbers come from the table, not from clocks, so two workers of one user agree on the order. One
+    worker at a time drains a user: it holds a lease.
+
+    Args:
+        table: A table of the schema ``USER_MEMORY``.
+        sink: Where the signals go.
+        pii: What becomes of personal data in them. Default ``PiiPolicy()``.
+        codec: Seals what waits.
+        clock: Seconds since 1970.
+        drained: Called with a user whose signals were sent, once for all that waited, also if the sink refused the last.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        sink: PreferenceSink,
+        *,
+        pii: PiiPolicy | None = None,
+        codec: Codec | None = None,
+        clock: Callable[[], float] = time.time,
+        drained: Callable[[Owner], None] = lambda owner: None,
+    ) -> None:
+        self._table = table
+        self._sink = sink
+        self._pii = pii or PiiPolicy()
+        self._codec = codec or Codec()
+        self._clock = clock
+        self._drained = drained
+        self._writer = shared_writer(None, table)
+        self._forget()
+        _spools.add(self)
+
+    def _forget(self) -> None:
+        """Begin with nothing to do; in the child of a fork, because what was heard before is the parent's to store."""
+        self._unstored: dict[Owner, deque[Sequence[Mapping[str, Any]]]] = {}
+        self._waits: dict[tuple[Owner, str], float] = {}
+        self._put_off: set[tuple[Owner, str]] = set()
+
+    def emit(
+        self,
+        owner: Owner,
+        said: Sequence[Preference],
+        *,
+        message_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """Store what a message said and send it, in the background, in the order of the calls."""
+        origin = {"at": self._clock(), "message_id": message_id, "session_id": session_id}
+        heard = [{**origin, "id_": uuid.uuid4().hex, "said": each} for each in said]
+        self._writer.submit(("spool", owner), lambda: self._heard(owner, heard))
+
+    def take_back(self, owner: Owner, message_id: str) -> None:
+        """Drop what waits of a message, and tell the sink to delete what it has of it; in the background."""
+        gone = [{"at": self._clock(), "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
+        self._writer.submit(("spool", owner), lambda: self._heard(owner, gone))
+
+    def request_drain(self, owner: Owner) -> None:
+        """Drain a user's signals in the background, and try again later if the sink refuses."""
+        self._writer.submit(("spool", owner), lambda: self._send(owner))
+
+    # On the writer, one user's work in order
+
+    def _heard(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> None:
+        self._unstored.setdefault(owner, deque()).append(heard)
+        self._store_unstored(owner)
+
+    def _store_unstored(self, owner: Owner) -> None:
+        if (owner, "store") in self._put_off:
+            return
+        unstored = self._unstored[owner]
+        while unstored:
+            try:
+                self._store(owner, unstored[0])
+            except StoreError as error:
+                logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
+                self._later(owner, "store", self._store_unstored)
+                return
+            except BaseException:
+                unstored.popleft()  # else it would keep all that come after it from being stored
+                raise
+            unstored.popleft()
+        del self._unstored[owner]
+        self._waits.pop((owner, "store"), None)
+        self._send(owner)
+
+    def _send(self, owner: Owner) -> None:
+        if (owner, "send") in self._put_off:
+            return
+        try:
+            self.drain(owner)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; what waits is kept
+            logger.warning("error=<%s> | preference signals wait, they are sent later", type(error).__name__)
+            self._later(owner, "send", self._send)
+        else:
+            self._waits.pop((owner, "send"), None)
+
+    def _later(self, owner: Owner, what: str, work: Callable[[Owner], None]) -> None:
+        """Do ``work`` after twice as long as the last time; who asks for it meanwhile waits for that."""
+        task = (owner, what)
+
+        def again() -> None:
+            self._put_off.discard(task)
+            work(owner)
+
+        wait = self._waits[task] = min(_LONGEST_WAIT, 2 * self._waits.get(task, 0.1))
+        self._put_off.add(task)
+        self._writer.later(("spool", *task), wait, lambda: self._writer.submit(("spool", owner), again))
+
+    def store(
+        self,
+        owner: Owner,
+        said: Preference,
+        *,
+        at: float,
+        message_id: str | None = None,
+        session_id: str | None = None,
+    ) -> PreferenceSignal:
+        """Store a signal under the user's next number; it is sent by ``drain``.
+
+        Raises:
+            PersonalDataError: The policy refuses it.
+            StoreUnavailableError: The table does not answer.
+            ConflictError: Others keep storing signals of the same user.
+        """
+        self._clean(owner, said)
+        origin = {"at": at, "message_id": message_id, "session_id": session_id}
+        return self._store(owner, [{**origin, "id_": uuid.uuid4().hex, "said": said}])[0]
+
+    def _store(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
+        """Store what was heard at once as one entry: one write, however much it is."""
+        bodies = []
+        for each in heard:
+            origin = {name: each[name] for name in ("at", "message_id", "session_id")}
+            try:
+                if each["said"] is None:
+                    self._drop(owner, each["message_id"])
+                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+        for attempt in range(_TRIES if bodies else 0):
+            head = self._table.get(owner.partition, HEAD)
+            with trusted(place_of(owner, HEAD)):
+                number = 1 if head is None else int(head["next"])
+            when = ABSENT if head is None else Condition(equals={"next": number})
+            writes = [
+                Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + len(bodies)}, when=when),
+                Write(item=self._item(owner, number, bodies)),
+                Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
+            ]
+            if self._table.transact(writes):
+                return signals_of(owner, number, bodies)
+            time.sleep(min(0.05, 0.001 * 2**attempt))
+        if bodies:
+            raise ConflictError(f"record={place_of(owner, HEAD)!r} keeps changing; try again")
+        return []
+
+    def _clean(self, owner: Owner, said: Preference | None) -> dict[str, Any]:
+        if said is None:
+            return {"key": "", "value": "", "taken_back": True}
+        key, value = (self._pii.applied(text, place=owner.partition) for text in (said.slot, said.value))
+        return {"key": key, "value": value, "liked": said.liked, "adds": said.adds}
+
+    def _item(self, owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> Item:
+        id_ = f"{ENTRY}{number:012d}"
+        data = self._codec.encode(list(bodies), place_of(owner, id_))
+        return {"user_id": owner.partition, "memory_id": id_, "data": data}
+
+    def _drop(self, owner: Owner, message_id: str) -> None:
+        """Remove what waits of a message. What another worker sends right now is taken back by the signal that follows."""
+        for number, bodies in list(self._entries(owner)):
+            kept = [body for body in bodies if body["message_id"] != message_id or body.get("taken_back")]
+            if not kept:
+                self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
+            elif len(kept) < len(bodies):
+                self._table.put(self._item(owner, number, kept), when=Condition(equals={"memory_id": f"{ENTRY}{number:012d}"}))
+
+    def _entries(self, owner: Owner) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
+            place = place_of(owner, item["memory_id"])
+            with trusted(place):
+                bodies = self._codec.decode(item["data"], place)
+                entry = int(item["memory_id"].removeprefix(ENTRY)), [dict(body) for body in bodies]
+            yield entry
+
+    def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
+        """Yield the user's signals that the sink has not taken yet, in order."""
+        for number, bodies in self._entries(owner):
+            yield from signals_of(owner, number, bodies)
+
+    def drain(self, owner: Owner) -> int:
+        """Send what waits, in order; return how many the sink took. Another worker that is at it is left to it.
+
+        Raises:
+            Exception: Whatever the sink raised; what it did not take is kept.
+        """
+        sent = 0
+        with self._leased(owner) as is_ours:
+            if not is_ours:
+                raise StoreUnavailableError("another worker sends this user's signals")
+            try:
+                for number, bodies in self._entries(owner):
+                    for signal in signals_of(owner, number, bodies):
+                        self._sink.send(signal)
+                        sent += 1
+                    self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
+            finally:
+                if sent:
+                    self._drained(owner)
+            if self._table.get(owner.partition, HEAD) is not None:
+                self._unlist(owner)
+        return sent
+
+    def _unlist(self, owner: Owner) -> None:
+        self._table.delete(bucket_of(owner), owner.partition)
+        if next(self.waiting(owner), None) is not None:  # stored between the last look and the delete
+            self._table.put({"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids})
+
+    @contextmanager
+    def _leased(self, owner: Owner) -> Iterator[bool]:
+        now, holder = self._clock(), uuid.uuid4().hex
+        item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder, "until": now + _LEASE_SECONDS}
+        item["expires_at"] = int(now + 3600)
+        if not self._table.put(item, when=Condition(absent=True, below={"until": now})):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
+
+    def drain_all(self) -> int:
+        """Send what waits of all users, such as those who never come back; return how many signals the sinks took."""
+        sent = 0
+        for bucket in range(BUCKETS):
+            for item in list(self._table.query(f"spool/{bucket:02d}")):
+                owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
+                try:
+                    sent += self.drain(owner)
+                except StoreError as error:
+                    logger.debug("error=<%s> | a user's signals wait on", type(error).__name__)
+                except Exception as error:  # noqa: BLE001 - a sink may raise anything, the other users' signals go all the same
+                    logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
+        return sent
+
+
+def bucket_of(owner: Owner) -> str:
+    """Return the partition that lists a user while signals of his wait."""
+    return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
+
+
+_spools: weakref.WeakSet[PreferenceSpool] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    for spool in list(_spools):
+        spool._forget()  # noqa: SLF001
+
+
+at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,1 @@
+"""A profile that another service keeps."""

@@ -1,0 +1,1 @@
+"""Which memories are told, and in which order."""

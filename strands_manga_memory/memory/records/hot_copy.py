@@ -1,0 +1,127 @@
+"""HotCopy: a user's memories in the hot tier, so that a worker that keeps no agents reads the table once a session."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strands_manga_memory.exceptions import KeyMissingError, StoreError
+from strands_manga_memory.memory.records.memory_records import Owner, item_of, record_of
+from strands_manga_memory.memory.records.partition import Loaded
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.hot import ACTIVE, HotRecord, HotStore, HotWrite, WriteStatus
+
+logger = logging.getLogger(__name__)
+
+MEMORIES = "memories"
+"""The field of the copy, which goes whenever what agents are told goes."""
+MOST_BYTES = 524_288
+"""What takes more, compressed, stays in the table alone."""
+
+_TRIES = 20
+
+
+def cache_name(owner: Owner) -> str:
+    """Return the name of a user's cache in the hot tier. It has two slashes, a conversation's name has one."""
+    return f"profile/{owner.partition}/cache"
+
+
+def is_cache(name: str) -> bool:
+    """Tell whether a name in the hot tier is a cache's."""
+    return name.startswith("profile/") and name.endswith("/cache") and name.count("/") == 2
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the hot tier had: the memories, if it had them, and as of which state of the record."""
+
+    memories: Loaded | None = None
+    seen: tuple[int, int] | None = None
+
+
+class HotCopy:
+    """The memories of a user as one field beside what his agents are told, and gone with it.
+
+    Whoever changes a memory drops the copy after the change; whoever reads the table keeps a copy only if nothing was dropped
+    since he looked. A copy that cannot be read counts as none.
+
+    Args:
+        hot: The hot tier.
+        owner: Whose they are.
+        codec: Seals the copy; default: compressed.
+        ttl: Seconds it lives after its last use. Default 1,800.
+    """
+
+    def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = 1800.0) -> None:
+        self._hot = hot
+        self._owner = owner
+        self._codec = codec or Codec()
+        self._ttl = ttl
+        self._name = cache_name(owner)
+        self._writer = uuid.uuid4().hex[:12]
+        self._number = 0
+
+    def look(self) -> Looked:
+        """Return what the hot tier has, in one round trip; nothing if it is down."""
+        try:
+            record = self._hot.load(self._name, [MEMORIES], touch=False)
+            if record is None or record.state != ACTIVE or record.expires_in <= 0:
+                return Looked()
+            return Looked(self._read(record), (record.epoch, record.version))
+        except (StoreError, KeyMissingError) as error:
+            logger.debug("error=<%s> | the hot copy of a user's memories is not used", type(error).__name__)
+            return Looked()
+
+    def keep(self, loaded: Loaded, seen: tuple[int, int]) -> bool:
+        """Keep what was read from the table after ``look`` returned ``seen``; tell whether it is kept."""
+        rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
+        uses = {id_: list(used) for id_, used in loaded.uses.items()}
+        data = self._codec.encode({"rows": rows, "uses": uses}, self._place)
+        if len(data) > MOST_BYTES or loaded.unreadable:
+            return False
+        try:
+            return self._written(seen, fields={MEMORIES: data})
+        except StoreError:
+            return False
+
+    def drop(self) -> None:
+        """Let the next one who asks read the table, as it was changed."""
+        try:
+            for _ in range(_TRIES):
+                record = self._hot.load(self._name, [], touch=False)
+                if record is None or record.state != ACTIVE:
+                    return
+                if self._written((record.epoch, record.version), removed=[MEMORIES]):
+                    return
+        except StoreError as error:
+            logger.debug("error=<%s> | the hot copy of a user's memories could not be dropped", type(error).__name__)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._name}#{MEMORIES}"
+
+    def _read(self, record: HotRecord) -> Loaded | None:
+        if MEMORIES not in record.fields:
+            return None
+        data = self._codec.decode(record.fields[MEMORIES], self._place)
+        with trusted(self._place):
+            records = [record_of(row, self._owner, None) for row in data["rows"]]
+            uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
+        return Loaded({each.memory_id: each for each in records}, uses)
+
+    def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes] | None = None, removed: Sequence[str] = ()) -> bool:
+        self._number += 1
+        write = HotWrite(
+            expect=seen,
+            epoch=seen[0],
+            version=seen[1] + 1,
+            writers=f"{self._writer}={self._number}",
+            writer=self._writer,
+            number=self._number,
+            fields=fields or {},
+            removed=removed,
+            ttl=self._ttl,
+        )
+        return self._hot.write(self._name, write).status in (WriteStatus.OK, WriteStatus.APPLIED)

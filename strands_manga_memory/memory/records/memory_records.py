@@ -1,0 +1,243 @@
+"""MemoryRecord: one memory as it is stored, and the ids of what a user's partition holds. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.memory.records.retention import MemoryType
+from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
+from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
+from strands_manga_memory.stores.encoding.values import is_json
+from strands_manga_memory.stores.table import Item
+
+SCHEMA = 1
+"""Version of a record. A newer one is refused."""
+
+INTERNAL = "~"
+"""Ids that begin with this are no memories: ledger, spool, erasure marker, redacted messages. It sorts after every type."""
+
+LEDGER = "~ledger#"
+ERASED = "~erased"
+TAKEN_BACK = "~taken_back#"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRecord:
+    """One memory.
+
+    Attributes:
+        memory_id: Unique within the user; begins with the type.
+        type: A ``MemoryType``.
+        content: What is remembered.
+        importance: 0 to 1.
+        metadata: Whatever goes with it.
+        created_at: When it was first learned, in seconds since 1970.
+        updated_at: When it was last learned.
+        last_accessed: When it was last recalled, as far as the ledger has been folded in; 0: never.
+        access_count: How often it was recalled, likewise.
+        expires_at: When it ends; None: never.
+        version: Raised by each change.
+        unknown: Attributes of a later version; kept and written back.
+    """
+
+    memory_id: str
+    type: str
+    content: str
+    importance: float
+    created_at: float
+    updated_at: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    last_accessed: float = 0.0
+    access_count: int = 0
+    expires_at: int | None = None
+    version: int = 1
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    def expired(self, now: float) -> bool:
+        """Tell whether it has ended, whether or not the store has deleted it."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def listed(self, name: str) -> list[Any]:
+        """Return a list of the metadata; an empty one if that is no list."""
+        found = self.metadata.get(name)
+        return found if isinstance(found, list) else []
+
+    def changed(self, **fields: Any) -> MemoryRecord:
+        """Return the next version, with some fields changed."""
+        return replace(self, version=self.version + 1, **fields)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose memories they are.
+
+    Args:
+        user_id: The user, unique within the tenant.
+        tenant: The tenant; None is a tenant of its own.
+
+    Raises:
+        ValueError: An id is empty, longer than 1,024 characters, or no string.
+    """
+
+    user_id: str
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_id("user_id", self.user_id)
+        if self.tenant is not None:
+            checked_id("tenant", self.tenant)
+
+    @property
+    def partition(self) -> str:
+        """The ``user_id`` of the table."""
+        return encoded_user(self.user_id, self.tenant)
+
+    @property
+    def ids(self) -> dict[str, str | None]:
+        """The original ids, which every record keeps, to be compared on read."""
+        return {"user": self.user_id, "tenant": self.tenant}
+
+
+def content_key(content: str) -> str:
+    """Return a key of a text: the same for texts that differ only in case, width and white space."""
+    plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def content_id(type_: str, content: str) -> str:
+    """Return the id of a memory that is known by its content, so that learning it twice stores it once."""
+    return f"{type_}#~{content_key(content)}"
+
+
+def preference_id(key: str) -> str:
+    """Return the id of the preference ``key``: one record for each key."""
+    return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
+
+
+def type_range(type_: str) -> tuple[str, str]:
+    """Return the first and last sort value of a type's memories: ``$`` follows ``#``."""
+    return f"{type_}#", f"{type_}$"
+
+
+_KNOWN = {
+    "memory_type",
+    "importance_score",
+    "content",
+    "metadata",
+    "created_at",
+    "updated_at",
+    "last_accessed",
+    "access_count",
+    "expires_at",
+    "version",
+    "schema",
+    "owner",
+    "sealed",
+    "user_id",
+    "memory_id",
+}
+
+
+def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
+    """Return a record as the table stores it: with a codec, and where the table has no such values, sealed."""
+    item: Item = {
+        **record.unknown,
+        "user_id": owner.partition,
+        "memory_id": record.memory_id,
+        "memory_type": str(record.type),
+        "importance_score": record.importance,
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+        "last_accessed": record.last_accessed,
+        "access_count": record.access_count,
+        "version": record.version,
+        "schema": SCHEMA,
+        "owner": owner.ids,
+    }
+    if record.expires_at is not None:
+        item["expires_at"] = record.expires_at
+    body = {"content": record.content, "metadata": dict(record.metadata)}
+    if codec is None and _fits_a_table(body):
+        return item | body
+    return item | {"sealed": (codec or Codec()).encode(body, place_of(owner, record.memory_id))}
+
+
+def _fits_a_table(body: Mapping[str, Any]) -> bool:
+    """Tell whether any table stores these values as they are: DynamoDB has neither deep ones, nor NaN, nor half characters."""
+    if not is_json(body, levels=_MOST_LEVELS, bits=_MOST_BITS, exponents=_MOST_BITS):
+        return False
+    try:
+        dump(body).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
+    """Return the record of ``item_of``.
+
+    Raises:
+        CorruptRecordError: It is damaged, of a newer version, or someone else's. Names the record.
+    """
+    place = place_of(owner, str(item.get("memory_id")))
+    schema = item.get("schema", SCHEMA)
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise CorruptRecordError(
+            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it", record=place
+        )
+    if item.get("owner", owner.ids) != owner.ids:
+        raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
+    body: Any = item
+    if "sealed" in item:
+        body = (codec or Codec()).decode(item["sealed"], place)
+    elif codec is not None:
+        codec.check_plain(place)
+    with trusted(place):
+        return MemoryRecord(
+            memory_id=_of(str, item["memory_id"], "memory_id"),
+            type=MemoryType(item["memory_type"]),
+            content=_of(str, body["content"], "content"),
+            importance=_number(item["importance_score"], "importance_score"),
+            metadata=_of(dict, body.get("metadata") or {}, "metadata"),
+            created_at=_number(item.get("created_at", 0.0), "created_at"),
+            updated_at=_number(item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0), "updated_at"),
+            last_accessed=_number(item.get("last_accessed", 0.0), "last_accessed"),
+            access_count=_number(item.get("access_count", 0), "access_count"),
+            expires_at=None if item.get("expires_at") is None else _number(item["expires_at"], "expires_at"),
+            version=_number(item.get("version", 1), "version"),
+            unknown={name: value for name, value in item.items() if name not in _KNOWN},
+        )
+
+
+_MOST_LEVELS, _MOST_BITS = 20, 63
+"""Of a value that is stored in the clear. DynamoDB takes 32 levels, those of the item itself included."""
+
+_MOST = 10**12
+"""A count or a time (in seconds) beyond this was not stored by this package."""
+
+
+def _of(kind: type, value: Any, what: str) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} is {value!r:.80}")
+    return value
+
+
+def _number(value: Any, what: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
+        raise TypeError(f"{what} is {value!r:.80}")
+    return value
+
+
+def place_of(owner: Owner, memory_id: str) -> str:
+    """Return the name of a record, which is bound to its sealed content."""
+    return f"{owner.partition}/{memory_id}"
+
+
+def episode_id(summary_id: str, part: int) -> str:
+    """Return the id of a part of what was said in the session that a summary is about."""
+    return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"

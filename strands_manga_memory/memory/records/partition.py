@@ -1,0 +1,295 @@
+"""UserPartition: one user's records in a table: read whole, changed by compare-and-set, guarded against a late write."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
+from strands_manga_memory.memory.records.memory_records import (
+    ERASED,
+    INTERNAL,
+    LEDGER,
+    MemoryRecord,
+    Owner,
+    item_of,
+    place_of,
+    record_of,
+    type_range,
+)
+from strands_manga_memory.memory.records.retention import DAY, MemoryType
+from strands_manga_memory.memory.records.salt import UserSalt
+from strands_manga_memory.memory.records.taken_back import TakenBack
+from strands_manga_memory.memory.records.unreadable import going_on
+from strands_manga_memory.memory.records.uses import Uses
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 30
+_LEDGER_SECONDS = 30 * DAY
+_FOLD_FROM = 200
+_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+
+
+@dataclass
+class Loaded:
+    """What a partition holds.
+
+    Attributes:
+        records: The memories that have not expired, by id.
+        uses: Times each was recalled since its record was written, and when last.
+        ledger: Ids of the ledger's entries.
+        erased: The marker that an erasure left, or None.
+        unsent: Whether preference signals wait in the spool.
+        unreadable: Ids of records that are damaged, or of a later version; they are left as they are.
+    """
+
+    records: dict[str, MemoryRecord] = field(default_factory=dict)
+    uses: dict[str, tuple[int, float]] = field(default_factory=dict)
+    ledger: list[str] = field(default_factory=list)
+    erased: Item | None = None
+    unsent: bool = False
+    unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def wants_folding(self) -> bool:
+        """Whether the ledger has so many entries that they should be counted into the records."""
+        return len(self.ledger) >= _FOLD_FROM
+
+
+class UserPartition:
+    """One user's part of the memory table.
+
+    Args:
+        table: A table of the schema ``USER_MEMORY``.
+        owner: Whose it is.
+        codec: Seals content and metadata; None stores them readable. Episodes are always sealed, to be compressed.
+        clock: Seconds since 1970.
+        changed: Called after each change of a memory, so that copies of it can be dropped.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        owner: Owner,
+        *,
+        codec: Codec | None,
+        clock: Callable[[], float],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._table = table
+        self.owner = owner
+        self._codec = codec
+        self._clock = clock
+        self._changed = changed
+        self.salt = UserSalt(table, owner, codec)
+        self.taken_back = TakenBack(table, owner, clock)
+
+    def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
+        """Read all memories, or those of a type, by one query; with ``uses``, of a type's too, by another.
+
+        Raises:
+            CorruptRecordError: Records are encrypted, and not one of them can be opened: the key is another one of that name.
+        """
+        ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
+        loaded, used = Loaded(), Uses()
+        sealed: set[str] = set()
+        items = (item for first, last in ranges for item in self._table.query(self.owner.partition, first=first, last=last))
+        for item in items:
+            sealed |= {str(item["memory_id"])} if "sealed" in item else set()
+            with self._one_by_one(item, loaded.unreadable):
+                self._take(item, loaded, used)
+        if self._codec is not None and self._codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
+            place = place_of(self.owner, min(sealed))
+            what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
+            raise CorruptRecordError(f"{what}; is this their key?", record=place)
+        loaded.uses = used.counts
+        return loaded
+
+    def _take(self, item: Item, loaded: Loaded, used: Uses) -> None:
+        id_ = str(item["memory_id"])
+        if id_.startswith(LEDGER):
+            loaded.ledger.append(id_)
+            used.add(item)
+        elif id_ == ERASED:
+            loaded.erased = item
+        elif id_.startswith(f"{INTERNAL}spool#"):
+            loaded.unsent = True
+        elif not id_.startswith(INTERNAL):
+            record = record_of(item, self.owner, self._codec)
+            if not record.expired(self._clock()):
+                loaded.records[id_] = record
+
+    @contextmanager
+    def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
+        """Note a record that cannot be read, and go on with the others, unless it only lacks its key."""
+        name = place_of(self.owner, str(item["memory_id"]))
+        with going_on():
+            try:
+                with trusted(name):
+                    yield
+            except CorruptRecordError:
+                unreadable.append(str(item["memory_id"]))
+                raise
+
+    def get(self, memory_id: str) -> MemoryRecord | None:
+        """Return a memory, or None; an expired one counts as none."""
+        item = self._table.get(self.owner.partition, memory_id)
+        record = None if item is None else record_of(item, self.owner, self._codec)
+        return None if record is None or record.expired(self._clock()) else record
+
+    def put(self, record: MemoryRecord) -> None:
+        """Write a memory whatever is there: the last write wins."""
+        self._table.put(self.item_of(record))
+        self._changed()
+
+    def update(
+        self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
+    ) -> MemoryRecord | None:
+        """Change a memory by compare-and-set; return what is stored then.
+
+        Args:
+            memory_id: Its id.
+            change: From what is there (None: nothing, or something expired) to what shall be; the same object, or None:
+                leave it. Called again when someone else was faster. The version is set here.
+            guard: The erasure marker that was there when the work began, None if there was none: if another one is there
+                now, the work is from before an erasure and nothing is written. By default there is no guard.
+
+        Raises:
+            ConflictError: Others keep changing it.
+        """
+        for attempt in range(_TRIES):
+            item = self._table.get(self.owner.partition, memory_id)
+            stored = None if item is None else record_of(item, self.owner, self._codec)
+            alive = None if stored is None or stored.expired(self._clock()) else stored
+            wanted = change(alive)
+            if wanted is None or wanted is alive:
+                return alive
+            version = 1 if stored is None else stored.version + 1
+            when = ABSENT if stored is None or item is None else Condition(equals={"version": item.get("version")})
+            wanted = MemoryRecord(**{**_fields(wanted), "version": version})
+            if self._written(self.item_of(wanted), when, guard):
+                self._changed()
+                return wanted
+            if not isinstance(guard, str) and self.erased() != guard:
+                logger.debug("the memories were erased meanwhile, nothing of before is written")
+                return None
+            time.sleep(_random.uniform(0.0, min(0.2, 0.002 * 2**attempt)))
+        raise ConflictError(f"record={place_of(self.owner, memory_id)!r} keeps changing; try again")
+
+    def _written(self, item: Item, when: Condition, guard: Item | str | None) -> bool:
+        if isinstance(guard, str):
+            return self._table.put(item, when=when)
+        place = (self.owner.partition, ERASED)
+        unchanged = (
+            Write(key=place, when=ABSENT)
+            if guard is None
+            else Write(item=guard, when=Condition(equals={"mark": guard["mark"]}))
+        )
+        return self._table.transact([Write(item=item, when=when), unchanged])
+
+    def erased(self) -> Item | None:
+        """Return the marker of the last erasure, or None."""
+        return self._table.get(self.owner.partition, ERASED)
+
+    def delete(self, memory_id: str) -> bool:
+        """Delete a memory; tell whether it was there."""
+        there = self._table.get(self.owner.partition, memory_id) is not None
+        self._table.delete(self.owner.partition, memory_id)
+        self._changed()
+        return there
+
+    def delete_many(self, ids: Iterable[str]) -> None:
+        """Delete memories."""
+        self._table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
+        self._changed()
+
+    def ids(self, type_: str) -> list[str]:
+        """Return the ids of a type's memories, expired ones too."""
+        first, last = type_range(type_)
+        rows = self._table.query(self.owner.partition, first=first, last=last, attributes=[])
+        return [str(row["memory_id"]) for row in rows]
+
+    def item_of(self, record: MemoryRecord) -> Item:
+        """Return a record as it is stored."""
+        codec = self._codec
+        if codec is None and record.type == MemoryType.EPISODE:
+            codec = Codec()
+        return item_of(record, self.owner, codec)
+
+    def reseal(self) -> int:
+        """Seal every memory anew, as the codec does it now; return how many. One that changes meanwhile is new already."""
+        sealed = 0
+        self.salt.reseal()
+        for item in list(self._table.query(self.owner.partition, last=INTERNAL)):
+            if not str(item["memory_id"]).startswith(INTERNAL):
+                with self._one_by_one(item, []):
+                    anew = self.item_of(record_of(item, self.owner, self._codec))
+                    sealed += self._table.put(anew, when=Condition(equals={"version": item.get("version")}))
+        return sealed
+
+    # The ledger of recalls: an entry each, counted into the records now and then
+
+    def note_uses(self, ids: Iterable[str]) -> None:
+        """Note that memories were recalled, by one write whatever their number."""
+        now = self._clock()
+        used = sorted(set(ids))
+        if used:
+            self._table.put(
+                {
+                    "user_id": self.owner.partition,
+                    "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
+                    "at": now,
+                    "used": used,
+                    "expires_at": int(now + _LEDGER_SECONDS),
+                }
+            )
+
+    def uses(self) -> dict[str, tuple[int, float]]:
+        """Return how often each memory was recalled since its record was written, and when last; one query."""
+        used = Uses()
+        for item in self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
+            with self._one_by_one(item, []):
+                used.add(item)
+        return used.counts
+
+    def fold(self) -> int:
+        """Count the ledger's entries into the records; return how many there were.
+
+        Each entry is counted by whoever deletes it, so two who fold count nothing twice; one who dies loses some counts.
+        """
+        used, entries = Uses(), 0
+        for item in list(self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
+            with self._one_by_one(item, []):
+                entry = Uses()
+                entry.add(item)
+                if self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
+                    entries += 1
+                    used.add(item)
+        for id_, (count, latest) in used.counts.items():
+            self._count(id_, count, latest)
+        return entries
+
+    def _count(self, memory_id: str, count: int, latest: float) -> None:
+        def counted(record: MemoryRecord | None) -> MemoryRecord | None:
+            if record is None:
+                return None
+            return record.changed(access_count=record.access_count + count, last_accessed=max(record.last_accessed, latest))
+
+        try:
+            with going_on():
+                self.update(memory_id, counted)
+        except ConflictError as error:
+            logger.debug("error=<%s> | the uses of a memory were not counted", type(error).__name__)
+
+
+def _fields(record: MemoryRecord) -> Mapping[str, Any]:
+    return {name: getattr(record, name) for name in MemoryRecord.__dataclass_fields__}

@@ -1,0 +1,249 @@
+"""inspect: what is stored of a conversation, in which tier, and what became of each message. Reads, and touches nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.history.shortening import is_shortened
+from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.importance.weighing.scoring import message_act
+from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.mcp.breakers.shared import SharedState
+from strands_manga_memory.scope import ConversationScope, encoded_id
+from strands_manga_memory.session.place import Place, members
+from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.sync.facts import facts_of
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
+from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.writer import shared_writer
+
+
+@dataclass(frozen=True)
+class InspectedMessage:
+    """One message of the log or the window.
+
+    Attributes:
+        seq: Its number in the log; None if only the window has it, such as a summary.
+        turn: The turn it belongs to; None likewise.
+        role: ``user`` or ``assistant``.
+        act: What it does, as ``message_act`` says.
+        score: Its importance, 0 to 1.
+        tokens: Its size.
+        fate: ``kept``, ``shortened``, ``written`` (by a summarizer) or ``left`` (the window, not the log).
+        text: Its text; of tools, their names.
+    """
+
+    seq: int | None
+    turn: int | None
+    role: str
+    act: str
+    score: float
+    tokens: int
+    fate: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What is stored of one conversation.
+
+    Attributes:
+        conversation: Its name in the stores.
+        hot: Of the hot copy: ``state``, ``version``, ``expires_in`` and ``ttl`` in seconds; None if there is none.
+        durable: Of the durable copy: ``state``, ``version``, ``turns``, ``ahead`` (whether the hot tier may have
+            more) and ``expired``; None if there is none.
+        turns: User requests.
+        created: When it began, in seconds since 1970.
+        last_activity: When it was last saved.
+        metadata: What ``set_metadata`` stored.
+        messages: The log, with what the window has beside it, in the order of speech.
+        window_tokens: Tokens of the window.
+        entities: The latest value of each type of entity that was named.
+        tools: Of each tool how often it was called and how often it answered with an error, and what processes that share their
+            breakers know: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after`` in seconds. None: it
+            is not shared.
+    """
+
+    conversation: str
+    hot: dict[str, Any] | None
+    durable: dict[str, Any] | None
+    turns: int
+    created: float
+    last_activity: float
+    metadata: dict[str, Any]
+    messages: list[InspectedMessage]
+    window_tokens: int
+    entities: dict[str, str]
+    tools: dict[str, dict[str, Any]]
+
+
+def places(
+    session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None
+) -> list[Place]:
+    """Return the places of a session's conversations.
+
+    Args:
+        session: A session id; without ``user`` also the storage id of a ``ConversationScope``, or the id of a session that has
+            no user.
+        user: Its user.
+        tenant: Its tenant.
+        agent: Only this agent's.
+        durable: The durable tier, which lists them; without one it is the agent's, by default ``default``.
+    """
+    if user is not None:
+        storage = ConversationScope(user, session, tenant=tenant).storage_session_id
+    else:
+        storage = session if session.count(":") == 2 else encoded_id(session)
+    if agent is not None:
+        return [Place.of(storage, "A", agent)]
+    found = [] if durable is None else [place for place in members(durable, storage) if place.member.startswith("A:")]
+    return found or [Place.of(storage, "A", "default")]
+
+
+def inspect(
+    place: Place,
+    *,
+    hot: HotStore | None,
+    durable: Table | None,
+    codec: Codec | None = None,
+    ttl: TtlPolicy | None = None,
+    breakers: Callable[[str], SharedState | None] = lambda tool: None,
+    types: EntityTypes = SHOP,
+    clock: Callable[[], float] = time.time,
+) -> Inspection | None:
+    """Return what is stored of a conversation, or None if there is nothing. No time to live is touched.
+
+    Args:
+        place: Where it is kept; ``places`` finds it.
+        hot: The hot tier, if there is one.
+        durable: The durable tier, if there is one.
+        codec: The codec of the session managers.
+        ttl: Their policy.
+        breakers: Says what is known of a tool's shared breaker.
+        types: The entities to look for.
+        clock: Seconds since 1970.
+
+    Raises:
+        StoreUnavailableError: What is stored cannot be read.
+        CorruptRecordError: What is stored cannot be trusted.
+    """
+    if hot is not None and durable is not None and not hot.survives_process:
+        hot = None
+    writer = shared_writer(hot, durable)
+    tiers = Tiers(
+        hot=hot,
+        durable=durable,
+        writer=writer,
+        codec=codec or Codec(),
+        clock=clock,
+        ttl=ttl or TtlPolicy(),
+        hot_health=writer.hot_health,
+        durable_health=writer.durable_health,
+    )
+    conversation = Conversation(place, tiers, base={})
+    window = conversation.open(inspect=True)
+    record = None if hot is None else hot.load(place.conversation, [], touch=False)
+    replica = conversation.pair.durable
+    if window is None and record is None and (replica is None or replica.version is None):
+        return None
+    logged = [(one.seq, one.turn, one.message) for one in conversation.history()] if window is not None else []
+    scorer = ImportanceWeightedConversationManager()
+    facts = conversation.copy.facts
+    return Inspection(
+        conversation=place.conversation,
+        hot=None
+        if record is None
+        else {
+            "state": record.state,
+            "version": record.version,
+            "expires_in": record.expires_in,
+            "ttl": record.ttl,
+        },
+        durable=None if replica is None or replica.version is None else _durable(replica, place, tiers),
+        turns=facts.turns,
+        created=facts.created,
+        last_activity=facts.active,
+        metadata=conversation.copy.meta,
+        messages=_messages(logged, window or [], scorer),
+        window_tokens=scorer.tokens(window or []),
+        entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},
+        tools=_tools([message for _, _, message in logged], breakers),
+    )
+
+
+def _durable(replica: DurableReplica, place: Place, tiers: Tiers) -> dict[str, Any]:
+    facts = facts_of(replica.copy, place.conversation)
+    return {
+        "state": ACTIVE if replica.copy.has_begun else DELETED,
+        "version": replica.version,
+        "turns": facts.turns,
+        "ahead": facts.is_ahead,
+        "expired": facts.active + tiers.ttl.session <= tiers.clock(),
+    }
+
+
+def _messages(
+    logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
+) -> list[InspectedMessage]:
+    present = {message.get("tracking_id"): message for message in window}
+    known = {message.get("tracking_id") for _, _, message in logged}
+
+    def shown(message: Any, seq: int | None, turn: int | None, fate: str) -> InspectedMessage:
+        return InspectedMessage(
+            seq,
+            turn,
+            message["role"],
+            message_act(message),
+            scorer.score(message),
+            scorer.tokens([message]),
+            fate,
+            _text(message),
+        )
+
+    made = [shown(message, None, None, "written") for message in window if message.get("tracking_id") not in known]
+    found = []
+    for seq, turn, message in logged:
+        there = present.get(message.get("tracking_id"))
+        if there is not None and is_stub(there):  # a mark keeps its place, the message has left
+            there = None
+        fate = "left" if there is None else "shortened" if is_shortened(there) else "kept"
+        found.append(shown(there or message, seq, turn, fate))
+    return [*made, *found]
+
+
+def _text(message: Any) -> str:
+    parts = [message_text(message)]
+    for block in message["content"]:
+        if "toolUse" in block:
+            parts.append(f"[calls {block['toolUse']['name']}]")
+        elif "toolResult" in block:
+            parts.append(f"[result: {block['toolResult'].get('status', 'success')}]")
+        elif not {"text", "guardContent", "citationsContent"} & block.keys():
+            parts.append(f"[{next(iter(block), 'nothing')}]")
+    return " ".join(part for part in parts if part)
+
+
+def _tools(messages: list[Any], breakers: Callable[[str], SharedState | None]) -> dict[str, dict[str, Any]]:
+    names: dict[str, str] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for block in (block for message in messages for block in message["content"]):
+        if "toolUse" in block:
+            names[block["toolUse"]["toolUseId"]] = block["toolUse"]["name"]
+            counts.setdefault(block["toolUse"]["name"], {"calls": 0, "errors": 0})["calls"] += 1
+        elif "toolResult" in block and block["toolResult"].get("status") == "error":
+            name = names.get(block["toolResult"]["toolUseId"])
+            if name is not None:
+                counts[name]["errors"] += 1
+    unknown = dict.fromkeys(("state", "failures", "retry_after"))
+    known = {name: breakers(name) for name in counts}
+    return {name: {**count, **(unknown if (of := known[name]) is None else asdict(of))} for name, count in counts.items()}

@@ -1,0 +1,1 @@
+"""Who changes the layers: one keeper for each."""

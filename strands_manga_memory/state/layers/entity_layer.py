@@ -1,0 +1,156 @@
+"""EntityLayer: what the conversation is about just now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import Field
+
+from strands_manga_memory.state.layers.layer import Layer, Part
+
+EXPIRES_AFTER_TURNS = 20
+MOST_VALUES = 5
+"""Values of one type that are named together, such as two volumes to choose from."""
+
+MOST_TYPES = 30
+
+OF_THE_USER = frozenset({"email", "phone", "language"})
+"""Types that say something of the user, not of the subject: they outlive a change of subject."""
+
+BELONGS_TO: Mapping[str, frozenset[str]] = {
+    kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
+}
+"""What goes when another one of the key's type is spoken of: the ASIN of one series is not that of the next."""
+
+
+class Confidence(StrEnum):
+    """How sure it is that this is meant."""
+
+    INFERRED = "inferred"
+    CONFIRMED = "confirmed"
+
+
+class Origin(StrEnum):
+    """Who named it."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    CODE = "code"
+
+
+class ActiveEntity(Part):
+    """An entity that is spoken of.
+
+    Attributes:
+        type: Name of its type.
+        value: Canonical form.
+        text: As it was written.
+        confidence: Confirmed if the user named it, or somebody confirmed it.
+        origin: Who named it.
+        message: ``tracking_id`` of the message that named it; empty if code did.
+        turn: In which turn it was named last.
+    """
+
+    type: str
+    value: str = Field(min_length=1, max_length=200)
+    text: str = Field(default="", max_length=200)
+    confidence: Confidence = Confidence.INFERRED
+    origin: Origin = Origin.CODE
+    message: str = ""
+    turn: int = 0
+
+
+class EntityLayer(Layer):
+    """The active entities: of each type, those that were named last.
+
+    Attributes:
+        active: Entities by type, in the order in which their types were named first.
+    """
+
+    KEY: ClassVar[str] = "manga_state.entities"
+
+    active: dict[str, tuple[ActiveEntity, ...]] = Field(default_factory=dict)
+
+    def all_active(self) -> list[ActiveEntity]:
+        """Return the entities, those named last first."""
+        return sorted((each for group in self.active.values() for each in group), key=lambda each: -each.turn)
+
+    def heard(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
+        """Return the layer after a message that named ``entities``, all by the same speaker.
+
+        They replace those of their type. What the user named is not replaced by what a tool or the assistant names in the same
+        turn: a look-up of one book that mentions another is still about the first.
+        """
+        groups: dict[str, dict[str, ActiveEntity]] = {}
+        for entity in entities:
+            groups.setdefault(entity.type, {})[entity.value] = entity
+        active = dict(self.active)
+        for type_, found in groups.items():
+            known = {each.value: each for each in active.get(type_, ())}
+            again = {value: each for value, each in found.items() if value in known}
+            by_user = next(iter(found.values())).origin in (Origin.USER, Origin.CODE)
+            if not by_user:
+                if again:  # spoken of still; what else is in the same text does not take its place
+                    if any(each.turn != known[value].turn for value, each in again.items()):
+                        active[type_] = tuple(
+                            each.replaced(turn=again[value].turn) if value in again else each for value, each in known.items()
+                        )
+                    continue
+                if len(found) > MOST_VALUES:
+                    continue  # a listing is about none of them
+                turn = next(iter(found.values())).turn
+                if any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known.values()):
+                    continue
+            if known and not again:
+                gone = BELONGS_TO.get(type_, frozenset())
+                turn = next(iter(found.values())).turn
+                active = _without(active, [name for name in gone & active.keys() if all(e.turn < turn for e in active[name])])
+            kept = {value: _as_sure_as(known.get(value), each) for value, each in found.items()}
+            active[type_] = tuple(kept.values())[-MOST_VALUES:]
+        while len(active) > MOST_TYPES:
+            del active[min(active, key=lambda name: max(each.turn for each in active[name]))]
+        return self._with(active)
+
+    def confirmed(self, type_: str, value: str | None = None) -> EntityLayer:
+        """Return the layer with the entity of a type confirmed; with ``value``, of several only this one stays."""
+        group = self.active.get(type_, ())
+        chosen = tuple(each.changed(confidence=Confidence.CONFIRMED) for each in group if value is None or each.value == value)
+        return self._with({**self.active, type_: chosen}) if chosen else self
+
+    def dropped(self, types: Iterable[str] | None = None) -> EntityLayer:
+        """Return the layer without the entities of these types; None: of all that belong to the subject."""
+        names = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
+        return self._with(_without(self.active, names))
+
+    def without_source(self, message: str) -> EntityLayer:
+        """Return the layer without what a message named."""
+        return self._with(
+            {name: left for name, group in self.active.items() if (left := tuple(e for e in group if e.message != message))}
+        )
+
+    def expired(self, turn: int, after: int) -> EntityLayer:
+        """Return the layer without what was not spoken of for more than ``after`` turns."""
+        if all(turn - each.turn <= after for group in self.active.values() for each in group):
+            return self
+        return self._with(
+            {name: left for name, group in self.active.items() if (left := tuple(e for e in group if turn - e.turn <= after))}
+        )
+
+    def _with(self, active: dict[str, tuple[ActiveEntity, ...]]) -> EntityLayer:
+        same = len(active) == len(self.active) and all(self.active.get(name) is group for name, group in active.items())
+        return self if same else self.replaced(active=active)  # every entity was validated when it was made
+
+
+def _without(active: Mapping[str, tuple[ActiveEntity, ...]], types: Iterable[str]) -> dict[str, tuple[ActiveEntity, ...]]:
+    gone = frozenset(types)
+    return {name: group for name, group in active.items() if name not in gone}
+
+
+def _as_sure_as(known: ActiveEntity | None, named: ActiveEntity) -> ActiveEntity:
+    """Return what was named, confirmed if it was so before."""
+    if known is None or known.confidence is named.confidence or known.confidence is Confidence.INFERRED:
+        return named
+    return named.replaced(confidence=known.confidence)

@@ -1,0 +1,1 @@
+"""DynamoDB, S3 and KMS."""

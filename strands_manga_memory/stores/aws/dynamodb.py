@@ -1,0 +1,369 @@
+"""DynamoDBTable: durable records in Amazon DynamoDB."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.stores.aws.aws_errors import MISSING, NOT_MET, code_of, may_pass, translated
+from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
+from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, value_of
+from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
+from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+    from strands_manga_memory.stores.aws.s3 import S3Objects
+
+_GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
+_RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+_TOLD_BY_THE_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
+"""Operations that have an answer beside their success."""
+
+_RANGES = {
+    (): "",
+    (":first",): " AND #s >= :first",
+    (":last",): " AND #s <= :last",
+    (":first", ":last"): " AND #s BETWEEN :first AND :last",
+}
+
+
+class DynamoDBTable:
+    """A ``Table`` in Amazon DynamoDB.
+
+    The client must not retry by itself (``dynamodb_client`` makes such a one): tries are repeated here, with jitter, when the
+    table throttles, a server fails or a connection breaks. A conditional write whose answer was lost and whose second try finds
+    the condition no longer met returns False, although the first try may have written: the caller compares what is stored. A
+    ``transact`` is safe to repeat, DynamoDB knows it by its token.
+
+    Numbers come back as ``int`` if they are whole, else as ``float``; a set that something else has stored, as a list.
+
+    Args:
+        client: ``boto3.client("dynamodb")``. Its own timeouts bound one try.
+        schema: Names of the keys and indexes. Default ``SESSIONS``.
+        name: Name of the table. Default ``schema.name``.
+        objects: Where a ``TieredStorage`` keeps values that no record can hold. Default: in several records.
+        deadline: Seconds after the start of a request in which a failed try is repeated. A batch is one request for each
+            100 reads or 25 writes, and its deadline starts anew when a part of it succeeds. Default 1.
+        create_deadline: Seconds ``create_if_missing`` waits for a new table. Default 120.
+        clock: Seconds, for the deadlines. Default ``time.monotonic``.
+        sleep: Waits some seconds. Default ``time.sleep``.
+        rand: A number from 0 to 1. Default a generator of its own.
+
+    Raises:
+        ValueError: ``deadline`` or ``create_deadline`` is negative.
+    """
+
+    def __init__(
+        self,
+        client: DynamoDBClient,
+        schema: TableSchema = SESSIONS,
+        *,
+        name: str | None = None,
+        objects: S3Objects | None = None,
+        deadline: float = 1.0,
+        create_deadline: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+        rand: Callable[[], float] = _RANDOM.random,
+    ) -> None:
+        for argument, value in (("deadline", deadline), ("create_deadline", create_deadline)):
+            if value < 0:
+                raise ValueError(f"{argument} must be 0 or more seconds, got {value!r:.80}")
+        self.schema, self.objects = schema, objects
+        self._client = client
+        self._name = name or schema.name
+        self._deadline = deadline
+        self._create_deadline = create_deadline
+        self._clock = clock
+        self._sleep = sleep
+        self._rand = rand
+        _tables.add(self)
+
+    def __repr__(self) -> str:
+        return f"DynamoDBTable({self._name!r})"
+
+    @property
+    def client(self) -> DynamoDBClient:
+        """The boto3 client, for looking at the service itself."""
+        return self._client
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._name
+
+    def create_if_missing(self) -> None:
+        """Create the table (on-demand) with its indexes if it is missing, wait until it is there, and switch its TTL on.
+
+        Raises:
+            StoreError: TTL is on already, for another attribute.
+            StoreUnavailableError: The table is not ready within ``create_deadline``.
+        """
+        status = self._status()
+        if not status:
+            self._call("create_table", expected="ResourceInUseException", **self._definition())
+            status = self._status()
+        end = self._clock() + self._create_deadline
+        for tries in count():
+            if status in ("ACTIVE", "UPDATING"):
+                break
+            if self._clock() >= end:
+                raise StoreUnavailableError(
+                    f"table=<{self._name}> | still {status or 'not visible'} after {self._create_deadline} s"
+                )
+            self._sleep(min(2.0, 0.1 * 2**tries))
+            status = self._status()
+        self._switch_ttl_on()
+
+    def get(self, partition: str, sort: str) -> Item | None:
+        """Return one record, or None."""
+        answer = self._ask("get_item", TableName=self._name, Key=self._place((partition, sort)), ConsistentRead=True)
+        return item_of(answer["Item"]) if "Item" in answer else None
+
+    def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
+        """Return the records that exist among ``keys``, 100 a request."""
+        places = [self._place(key) for key in dict.fromkeys(keys)]
+        found: dict[Key, Item] = {}
+        for start in range(0, len(places), _GETS):
+            for answer in self._batch("batch_get_item", places[start : start + _GETS]):
+                for stored in answer["Responses"].get(self._name, ()):
+                    item = item_of(stored)
+                    found[item[self.schema.partition], item[self.schema.sort]] = item
+        return found
+
+    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
+        """Write a record whole; return False, and write nothing, if ``when`` is not met."""
+        request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
+        return self._call("put_item", expected=NOT_MET, **request) is not None
+
+    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
+        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
+        request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
+        return self._call("delete_item", expected=NOT_MET, **request) is not None
+
+    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
+        """Write and delete many records without conditions, 25 a request; of two puts of one record the last counts.
+
+        Raises:
+            ValueError: A key is both in ``puts`` and in ``deletes``.
+        """
+        check_batch(self.schema, puts, deletes)
+        requests: dict[Key, dict[str, Any]] = {key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes}
+        for item in puts:
+            requests[key_of(self.schema, item)] = {"PutRequest": {"Item": attributes_of(item)}}
+        every = list(requests.values())
+        for start in range(0, len(every), _WRITES):
+            for _ in self._batch("batch_write_item", every[start : start + _WRITES]):
+                pass
+
+    def query(
+        self,
+        partition: str,
+        *,
+        first: str | float | None = None,
+        last: str | float | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        index: str | None = None,
+        attributes: Sequence[str] | None = None,
+    ) -> Iterator[Item]:
+        """Yield the records of a partition whose sort value is from ``first`` to ``last``; see ``Table.query``.
+
+        Pages are read as they are needed.
+
+        Raises:
+            ValueError: There is no such index, or ``limit`` is negative.
+        """
+        check_limit(limit)
+        keys = self.schema if index is None else checked_index(self.schema, index)
+        bounds: dict[str, Any] = {
+            ":first": None if first == "" else first,
+            ":last": last,
+        }  # DynamoDB takes no empty key, nothing is below it
+        bounds = {mark: bound for mark, bound in bounds.items() if bound is not None}
+        if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
+            return iter(())
+        names = {"#p": keys.partition} | ({"#s": keys.sort} if bounds else {})
+        request: dict[str, Any] = {
+            "TableName": self._name,
+            "KeyConditionExpression": "#p = :p" + _RANGES[tuple(bounds)],
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": {mark: value_of(bound) for mark, bound in {":p": partition, **bounds}.items()},
+            "ScanIndexForward": not reverse,
+        }
+        request |= {"ConsistentRead": True} if index is None else {"IndexName": index}
+        if attributes is not None:
+            wanted = dict.fromkeys((self.schema.partition, self.schema.sort, *attributes))
+            names.update((f"#a{number}", name) for number, name in enumerate(wanted))
+            request["ProjectionExpression"] = ", ".join(f"#a{number}" for number in range(len(wanted)))
+        return self._pages(request, limit)
+
+    def transact(self, writes: Sequence[Write]) -> bool:
+        """Do all writes (at most 100, 4 MB) or none; return False if a condition is not met.
+
+        Raises:
+            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
+        """
+        check_transaction(self.schema, writes)
+        if not writes:
+            return True
+        actions: list[dict[str, Any]] = []
+        for write in writes:
+            what = {"TableName": self._name, **expression_of(write.when, self.schema.partition)}
+            if write.item is not None:
+                actions.append({"Put": {"Item": attributes_of(write.item), **what}})
+            elif write.key is not None:
+                actions.append({"Delete": {"Key": self._place(write.key), **what}})
+        request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
+        return self._call("transact_write_items", expected=NOT_MET, **request) is not None
+
+    def close(self) -> None:
+        """Close the connections of the client. The table can still be used: it opens new ones."""
+        self._client.close()
+
+    def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
+        while limit is None or limit > 0:
+            answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
+            for stored in answer["Items"]:
+                yield item_of(stored)
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            limit = None if limit is None else limit - len(answer["Items"])
+
+    def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
+        reads = operation == "batch_get_item"
+        left = "UnprocessedKeys" if reads else "UnprocessedItems"
+        pauses = self._pauses()
+        while entries:
+            wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
+            answer = self._ask(operation, RequestItems={self._name: wanted})
+            yield answer
+            rest: Any = answer.get(left, {}).get(self._name, ())
+            rest = list(rest["Keys"]) if reads and rest else list(rest)
+            if len(rest) < len(entries):
+                pauses = self._pauses()
+            entries = rest
+            if entries:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise StoreUnavailableError(f"table=<{self._name}> | {len(entries)} records of a batch are throttled")
+                self._sleep(pause)
+
+    def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        answer = self._call(operation, **request)
+        assert answer is not None  # noqa: S101 - no error was expected
+        return answer
+
+    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
+        """Return the answer, or None if it is the ``expected`` error; try again while that may help."""
+        pauses = self._pauses()
+        while True:
+            problem: StoreError
+            try:
+                answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
+            except Exception as error:  # noqa: BLE001 - what gives it its credentials raises what it likes
+                if expected and code_of(error) == expected:
+                    return None
+                problem = translated(error, f"table=<{self._name}>")
+                problem.__cause__ = error
+            else:
+                if operation not in _TOLD_BY_THE_BODY or _is_whole(answer):
+                    return answer
+                problem = StoreUnavailableError(f"table=<{self._name}> | the answer was cut off")
+            pause = next(pauses, None) if may_pass(problem) else None
+            if pause is None:
+                raise problem
+            self._sleep(pause)
+
+    def _pauses(self) -> Iterator[float]:
+        end = self._clock() + self._deadline
+        for tries in count():
+            pause = min(0.5, 0.025 * 2**tries) * (0.5 + self._rand() / 2)
+            if self._clock() + pause >= end:
+                return
+            yield pause
+
+    def _status(self) -> str:
+        answer = self._call("describe_table", TableName=self._name, expected=MISSING)
+        return str(answer["Table"]["TableStatus"]) if answer else ""
+
+    def _definition(self) -> dict[str, Any]:
+        return table_definition(self.schema, self._name)
+
+    def _switch_ttl_on(self) -> None:
+        if self._has_ttl():
+            return
+        wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
+        request = {"TableName": self._name, "TimeToLiveSpecification": wanted}
+        if self._call("update_time_to_live", expected="ValidationException", **request) is None and not self._has_ttl():
+            raise StoreError(f"table=<{self._name}> | its TTL cannot be switched on now; was it just switched off?")
+
+    def _has_ttl(self) -> bool:
+        ttl = self._ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
+        if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+            return False
+        if ttl["AttributeName"] != self.schema.ttl:
+            raise StoreError(
+                f"table=<{self._name}> | its TTL is on for attribute {ttl['AttributeName']!r}, not for {self.schema.ttl!r}"
+            )
+        return True
+
+    def _place(self, key: Key) -> dict[str, Any]:
+        return {self.schema.partition: {"S": key[0]}} | ({self.schema.sort: {"S": key[1]}} if self.schema.sort else {})
+
+    def _stored(self, item: Item) -> dict[str, Any]:
+        key_of(self.schema, item)
+        return attributes_of(item)
+
+
+def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
+    """Return a client as this package wants it: no retries, timeouts of 2 s and 1 s, up to 50 connections.
+
+    Args:
+        region: AWS region. Default: that of the AWS configuration.
+        endpoint: URL of the service. Default: that of AWS.
+    """
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=2,
+        read_timeout=1,
+        tcp_keepalive=True,
+        max_pool_connections=50,
+    )
+    return boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
+
+
+def _is_whole(answer: Mapping[str, Any]) -> bool:
+    """Tell whether an answer came with its body: where a connection ends within the headers, botocore finds an empty one.
+
+    It would pass for "there is no such record". DynamoDB never sends an empty body.
+    """
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
+    if headers is None:  # not by HTTP
+        return True
+    length = headers.get("content-length", "")
+    return headers.get("transfer-encoding") == "chunked" or (length.isdigit() and int(length) > 0)
+
+
+_tables: weakref.WeakSet[DynamoDBTable] = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    for table in _tables:
+        table.close()
+
+
+at_fork(after_in_child=_close_inherited)

@@ -1,0 +1,1 @@
+"""Stores without a server: in this process, or in a local file."""

@@ -1,0 +1,1 @@
+"""How a value becomes stored bytes, packed and encrypted, and comes back."""

@@ -1,0 +1,266 @@
+"""RedisHotStore: conversations in use, in Redis or Valkey."""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from inspect import iscoroutinefunction
+from math import ceil
+from typing import Any, TypeVar, cast
+
+import redis
+from redis.cluster import RedisCluster
+from redis.exceptions import NoScriptError, ReadOnlyError
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.encoding.codec import trusted
+from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteResult, WriteStatus
+from strands_manga_memory.stores.redis import redis_scripts as scripts
+from strands_manga_memory.stores.redis.redis_errors import may_pass, translated
+
+_RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+BUCKETS = 1024
+"""Conversations are spread over this many hash tags, each with an expiry index of its own."""
+
+_BUCKETS_A_TRIP = 64
+_Answer = TypeVar("_Answer")
+
+
+class RedisHotStore:
+    """A ``HotStore`` in Redis or Valkey, through any synchronous redis-py client: standalone, Sentinel or Cluster.
+
+    Keys are ``prefix:{bNNNN}:c:conversation`` (a hash), ``prefix:{bNNNN}:x`` (the bucket's expiry index),
+    ``prefix:{bNNNN}:l:conversation`` (a lease) and ``prefix:{bNNNN}:v:name`` (a value); NNNN is the CRC-32 of the name modulo
+    1,024. So a conversation and its index
+    share a slot, and every method but ``expired`` is one atomic round trip. Time is the server's.
+
+    The client should not retry by itself: its second try of a write cannot be told from the first. Here a try that failed
+    is repeated, with jitter, where repeating is harmless: a repeated ``write`` finds itself ``APPLIED``, a repeated ``bury``
+    only raises the epoch. ``claim``, ``drop`` and ``release_lease`` are tried once.
+
+    Args:
+        client: ``redis.Redis`` (also that of ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with
+            ``decode_responses`` off. Its socket timeout bounds one try.
+        prefix: First part of every key. Default ``"smm"``.
+        deadline: Seconds after the start of an operation in which a failed try is repeated. Default 0.05.
+        grace: Seconds a conversation stays readable after its logical expiry. Default 3,600; less is for tests.
+        clock: Seconds, for the deadline. Default ``time.monotonic``.
+        sleep: Waits some seconds. Default ``time.sleep``.
+        rand: A number from 0 to 1. Default a generator of its own.
+
+    Raises:
+        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or holds a brace, or ``deadline`` or
+            ``grace`` is negative.
+    """
+
+    survives_process = True
+
+    def __init__(
+        self,
+        client: redis.Redis | RedisCluster,
+        *,
+        prefix: str = "smm",
+        deadline: float = 0.05,
+        grace: float = 3600.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+        rand: Callable[[], float] = _RANDOM.random,
+    ) -> None:
+        if iscoroutinefunction(client.execute_command):
+            raise ValueError(
+                f"client must be synchronous, got {type(client).__module__}.{type(client).__name__}; pass redis.Redis"
+            )
+        if client.get_connection_kwargs().get("decode_responses"):
+            raise ValueError("client must keep bytes as they are, got decode_responses=True; pass decode_responses=False")
+        if not prefix or set(prefix) & set("{}"):
+            raise ValueError(f"prefix must be a non-empty string without braces, got {prefix!r:.80}")
+        if deadline < 0:
+            raise ValueError(f"deadline must be 0 or more seconds, got {deadline!r:.80}")
+        if grace < 0:
+            raise ValueError(f"grace must be 0 or more seconds, got {grace!r:.80}")
+        self._client: Any = client
+        self._prefix = prefix
+        self._deadline = deadline
+        self._grace = _milliseconds(grace)
+        self._clock = clock
+        self._sleep = sleep
+        self._rand = rand
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client, for looking at the server itself."""
+        return self._client
+
+    def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
+        """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
+        return self._record(conversation, scripts.LOAD, int(touch), self._grace, conversation, *fields)
+
+    def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
+        """Return those of ``fields`` that exist; see ``HotStore.read``."""
+        if not fields:
+            return {}
+        key = self._key(conversation, "c")
+        values = self._tried(lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key)
+        return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
+
+    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+        """Compare and write in one atomic round trip; see ``HotStore.write``."""
+        status, epoch, version, state = self._run(
+            conversation,
+            scripts.WRITE,
+            *(("", "") if write.expect is None else write.expect),
+            write.epoch,
+            write.version,
+            write.writers,
+            write.writer,
+            write.number,
+            _milliseconds(write.ttl),
+            self._grace,
+            int(write.replace),
+            conversation,
+            len(write.removed),
+            *write.removed,
+            *(part for pair in write.fields.items() for part in pair),
+        )
+        return WriteResult(status=WriteStatus(status.decode()), epoch=int(epoch), version=int(version), state=state.decode())
+
+    def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
+        """Replace a conversation by a tombstone; see ``HotStore.bury``."""
+        _, buried = self._run(conversation, scripts.BURY, epoch, _milliseconds(ttl), conversation)
+        return int(buried)
+
+    def expired(self, *, limit: int = 100) -> Iterator[str]:
+        """Yield the names of expired conversations, from a random bucket on; see ``HotStore.expired``.
+
+        Reads 64 buckets a round trip; what it yields may be used again in the meantime, ``claim`` decides.
+        """
+        start = int(self._rand() * BUCKETS) % BUCKETS
+        now = int(self._evaluated(scripts.NOW, [self._index(start)], ()))
+        for first in range(start, start + BUCKETS, _BUCKETS_A_TRIP):
+            if limit <= 0:
+                return
+            for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
+                if state is None:
+                    self._evaluated(scripts.UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,))
+                elif state != DELETED.encode() and limit > 0:
+                    limit -= 1
+                    yield name
+
+    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
+        """Turn an expired conversation into a closing one; see ``HotStore.claim``.
+
+        Tried once: if the answer is lost the claim may stand, and the conversation can be claimed again after ``lease``.
+        """
+        return self._record(conversation, scripts.CLAIM, _milliseconds(lease), conversation, int(expired_only), again=False)
+
+    def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
+        """Remove a closing conversation; see ``HotStore.drop``. Tried once."""
+        return bool(self._run(conversation, scripts.DROP, *expect, conversation, again=False)[1])
+
+    def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
+        """Take or prolong the advisory lease; see ``HotStore.acquire_lease``."""
+        key = self._key(conversation, "l")
+        return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
+
+    def release_lease(self, conversation: str, *, owner: str) -> bool:
+        """Give the lease back; see ``HotStore.release_lease``. Tried once."""
+        return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
+
+    def get_value(self, name: str) -> bytes | None:
+        """Return what is kept under ``name``; see ``HotStore.get_value``."""
+        key = self._key(name, "v")
+        found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
+        return found
+
+    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
+        """Keep a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        key = self._key(name, "v")
+        self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
+
+    def close(self) -> None:
+        """Close the connections of the client. The store can still be used: it opens new ones."""
+        if isinstance(self._client, RedisCluster):
+            # Its close() would leave it without a default node.
+            self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+        else:
+            self._client.close()
+
+    def _record(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> HotRecord | None:
+        answer = self._run(conversation, script, *arguments, again=again)
+        if answer is None:
+            return None
+        _, epoch, version, state, writers, ttl, expires_in, found = answer
+        with trusted(conversation):
+            return HotRecord(
+                epoch=int(epoch),
+                version=int(version),
+                state=state.decode(),
+                writers=writers.decode(),
+                ttl=int(ttl) / 1000,
+                expires_in=int(expires_in) / 1000,
+                fields={name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)},
+            )
+
+    def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
+        def members() -> list[list[bytes]]:
+            with self._client.pipeline(transaction=False) as pipeline:
+                for bucket in buckets:
+                    pipeline.zrangebyscore(self._index(bucket % BUCKETS), "-inf", now, start=0, num=limit)
+                return cast("list[list[bytes]]", pipeline.execute())
+
+        def states() -> list[bytes | None]:
+            with self._client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.hget(self._key(name, "c"), "s")
+                return cast("list[bytes | None]", pipeline.execute())
+
+        names = [member.decode(errors="replace") for bucket in self._tried(members) for member in bucket]
+        return list(zip(names, self._tried(states), strict=True)) if names else []
+
+    def _run(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> Any:
+        key = self._key(conversation, "c")
+        answer = self._evaluated(script, [key, self._index(_bucket(conversation))], arguments, again=again)
+        if answer is not None and answer[0] == b"corrupt":
+            raise CorruptRecordError(f"record={key!r} is damaged: field {answer[1].decode()!r} makes no sense", record=key)
+        return answer
+
+    def _evaluated(self, script: scripts.Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
+        def call() -> Any:
+            try:
+                return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
+            except NoScriptError:  # a new server, a flush or a failover: EVAL teaches it the script again
+                return self._client.eval(script.text, len(keys), *keys, *arguments)
+
+        return self._tried(call, key=keys[0], again=again)
+
+    def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
+        end = self._clock() + self._deadline
+        pause = 0.002
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                wait = pause * (0.5 + self._rand())
+                if not again or not may_pass(error) or self._clock() + wait >= end:
+                    raise translated(error, key) from error
+                if isinstance(error, ReadOnlyError) and isinstance(self._client, redis.Redis):
+                    # The server became a replica; new connections may lead to the new primary.
+                    self._client.connection_pool.disconnect(inuse_connections=False)
+            self._sleep(wait)
+            pause *= 2
+
+    def _key(self, conversation: str, kind: str) -> str:
+        return f"{self._prefix}:{{b{_bucket(conversation):04d}}}:{kind}:{conversation}"
+
+    def _index(self, bucket: int) -> str:
+        return f"{self._prefix}:{{b{bucket:04d}}}:x"
+
+
+def _bucket(conversation: str) -> int:
+    return zlib.crc32(conversation.encode()) % BUCKETS
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, ceil(seconds * 1000))

@@ -1,0 +1,248 @@
+"""The Lua scripts of ``RedisHotStore``: each is one atomic step on one conversation and its bucket's expiry index.
+
+A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``w`` writers, ``t`` time to live,
+``x`` logical expiry and ``k`` time of the claim: whole numbers, times in milliseconds by the server's clock. A time ends with
+two check digits, its remainder by 97, so that a damaged one never passes for an expiry. The caller's fields stand behind
+``f:``. A control field or window that makes no sense is answered with ``{'corrupt', which}``, before anything is written; only
+a tombstone may be put over it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from strands_manga_memory.stores.embedded.in_memory import MAX_WINDOW
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script's text and the SHA-1 the server knows it by."""
+
+    text: str
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
+
+
+_PARSING = """
+local key, index = KEYS[1], KEYS[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function text(number) return string.format('%.0f', number) end
+
+local function whole(value)
+  if value and #value <= 15 and string.find(value, '^%d+$') then return tonumber(value) end
+end
+
+local function checked(number) return text(number) .. string.format('%02d', number % 97) end
+
+local function unchecked(value)
+  local number = value and whole(string.sub(value, 1, -3))
+  if number and value == checked(number) then return number end
+end
+
+local function stored()
+  local raw = redis.call('HMGET', key, 'e', 'v', 's', 'w', 't', 'x', 'k', 'f:window')
+  if not raw[1] and not raw[2] and not raw[3] and redis.call('EXISTS', key) == 0 then return nil end
+  local kept = {e = whole(raw[1]), v = whole(raw[2]), s = raw[3], w = raw[4] or '', window = raw[8] or ''}
+  if not kept.e then return nil, 'e' end
+  if not kept.v then return nil, 'v' end
+  if kept.s == 'deleted' then return kept end
+  if kept.s ~= 'active' and kept.s ~= 'closing' then return nil, 's' end
+  kept.t, kept.x, kept.k = unchecked(raw[5]), unchecked(raw[6]), unchecked(raw[7])
+  if not kept.t then return nil, 't' end
+  if not kept.x then return nil, 'x' end
+  if kept.s == 'closing' and not kept.k then return nil, 'k' end
+  return kept
+end
+"""
+
+_CONVERSATION = (
+    _PARSING
+    + """
+local kept, bad = stored()
+if bad then return {'corrupt', bad} end
+"""
+)
+
+LOAD = Script(
+    _CONVERSATION
+    + f"local most = {MAX_WINDOW}\n"
+    + """
+local touch, grace, member = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+if not kept then return false end
+if kept.s == 'deleted' then return {'ok', text(kept.e), text(kept.v), kept.s, '', '0', '0', {}} end
+
+local names = {}
+for i = 4, #ARGV do names[#names + 1] = ARGV[i] end
+local asked = #names
+if kept.window ~= '' then
+  for part in string.gmatch(kept.window .. ',', '([^,]*),') do
+    local kind, number = string.match(part, '^(x?)(%d+)$')
+    local first, last = string.match(part, '^(%d+)%-(%d+)$')
+    if whole(number) then
+      names[#names + 1] = (kind == 'x' and 'x' or 'm') .. text(whole(number))
+    elseif whole(first) and whole(last) and whole(first) <= whole(last) and last - first < most then
+      for seq = whole(first), whole(last) do names[#names + 1] = 'm' .. text(seq) end
+    else
+      return {'corrupt', 'f:window'}
+    end
+    if #names - asked > most then return {'corrupt', 'f:window'} end
+  end
+end
+
+-- A server that can only be read just now, as when its memory is full, is read.
+local function refused(answer)
+  local words = type(answer) == 'table' and answer.err or ''
+  return string.find(words, 'OOM') or string.find(words, 'MISCONF') or string.find(words, 'NOREPLICAS')
+end
+
+if touch == '1' and kept.s == 'active' and kept.x > now and not refused(redis.pcall('HSET', key, 's', 'active')) then
+  kept.x = now + kept.t
+  redis.call('HSET', key, 'x', checked(kept.x))
+  redis.call('PEXPIRE', key, text(kept.t + grace))
+  redis.call('ZADD', index, text(kept.x), member)
+end
+
+local found = {}
+for start = 1, #names, 5000 do
+  local fields = {}
+  for i = start, math.min(start + 4999, #names) do fields[#fields + 1] = 'f:' .. names[i] end
+  local values = redis.call('HMGET', key, unpack(fields))
+  for i = 1, #fields do
+    if values[i] then
+      found[#found + 1] = names[start + i - 1]
+      found[#found + 1] = values[i]
+    end
+  end
+end
+return {'ok', text(kept.e), text(kept.v), kept.s, kept.w, text(kept.t), text(kept.x - now), found}
+"""
+)
+
+WRITE = Script(
+    _CONVERSATION
+    + """
+local expected_epoch, expected_version = ARGV[1], ARGV[2]
+local epoch, version, writers, writer, number = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6], tonumber(ARGV[7])
+local ttl, grace, replaced, member, removed = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11], tonumber(ARGV[12])
+
+if kept then
+  local saved = string.match(' ' .. kept.w .. ' ', ' ' .. writer .. '=(%S*) ')
+  if saved and not whole(saved) then return {'corrupt', 'w'} end
+  if saved and kept.e == epoch and tonumber(saved) >= number then
+    return {'applied', text(kept.e), text(kept.v), kept.s}
+  end
+  local fits
+  if kept.s == 'deleted' then
+    fits = expected_epoch == '' and kept.e < epoch
+  else
+    fits = expected_epoch ~= '' and kept.e == tonumber(expected_epoch) and kept.v == tonumber(expected_version)
+      and (kept.s == 'active' or kept.e < epoch)
+  end
+  if not fits then return {'conflict', text(kept.e), text(kept.v), kept.s} end
+  if replaced == '1' or kept.s == 'deleted' then
+    redis.call('DEL', key)
+  else
+    for first = 13, 12 + removed, 5000 do
+      local fields = {}
+      for i = first, math.min(first + 4999, 12 + removed) do fields[#fields + 1] = 'f:' .. ARGV[i] end
+      redis.call('HDEL', key, unpack(fields))
+    end
+  end
+elseif expected_epoch ~= '' then
+  return {'missing', '0', '0', ''}
+end
+
+local expiry = now + ttl
+local values = {'e', ARGV[3], 'v', ARGV[4], 's', 'active', 'w', writers, 't', checked(ttl), 'x', checked(expiry)}
+for i = 13 + removed, #ARGV, 2 do
+  values[#values + 1] = 'f:' .. ARGV[i]
+  values[#values + 1] = ARGV[i + 1]
+  if #values >= 5000 then
+    redis.call('HSET', key, unpack(values))
+    values = {'s', 'active'}
+  end
+end
+redis.call('HSET', key, unpack(values))
+redis.call('PEXPIRE', key, text(ttl + grace))
+redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now - grace))
+redis.call('ZADD', index, text(expiry), member)
+return {'ok', ARGV[3], ARGV[4], 'active'}
+"""
+)
+"""The index loses the entries of conversations whose hash has expired, so it stays bounded where nobody sweeps."""
+
+BURY = Script(
+    _PARSING
+    + """
+local epoch, ttl, member = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local before = whole(redis.call('HGET', key, 'e'))
+if before and before >= epoch then epoch = before + 1 end
+redis.call('DEL', key)
+redis.call('HSET', key, 'e', text(epoch), 'v', '0', 's', 'deleted')
+redis.call('PEXPIRE', key, ttl)
+redis.call('ZREM', index, member)
+return {'ok', text(epoch)}
+"""
+)
+"""To delete is the way out for a conversation that is damaged, so only its epoch is looked at."""
+
+CLAIM = Script(
+    _CONVERSATION
+    + """
+local lease, member, expired_only = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
+if not kept then
+  redis.call('ZREM', index, member)
+  return false
+end
+local due = kept.s == 'active' and (kept.x <= now or not expired_only) or kept.s == 'closing' and now - kept.k > lease
+if not due then return false end
+redis.call('HSET', key, 's', 'closing', 'k', checked(now))
+return {'ok', text(kept.e), text(kept.v), 'closing', kept.w, text(kept.t), text(kept.x - now), {}}
+"""
+)
+
+DROP = Script(
+    _CONVERSATION
+    + """
+local epoch, version, member = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+if not kept or kept.s ~= 'closing' or kept.e ~= epoch or kept.v ~= version then return {'ok', 0} end
+redis.call('DEL', key)
+redis.call('ZREM', index, member)
+return {'ok', 1}
+"""
+)
+
+UNLIST = Script(
+    """
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+return redis.call('ZREM', KEYS[2], ARGV[1])
+"""
+)
+
+NOW = Script(
+    """
+local time = redis.call('TIME')
+return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+"""
+)
+
+ACQUIRE = Script(
+    """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+)
+
+RELEASE = Script(
+    """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+)

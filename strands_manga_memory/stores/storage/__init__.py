@@ -1,0 +1,1 @@
+"""Strands' ``Storage`` over both tiers."""
