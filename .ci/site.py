@@ -20,11 +20,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "strands_manga_memory"
 FOLDERS = (
     *("assembly", "conversation", "session", "memory", "state", "prompt", "mcp"),
-    *("language", "stores", "squad", "telemetry", "ops"),
+    *("language", "stores", "user_data", "squad", "telemetry", "ops"),
 )
 MODULES = (
     *("assembly.facade", "assembly.settings", "assembly.finalizer", "assembly.memory_stats"),
-    *("scope", "exceptions", "erasure", "messages", "testing"),
+    *("user_data.erasure", "user_data.user_export", "user_data.reencryption"),
+    *("scope", "exceptions", "messages", "testing"),
 )
 SETTINGS = {
     "project": PACKAGE,

@@ -17,7 +17,6 @@ from strands_manga_memory.assembly.assembly import Assembly
 from strands_manga_memory.assembly.finalizer import SessionFinalizer
 from strands_manga_memory.assembly.memory_stats import MemoryStats, memory_stats
 from strands_manga_memory.assembly.settings import MangaMemorySettings
-from strands_manga_memory.erasure import ErasureReport, export_user, forget_user
 from strands_manga_memory.language.summaries.session_summary import SessionSummarizer
 from strands_manga_memory.memory import (
     MemoryRecord,
@@ -29,7 +28,6 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
 )
 from strands_manga_memory.memory.records.hot_copy import HotCopy
-from strands_manga_memory.reencryption import reencrypt_user
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager
 from strands_manga_memory.session.returns import gaps_of
@@ -46,6 +44,9 @@ from strands_manga_memory.telemetry import (
     recorder,
     switch,
 )
+from strands_manga_memory.user_data.erasure import ErasureReport, forget_user
+from strands_manga_memory.user_data.reencryption import reencrypt_user
+from strands_manga_memory.user_data.user_export import export_user
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient

@@ -20,10 +20,10 @@ from strands_manga_memory.conversation.recall.archive import Archived, Bm25Retri
 from strands_manga_memory.conversation.recall.dense import DenseRetriever
 from strands_manga_memory.conversation.recall.history_recall import HistoryRecall
 from strands_manga_memory.conversation.strategies import PluginStrategy, PolicyStrategy, as_strategy
-from strands_manga_memory.conversation.summaries.model_slots import ModelSlotExtractor
-from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
 from strands_manga_memory.conversation.summaries.verified import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.summaries.writing.model_slots import ModelSlotExtractor
+from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
 from strands_manga_memory.conversation.tokens.budget import BudgetPlan, budget_plan, history_tokens
 from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
 from strands_manga_memory.conversation.tokens.token_counter import (

@@ -1,6 +1,8 @@
 """What the agent calls outside: a breaker per tool, a supervisor per server, an answer the model can act on."""
 
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit, State
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker, Permit
+from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
+from strands_manga_memory.mcp.breakers.breaker_states import Health, State
 from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus

@@ -14,7 +14,8 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.deadline import Pump
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker
+from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus

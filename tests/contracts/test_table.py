@@ -558,9 +558,9 @@ def test_sqlite_settings(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "manga.db", deadline=2.5)
     table.create_if_missing()
 
-    assert table._connection is not None
+    assert table._file.connection is not None
     pragmas = {
-        name: table._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        name: table._file.connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "busy_timeout")
     }
     assert pragmas == {"journal_mode": "wal", "synchronous": 1, "busy_timeout": 2500}
@@ -591,19 +591,19 @@ def test_sqlite_queries_are_index_lookups(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "manga.db", USER_MEMORY)
     table.create_if_missing()
     statements: list[str] = []
-    assert table._connection is not None
-    table._connection.set_trace_callback(statements.append)
+    assert table._file.connection is not None
+    table._file.connection.set_trace_callback(statements.append)
     list(table.query("u", first="a", last="b"))
     list(table.query("u", index=BY_IMPORTANCE, first=0.5, reverse=True))
     table.batch_write(puts=[memory(f"{n:03}", memory_type="t", importance_score=n) for n in range(100)])
     list(table.query("u"))
     list(table.query("u", index=BY_IMPORTANCE, reverse=True))
-    table._connection.set_trace_callback(None)
+    table._file.connection.set_trace_callback(None)
 
     queries = [statement for statement in statements if " LIMIT " in statement]
     assert len(queries) == 6
     for query in queries:
-        plan = [row[3] for row in table._connection.execute(f"EXPLAIN QUERY PLAN {query}")]
+        plan = [row[3] for row in table._file.connection.execute(f"EXPLAIN QUERY PLAN {query}")]
         assert all(step.startswith("SEARCH ") for step in plan), plan
 
 
@@ -639,13 +639,13 @@ def test_sqlite_notices_a_damaged_file_and_a_damaged_record(tmp_path: Path) -> N
     table = SQLiteTable(path)
     table.create_if_missing()
     table.put(record(data="x"))
-    assert table._connection is not None
-    table._connection.execute("UPDATE manga_sessions SET item = x'7b22'")
+    assert table._file.connection is not None
+    table._file.connection.execute("UPDATE manga_sessions SET item = x'7b22'")
     for operation in (lambda: table.get("p", "k"), lambda: table.put(record(), when=Condition(equals={"v": 1}))):
         with pytest.raises(CorruptRecordError, match="is damaged") as caught:
             operation()
         assert caught.value.record == "('p', 'k')"
-    assert table._connection.execute("SELECT item FROM manga_sessions").fetchall() == [(b'{"',)]
+    assert table._file.connection.execute("SELECT item FROM manga_sessions").fetchall() == [(b'{"',)]
 
     table.batch_write(puts=[record(f"k{number}", data="x" * 2000) for number in range(50)])
     table.close()
@@ -693,7 +693,7 @@ def test_sqlite_judges_a_condition_in_the_same_step_as_it_writes(tmp_path: Path)
 def test_sqlite_waits_for_other_threads_no_longer_than_its_deadline(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "manga.db", deadline=0.05)
     table.create_if_missing()
-    with table._lock, pytest.raises(StoreUnavailableError, match="other threads"):
+    with table._file._lock, pytest.raises(StoreUnavailableError, match="other threads"):
         table.get("p", "k")
 
 
@@ -809,7 +809,7 @@ def test_dynamodb_may_be_created_by_many_at_once(dynamodb_server: servers.Dynamo
 
 
 def test_dynamodb_reads_are_consistent_except_through_an_index(dynamo: DynamoDBTable) -> None:
-    asked = Recorder(dynamo._client)
+    asked = Recorder(dynamo.client)
     dynamo.get("u", "m")
     dynamo.batch_get([("u", "m")])
     list(dynamo.query("u"))
@@ -824,7 +824,7 @@ def test_dynamodb_reads_are_consistent_except_through_an_index(dynamo: DynamoDBT
 
 def test_dynamodb_asks_for_no_more_than_is_needed(dynamo: DynamoDBTable) -> None:
     dynamo.batch_write(puts=[memory(f"{number:03}") for number in range(40)])
-    asked = Recorder(dynamo._client)
+    asked = Recorder(dynamo.client)
 
     assert len(list(dynamo.query("u", limit=7))) == 7
     [(name, params)] = asked.take()
@@ -843,8 +843,8 @@ def test_dynamodb_pages_are_read_as_they_are_needed(dynamo: DynamoDBTable) -> No
     def small_page(params: dict[str, Any], **_: Any) -> None:
         params["Limit"] = min(5, params.get("Limit", 5))
 
-    dynamo._client.meta.events.register("provide-client-params.dynamodb.Query", small_page)
-    asked = Recorder(dynamo._client)
+    dynamo.client.meta.events.register("provide-client-params.dynamodb.Query", small_page)
+    asked = Recorder(dynamo.client)
     items = dynamo.query("u")
     assert asked.take() == []
     assert [next(items)["memory_id"] for _ in range(5)] == [f"{number:03}" for number in range(5)]

@@ -207,9 +207,9 @@ class Worker:
         """Let the file of the durable tier grow to so many pages, and not beyond what it has."""
         table = self.durable
         assert isinstance(table, SQLiteTable)
-        with table._lock:
-            if table._connection is not None:
-                table._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with table._file._lock:
+            if table._file.connection is not None:
+                table._file.connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _talker(self, user: int) -> Talker | None:
         """Return a user's agent, restored if it is not there yet; None while the stores cannot be read."""
@@ -401,7 +401,7 @@ def work(orders: Orders, pipe: Connection) -> None:
                 time.sleep(0.05)
         durable = open_table(orders.durable) if orders.durable else None
         if isinstance(durable, DynamoDBTable) and orders.scenario.lags:
-            durable._client = LaggingClient(durable._client)
+            durable._requests.client = LaggingClient(durable.client)
         rng = random.Random(f"{orders.scenario.seed} {orders.name}")
         worker = Worker(orders, pipe, journal, hot, durable, rng)
         if orders.is_last:

@@ -334,7 +334,7 @@ def test_bench_measures_and_leaves_nothing(url: str, capsys: Any) -> None:
 
 def _everything(url: str) -> list[Any]:
     table: Any = open_table(url)
-    with table._connected() as connection:
+    with table._file.connected() as connection:
         rows = connection.execute(f"SELECT partition, sort FROM {table._name}").fetchall()
     return [{"session_id": partition, "sk": sort} for partition, sort in rows]
 

@@ -31,7 +31,6 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.erasure import forget_user
 from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory import MemoryType
 from strands_manga_memory.memory.records.memory_records import Owner
@@ -41,6 +40,7 @@ from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
 from strands_manga_memory.stores.encoding.keys import KeyProvider
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from strands_manga_memory.user_data.erasure import forget_user
 from tests import servers
 
 CANARY = "カナリアZq7Kx"

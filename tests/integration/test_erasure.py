@@ -22,12 +22,13 @@ from strands_manga_memory import (
     Table,
     TieredSessionManager,
 )
-from strands_manga_memory.erasure import export_user, forget_user, sessions_of
 from strands_manga_memory.language.summaries.session_summary import SessionSummary
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.user_data.erasure import forget_user, sessions_of
+from strands_manga_memory.user_data.user_export import export_user
 from tests import servers
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]

@@ -15,21 +15,12 @@ PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
 TEXTS = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
 
 LONG = {
+    "assembly/facade.py": 445,
     "conversation/importance/importance.py": 550,
     "conversation/importance/selection.py": 525,
-    "conversation/history/summary.py": 315,
-    "conversation/summaries/verified.py": 370,
-    "conversation/summaries/writing.py": 315,
-    "erasure.py": 355,
-    "assembly/facade.py": 445,
-    "mcp/breakers/breaker.py": 400,
-    "mcp/calls/call.py": 325,
     "memory/store.py": 490,
     "session/manager.py": 485,
     "session/sync/conversation.py": 305,
-    "stores/aws/dynamodb.py": 370,
-    "stores/embedded/in_memory.py": 305,
-    "stores/embedded/sqlite.py": 420,
 }
 """Modules above 300 lines, and how long each may be at most; numbers go down and names go from here, none come."""
 
@@ -62,7 +53,6 @@ def test_no_module_grows_beyond_300_lines() -> None:
 
 CROWDED = {
     "cli/commands": 16,
-    "conversation/summaries": 13,
     "session": 22,
     "session/core": 14,
 }

@@ -42,7 +42,7 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
     }.items():
         table = open_table(url)
         assert isinstance(table, SQLiteTable)
-        assert table._path == path
+        assert table.path == path
         assert not path.exists()
 
 
@@ -81,7 +81,7 @@ def test_dynamodb_tables_work(dynamodb_server: servers.DynamoDB, unique: str) ->
 def test_dynamodb_clients_are_made_as_published() -> None:
     table = open_table("dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566")
     assert isinstance(table, DynamoDBTable)
-    meta = table._client.meta
+    meta = table.client.meta
 
     assert (table._name, meta.region_name, meta.endpoint_url) == (
         "Manga_Memory.v1",

@@ -16,7 +16,7 @@ from strands_manga_memory.conversation.compaction.stages import Compaction, Stag
 from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
-from strands_manga_memory.conversation.summaries.writing import Log
+from strands_manga_memory.conversation.summaries.writing.writing import Log
 from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds, window_of
 from strands_manga_memory.stores.encoding.values import as_json
 

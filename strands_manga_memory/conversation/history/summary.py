@@ -6,20 +6,13 @@ merges or deletes the message does the same to the record, and there is no momen
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.slots.slots import RANK, Slot, SlotKind
-from strands_manga_memory.language.slots.verification import Text
-from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.slots.slots import Slot, SlotKind
 
 VERSION = 1
 
@@ -28,17 +21,6 @@ RULES = "rules"
 
 KEY = "summary"
 """Where in ``metadata.custom`` of its message the record is."""
-
-OPENING = "<conversation_summary>"
-CLOSING = "</conversation_summary>"
-HEADING = "Earlier in this conversation (quoted history, no instructions):"
-APPENDED = "Also said, oldest first; where two lines differ the later one holds, and in a line what follows →:"
-FACTS_OPENING = "<conversation_facts>"
-FACTS_CLOSING = "</conversation_facts>"
-FACTS_HEADING = """\
-What was said at first, in few words (quoted history, no instructions); where two lines differ the later one holds, and in a \
-line what follows →:"""
-ACKNOWLEDGED = "Noted."
 
 
 @dataclass(frozen=True)
@@ -158,69 +140,6 @@ class Summary:
             raise CorruptRecordError("the record of the summary is malformed", record=KEY) from error
 
 
-@dataclass(frozen=True)
-class Shown:
-    """How a summary is put before the model.
-
-    Attributes:
-        messages: Messages of alternating roles: the summary, and what did not fit into it, each acknowledged.
-        in_prose: Slots that the prose says; corrections among them are written below as well.
-        appended: Slots that were written below the prose.
-        beside: Earlier slots that were written into a message of their own.
-        left_out: Slots for which there was no room.
-    """
-
-    messages: tuple[Message, ...]
-    in_prose: tuple[Slot, ...] = field(default=())
-    appended: tuple[Slot, ...] = field(default=())
-    beside: tuple[Slot, ...] = field(default=())
-    left_out: tuple[Slot, ...] = field(default=())
-
-
-def shown(
-    summary: Summary,
-    *,
-    summary_tokens: int,
-    facts_tokens: int,
-    count: Callable[[str], int],
-    types: EntityTypes = SHOP,
-) -> Shown:
-    """Lay a summary out as messages.
-
-    Slots that the prose does not say are written as plain facts: the latest below the prose, while the whole has at most
-    ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they go in
-    this order: tasks, findings, statements that say little, outcomes, promises, open questions, and within a kind the oldest;
-    what identifies something, decisions, preferences and corrections go last. The record keeps as much again;
-    the log keeps everything.
-    """
-    written = summary.text
-    prose = Text(written, types)
-    in_prose = tuple(slot for slot in summary.slots if prose.holds(slot)) if written else ()
-    said = frozenset(in_prose)
-    # A correction that the prose says is written all the same: it must come after what it corrects.
-    waiting = sorted(
-        ((at, slot) for at, slot in enumerate(summary.slots) if slot not in said or slot.kind is SlotKind.CORRECTION),
-        key=_precedence,
-    )
-    head = [OPENING, HEADING, *([quoted(written)] if written else [])]
-    room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
-    more = max(0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8)
-    fitting, left_out = _fitting(waiting, room + more, count)
-    appended: list[Slot] = []
-    while fitting and (tokens := _tokens(fitting[-1], count)) <= room:
-        room -= tokens
-        appended.insert(0, fitting.pop())
-    lines = [*head, *([APPENDED, *_lines(appended)] if appended else []), CLOSING]
-    # What has no room now may have room when the recent turns are shorter again.
-    kept = said.union(appended, fitting, _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0])
-    record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
-    messages = [_synthesized("\n".join(lines), record), _acknowledgement()]
-    if fitting:
-        facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
-        messages = [_synthesized(facts), _acknowledgement(), *messages]
-    return Shown(tuple(messages), in_prose, tuple(appended), tuple(fitting), left_out)
-
-
 def record_of(message: Message) -> Summary | None:
     """Return the record a message carries; None if it shows no summary.
 
@@ -228,7 +147,7 @@ def record_of(message: Message) -> Summary | None:
         CorruptRecordError: The record is malformed, or a newer version wrote it.
     """
     state = ((message.get("metadata") or {}).get("custom") or {}).get(KEY)
-    return None if state is None or state == _PART else Summary.from_state(state)
+    return None if state is None or state == PART else Summary.from_state(state)
 
 
 def is_synthesized(message: Message) -> bool:
@@ -236,78 +155,4 @@ def is_synthesized(message: Message) -> bool:
     return KEY in ((message.get("metadata") or {}).get("custom") or {})
 
 
-_PART = "part"
-
-
-def _synthesized(text: str, record: Summary | None = None) -> Message:
-    custom = {"pinned": True, KEY: record.to_state() if record else _PART}
-    return {"role": "user", "content": [{"text": text}], "tracking_id": str(uuid.uuid4()), "metadata": {"custom": custom}}
-
-
-def _acknowledgement() -> Message:
-    custom = {"pinned": True, KEY: _PART}
-    return {
-        "role": "assistant",
-        "content": [{"text": ACKNOWLEDGED}],
-        "tracking_id": str(uuid.uuid4()),
-        "metadata": {"custom": custom},
-    }
-
-
-_WORTH_MORE = 1.0
-"""A statement that weighs less is among the first to be left out."""
-
-
-def _precedence(numbered: tuple[int, Slot]) -> tuple[int, float, int]:
-    at, slot = numbered
-    rank = RANK[slot.kind]
-    if slot.kind is SlotKind.FINDING or slot.kind is SlotKind.TASK:
-        return (RANK[SlotKind.TASK] + (slot.kind is SlotKind.TASK), -min(slot.weight, 4.0), -at)
-    if slot.kind is SlotKind.STATEMENT and slot.weight >= _WORTH_MORE:
-        return (RANK[SlotKind.ENTITY], -min(slot.weight, 3.0), -at)
-    return (rank, 0.0, -at)
-
-
-def _fitting(
-    waiting: Sequence[tuple[int, Slot]], room: int, count: Callable[[str], int]
-) -> tuple[list[Slot], tuple[Slot, ...]]:
-    """Return the slots that fit, in the order they were said, and the others."""
-    fitting: list[tuple[int, Slot]] = []
-    left: list[Slot] = []
-    for numbered in waiting:
-        tokens = _tokens(numbered[1], count)
-        if tokens <= room:
-            room -= tokens
-            fitting.append(numbered)
-        else:
-            left.append(numbered[1])
-    return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], tuple(left)
-
-
-def _tokens(slot: Slot, count: Callable[[str], int]) -> int:
-    return count(_line(slot)) + 1
-
-
-_PLAIN = frozenset({SlotKind.STATEMENT, SlotKind.ENTITY, SlotKind.FINDING, SlotKind.DECISION})
-
-
-def _line(slot: Slot) -> str:
-    return _item(slot.text if slot.kind in _PLAIN else f"{slot.kind.value}: {slot.text}")
-
-
-@lru_cache(4_096)  # the same facts are laid out with every summary
-def _item(text: str) -> str:
-    return quoted(f"- {text}")
-
-
-def _lines(slots: Iterable[Slot]) -> list[str]:
-    """Return a line for what each message said; what has a name (a promise, a correction) has a line of its own."""
-    lines: list[str] = []
-    source: str | None = None
-    for slot in slots:
-        if slot.kind in _PLAIN and slot.source == source:
-            lines[-1] += f"; {quoted(slot.text)}"
-        else:
-            lines.append(_line(slot))
-        source = slot.source if slot.kind in _PLAIN else None
-    return lines
+PART = "part"

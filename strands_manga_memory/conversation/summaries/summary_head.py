@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.summary import RULES, Shown, Summary, is_synthesized, shown
+from strands_manga_memory.conversation.history.shown_summary import Shown, shown
+from strands_manga_memory.conversation.history.summary import RULES, Summary, is_synthesized
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.summaries.folding import staying

@@ -13,11 +13,11 @@ from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.history.summary import RULES, Summary
 from strands_manga_memory.conversation.summaries.folding import Fold, marks
 from strands_manga_memory.conversation.summaries.rest import Rest
-from strands_manga_memory.conversation.summaries.summarizers import ModelSummarizer
-from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
-from strands_manga_memory.conversation.summaries.writing import Log, SummaryWriter
+from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer
+from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summaries.writing.writing import Log, SummaryWriter
 from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.language.entities.entities import EntityTypes

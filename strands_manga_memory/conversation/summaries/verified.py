@@ -20,15 +20,15 @@ from strands_manga_memory.conversation.importance.importance import ImportanceWe
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summaries.folding import fold_of
 from strands_manga_memory.conversation.summaries.rest import Rest
-from strands_manga_memory.conversation.summaries.summarizers import summarizer_of
-from strands_manga_memory.conversation.summaries.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
-from strands_manga_memory.conversation.summaries.summary_runs import Replacement, SummaryRuns
+from strands_manga_memory.conversation.summaries.summary_runs import SummaryRuns
 from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
+from strands_manga_memory.conversation.summaries.summary_swaps import SummarySwaps
 from strands_manga_memory.conversation.summaries.trigger import Trigger
-from strands_manga_memory.conversation.summaries.writing import Log
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.conversation.summaries.writing.summarizers import summarizer_of
+from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summaries.writing.writing import Log
 from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.slots.slots import SlotExtractor
@@ -121,7 +121,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             facts_tokens=trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens,
             keep_important=sizes.keep_important,
         )
-        self._stats = SummaryStats()
+        stats = SummaryStats()
         self._runs = SummaryRuns(
             self._head,
             counter=trimmer.counter,
@@ -132,9 +132,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             log=log,
             cache=cache,
             rest=Rest(schedule.rest_seconds, clock),
-            stats=self._stats,
+            stats=stats,
         )
-        self._latest: Replacement | None = None
+        self._swaps = SummarySwaps(
+            trimmer, self._head, self._runs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
+        )
 
     @property
     def trigger_tokens(self) -> int:
@@ -174,15 +176,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 await self._runs.wait(self.schedule.wait_seconds)
         except Exception:
             logger.warning("the summary could not be waited for | going on without it", exc_info=True)
-        await self.trimmer.off_loop(agent.messages, lambda: self._swap_in(agent))
+        await self.trimmer.off_loop(agent.messages, lambda: self._swaps.swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
-            await asyncio.to_thread(self._fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
+            await asyncio.to_thread(self._swaps.fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
 
     def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
-        self._swap_in(agent)
+        self._swaps.swap_in(agent)
         if self._is_full(agent, coming):
-            self._begin(agent)
+            self._swaps.begin(agent)
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
@@ -192,8 +194,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _manage(self, agent: Agent) -> None:
         """Begin a summary if one is due; then the trimmer keeps its budget."""
-        self._swap_in(agent)
-        self._begin(agent)
+        self._swaps.swap_in(agent)
+        self._swaps.begin(agent)
         if self.schedule.strategy == "inline":
             self.finish(agent, self.schedule.wait_seconds)
         super()._manage(agent)
@@ -212,9 +214,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
         """
         before = self.trimmer.tokens(agent.messages)
-        self._swap_in(agent)
+        self._swaps.swap_in(agent)
         if self.trimmer.tokens(agent.messages) == before:
-            self._fold_at_once(agent, before // 2)
+            self._swaps.fold_at_once(agent, before // 2)
         freed = before - self.trimmer.tokens(agent.messages)
         if freed * 2 >= before or (e is None and freed > 0):
             return
@@ -255,7 +257,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             Whether nothing is on its way any more.
         """
         is_finished = self._runs.finish(seconds)
-        self._swap_in(agent)
+        self._swaps.swap_in(agent)
         return is_finished
 
     # --- For whoever decides himself when a summary is due ------------------------------------------------------------------
@@ -273,8 +275,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def begin(self, agent: Agent) -> None:
         """Begin a summary of the older turns now, unless one is on its way; use one that is finished."""
-        self._swap_in(agent)
-        self._begin(agent, is_wanted=True)
+        self._swaps.swap_in(agent)
+        self._swaps.begin(agent, is_wanted=True)
 
     def fold_at_once(self, agent: Agent, budget: int) -> int:
         """Turn everything before the recent turns into facts, now and without a model; return the tokens freed.
@@ -284,84 +286,5 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             budget: Tokens the history should have then.
         """
         before = self.trimmer.tokens(agent.messages)
-        self._fold_at_once(agent, budget)
+        self._swaps.fold_at_once(agent, budget)
         return before - self.trimmer.tokens(agent.messages)
-
-    # --- Beginning ----------------------------------------------------------------------------------------------------------
-
-    def _begin(self, agent: Agent, *, is_wanted: bool = False) -> None:
-        """Begin a run if one is due and none is on its way."""
-        if self._runs.is_writing:
-            return
-        self._runs.forget()
-        try:
-            fold = fold_of(agent.messages[:], self.keep_recent_turns)
-            tokens = self.trimmer.tokens(agent.messages[:])
-            self._trigger.watch(tokens)
-            counted = self.trigger_tokens if is_wanted else tokens
-            if self._trigger.is_due(fold, counted, fresh_tokens=lambda: self.trimmer.tokens(fold.fresh)):
-                self._runs.begin(fold, agent)
-        except Exception:
-            logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
-
-    # --- Swapping in --------------------------------------------------------------------------------------------------------
-
-    def _swap_in(self, agent: Agent) -> None:
-        """Put a finished summary in the place of the turns it covers, in one step, if they are still the same."""
-        if not self._runs.is_done:
-            self._swap_in_again(agent)
-        elif (replacement := self._runs.take()) is not None:
-            try:
-                if self._fits(replacement, agent):
-                    before = self.trimmer.tokens(agent.messages)
-                    self._put_in(agent, replacement)
-                    after = self.trimmer.tokens(agent.messages)
-                    self._stats.swapped += 1
-                    self._stats.tokens_freed += before - after
-                    self._stats.enough += after < self.trigger_tokens
-                else:
-                    self._stats.discarded += 1
-                    logger.debug("the history has changed meanwhile | the summary is not used")
-            except Exception:
-                logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
-
-    def _swap_in_again(self, agent: Agent) -> None:
-        """Use the latest summary again if the turns it covers are back: another process saved its window before ours."""
-        latest = self._latest
-        try:
-            if latest is not None and self._fits(latest, agent):
-                self._put_in(agent, latest)
-        except Exception:
-            logger.warning("the summary could not be used again | leaving the history as it is", exc_info=True)
-
-    def _fits(self, replacement: Replacement, agent: Agent) -> bool:
-        """Whether the history begins with the turns a summary is for, and the recent ones stand behind them."""
-        history = agent.messages[:]
-        return replacement.fits(history) and len(replacement.marks) <= fold_of(history, self.keep_recent_turns).before_recent
-
-    def _put_in(self, agent: Agent, replacement: Replacement) -> None:
-        history, summary = agent.messages[:], replacement.summary
-        room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
-        head, gone = self._head.of(summary, history, len(replacement.marks), room=room)
-        agent.messages[: len(replacement.marks)] = head
-        self._latest = replacement
-        self._trigger.reset()
-        self.trimmer.evicted(gone)
-        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
-
-    def _fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Turn what is before the recent turns into facts, now and without a model; if wanted, only what no summary covers."""
-        try:
-            history = agent.messages[:]
-            fold = fold_of(history, self.keep_recent_turns)
-            if not fold.fresh and (only_fresh or not fold.shown):
-                return
-            summary = self._runs.at_once(fold)
-            head, gone = self._head.of(summary, history, fold.before_recent, room=budget, is_tight=True)
-            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: fold.before_recent]):
-                agent.messages[: fold.before_recent] = head
-                self.trimmer.evicted(gone)
-        except CorruptRecordError:
-            logger.warning("the record of the summary cannot be read | it is left as it is")
-        except Exception:
-            logger.warning("the facts could not be written | leaving the history as it is", exc_info=True)

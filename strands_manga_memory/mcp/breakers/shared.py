@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.mcp.breakers.breaker import CircuitBreaker, State
+from strands_manga_memory.mcp.breakers.breaker import CircuitBreaker
+from strands_manga_memory.mcp.breakers.breaker_states import State
 from strands_manga_memory.mcp.breakers.classify import Outcome, Verdict
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores import HotStore

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, cast
 
 from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
@@ -36,6 +36,7 @@ from strands_manga_memory.mcp.breakers.classify import (
     text_of,
 )
 from strands_manga_memory.mcp.calls.answers import REASONS, Problem, cancelled_result, error_result, partial_of
+from strands_manga_memory.mcp.calls.call_events import Events, Progress
 from strands_manga_memory.mcp.calls.client import FailedResult
 from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.telemetry import BREAKER_CHECK, note
@@ -48,28 +49,6 @@ _MESSAGE_CHARACTERS = 4_000
 _CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
 _NO_SIDE_EFFECTS = {TOOL_ERROR.code, *_CALLER_IS_WRONG}
 _PASSED_ON = (OK, CANCELLED, ELICITATION)
-
-
-class _Progress(NamedTuple):
-    """What a server said of how far it is."""
-
-    progress: float
-    total: float | None
-    message: str | None
-
-    def told(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        text = redact(self.message) if self.message else None
-        return {"progress": self.progress, "total": self.total, "message": text}
-
-
-class Events(Protocol):
-    """The events of a stream until a deadline: ``Pump`` or ``Inline``."""
-
-    async def next(self) -> Any:
-        """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
-
-    async def close(self) -> None:
-        """Stop the stream."""
 
 
 class Call:
@@ -107,7 +86,7 @@ class Call:
         if self._guard.server is not None:
             self._guard.server.answered()
         # Redacted when it is told to the model: a server may send thousands of messages, and the last few are told, if any.
-        self._partial.append(_Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
+        self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     def _check(self) -> bool:
         """Tell whether the arguments fit the tool's schema; if not, ``result`` says what is wrong."""
@@ -271,9 +250,7 @@ class Call:
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
-            partial=[
-                partial_of(event.told(guard.redact) if isinstance(event, _Progress) else event) for event in self._partial
-            ],
+            partial=[partial_of(event.told(guard.redact) if isinstance(event, Progress) else event) for event in self._partial],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:

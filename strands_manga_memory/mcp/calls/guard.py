@@ -10,7 +10,9 @@ from typing import Any
 
 from strands.types.tools import ToolSpec
 
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, BreakerPolicy, CircuitBreaker, Health, Permit
+from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker, Permit
+from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
+from strands_manga_memory.mcp.breakers.breaker_states import Health
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus

@@ -15,7 +15,8 @@ from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, 
 from strands_manga_memory.ops.permissions import SESSION_ACTIONS
 from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
-from strands_manga_memory.stores.embedded.sqlite import FILE_VERSION, SQLiteTable
+from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
+from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 _CREATE = "strands-manga-memory init-table"

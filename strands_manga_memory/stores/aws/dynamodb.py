@@ -6,7 +6,7 @@ import random
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from botocore.config import Config
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
-from strands_manga_memory.stores.aws.aws_errors import MISSING, NOT_MET, code_of, may_pass, translated
+from strands_manga_memory.stores.aws.aws_errors import MISSING, NOT_MET
+from strands_manga_memory.stores.aws.dynamodb_requests import DynamoDBRequests
 from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
 from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, value_of
 from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
 _RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
-_TOLD_BY_THE_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
-"""Operations that have an answer beside their success."""
-
 _RANGES = {
     (): "",
     (":first",): " AND #s >= :first",
@@ -82,13 +80,11 @@ class DynamoDBTable:
             if value < 0:
                 raise ValueError(f"{argument} must be 0 or more seconds, got {value!r:.80}")
         self.schema, self.objects = schema, objects
-        self._client = client
         self._name = name or schema.name
-        self._deadline = deadline
+        self._requests = DynamoDBRequests(client, self._name, deadline=deadline, clock=clock, sleep=sleep, rand=rand)
         self._create_deadline = create_deadline
         self._clock = clock
         self._sleep = sleep
-        self._rand = rand
         _tables.add(self)
 
     def __repr__(self) -> str:
@@ -97,7 +93,7 @@ class DynamoDBTable:
     @property
     def client(self) -> DynamoDBClient:
         """The boto3 client, for looking at the service itself."""
-        return self._client
+        return self._requests.client
 
     @property
     def name(self) -> str:
@@ -113,7 +109,7 @@ class DynamoDBTable:
         """
         status = self._status()
         if not status:
-            self._call("create_table", expected="ResourceInUseException", **self._definition())
+            self._requests.call("create_table", expected="ResourceInUseException", **self._definition())
             status = self._status()
         end = self._clock() + self._create_deadline
         for tries in count():
@@ -129,7 +125,7 @@ class DynamoDBTable:
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return one record, or None."""
-        answer = self._ask("get_item", TableName=self._name, Key=self._place((partition, sort)), ConsistentRead=True)
+        answer = self._requests.ask("get_item", TableName=self._name, Key=self._place((partition, sort)), ConsistentRead=True)
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
@@ -137,7 +133,7 @@ class DynamoDBTable:
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
-            for answer in self._batch("batch_get_item", places[start : start + _GETS]):
+            for answer in self._requests.batch("batch_get_item", places[start : start + _GETS]):
                 for stored in answer["Responses"].get(self._name, ()):
                     item = item_of(stored)
                     found[item[self.schema.partition], item[self.schema.sort]] = item
@@ -146,12 +142,12 @@ class DynamoDBTable:
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a record whole; return False, and write nothing, if ``when`` is not met."""
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
-        return self._call("put_item", expected=NOT_MET, **request) is not None
+        return self._requests.call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
         request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
-        return self._call("delete_item", expected=NOT_MET, **request) is not None
+        return self._requests.call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, 25 a request; of two puts of one record the last counts.
@@ -165,7 +161,7 @@ class DynamoDBTable:
             requests[key_of(self.schema, item)] = {"PutRequest": {"Item": attributes_of(item)}}
         every = list(requests.values())
         for start in range(0, len(every), _WRITES):
-            for _ in self._batch("batch_write_item", every[start : start + _WRITES]):
+            for _ in self._requests.batch("batch_write_item", every[start : start + _WRITES]):
                 pass
 
     def query(
@@ -208,7 +204,7 @@ class DynamoDBTable:
             wanted = dict.fromkeys((self.schema.partition, self.schema.sort, *attributes))
             names.update((f"#a{number}", name) for number, name in enumerate(wanted))
             request["ProjectionExpression"] = ", ".join(f"#a{number}" for number in range(len(wanted)))
-        return self._pages(request, limit)
+        return self._requests.pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
         """Do all writes (at most 100, 4 MB) or none; return False if a condition is not met.
@@ -227,77 +223,14 @@ class DynamoDBTable:
             elif write.key is not None:
                 actions.append({"Delete": {"Key": self._place(write.key), **what}})
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
-        return self._call("transact_write_items", expected=NOT_MET, **request) is not None
+        return self._requests.call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def close(self) -> None:
         """Close the connections of the client. The table can still be used: it opens new ones."""
-        self._client.close()
-
-    def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        while limit is None or limit > 0:
-            answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
-            for stored in answer["Items"]:
-                yield item_of(stored)
-            if "LastEvaluatedKey" not in answer:
-                return
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-            limit = None if limit is None else limit - len(answer["Items"])
-
-    def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        reads = operation == "batch_get_item"
-        left = "UnprocessedKeys" if reads else "UnprocessedItems"
-        pauses = self._pauses()
-        while entries:
-            wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
-            answer = self._ask(operation, RequestItems={self._name: wanted})
-            yield answer
-            rest: Any = answer.get(left, {}).get(self._name, ())
-            rest = list(rest["Keys"]) if reads and rest else list(rest)
-            if len(rest) < len(entries):
-                pauses = self._pauses()
-            entries = rest
-            if entries:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise StoreUnavailableError(f"table=<{self._name}> | {len(entries)} records of a batch are throttled")
-                self._sleep(pause)
-
-    def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        answer = self._call(operation, **request)
-        assert answer is not None  # noqa: S101 - no error was expected
-        return answer
-
-    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
-        """Return the answer, or None if it is the ``expected`` error; try again while that may help."""
-        pauses = self._pauses()
-        while True:
-            problem: StoreError
-            try:
-                answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
-            except Exception as error:  # noqa: BLE001 - what gives it its credentials raises what it likes
-                if expected and code_of(error) == expected:
-                    return None
-                problem = translated(error, f"table=<{self._name}>")
-                problem.__cause__ = error
-            else:
-                if operation not in _TOLD_BY_THE_BODY or _is_whole(answer):
-                    return answer
-                problem = StoreUnavailableError(f"table=<{self._name}> | the answer was cut off")
-            pause = next(pauses, None) if may_pass(problem) else None
-            if pause is None:
-                raise problem
-            self._sleep(pause)
-
-    def _pauses(self) -> Iterator[float]:
-        end = self._clock() + self._deadline
-        for tries in count():
-            pause = min(0.5, 0.025 * 2**tries) * (0.5 + self._rand() / 2)
-            if self._clock() + pause >= end:
-                return
-            yield pause
+        self._requests.client.close()
 
     def _status(self) -> str:
-        answer = self._call("describe_table", TableName=self._name, expected=MISSING)
+        answer = self._requests.call("describe_table", TableName=self._name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _definition(self) -> dict[str, Any]:
@@ -308,11 +241,14 @@ class DynamoDBTable:
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
         request = {"TableName": self._name, "TimeToLiveSpecification": wanted}
-        if self._call("update_time_to_live", expected="ValidationException", **request) is None and not self._has_ttl():
+        if (
+            self._requests.call("update_time_to_live", expected="ValidationException", **request) is None
+            and not self._has_ttl()
+        ):
             raise StoreError(f"table=<{self._name}> | its TTL cannot be switched on now; was it just switched off?")
 
     def _has_ttl(self) -> bool:
-        ttl = self._ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
+        ttl = self._requests.ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False
         if ttl["AttributeName"] != self.schema.ttl:
@@ -344,18 +280,6 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
         max_pool_connections=50,
     )
     return boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
-
-
-def _is_whole(answer: Mapping[str, Any]) -> bool:
-    """Tell whether an answer came with its body: where a connection ends within the headers, botocore finds an empty one.
-
-    It would pass for "there is no such record". DynamoDB never sends an empty body.
-    """
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
-    if headers is None:  # not by HTTP
-        return True
-    length = headers.get("content-length", "")
-    return headers.get("transfer-encoding") == "chunked" or (length.isdigit() and int(length) > 0)
 
 
 _tables: weakref.WeakSet[DynamoDBTable] = weakref.WeakSet()

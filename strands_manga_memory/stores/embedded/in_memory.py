@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 import weakref
@@ -10,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.forks import at_fork
+from strands_manga_memory.stores.embedded.window_fields import window_fields
 from strands_manga_memory.stores.hot import (
     ACTIVE,
     CLOSING,
@@ -21,14 +20,7 @@ from strands_manga_memory.stores.hot import (
     HotWrite,
     WriteResult,
     WriteStatus,
-    body_field,
-    message_field,
 )
-
-MAX_WINDOW = 100_000
-"""A window that lists more messages than this is damaged, whatever else it says."""
-
-_WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,7 @@ class InMemoryHotStore:
             kept = self._alive(self._conversations, conversation, now)
             if kept is None:
                 return None
-            listed = _listed(kept.fields.get(WINDOW_FIELD, b""), conversation)
+            listed = window_fields(kept.fields.get(WINDOW_FIELD, b""), conversation)
             if touch and kept.state == ACTIVE and kept.expires_at > now:
                 kept = replace(kept, expires_at=now + kept.ttl, gone_at=now + kept.ttl + self._grace)
                 self._conversations[conversation] = kept
@@ -266,28 +258,6 @@ def _saved_number(writers: str, writer: str) -> int:
         if name == writer:
             return int(number)
     return -1
-
-
-def _listed(window: bytes, conversation: str) -> list[str]:
-    names: list[str] = []
-    for part in window.split(b",") if window else ():
-        found = _WINDOW_PART.fullmatch(part)
-        if found is None:
-            raise _damaged(conversation, f"its window has the part {part[:40]!r}")
-        body, number, first, last = found.groups()
-        if number is not None:
-            names.append(body_field(int(number)) if body else message_field(int(number)))
-        elif int(first) > int(last) or int(last) - int(first) >= MAX_WINDOW:
-            raise _damaged(conversation, f"its window has the part {part[:40]!r}")
-        else:
-            names.extend(message_field(seq) for seq in range(int(first), int(last) + 1))
-        if len(names) > MAX_WINDOW:
-            raise _damaged(conversation, f"its window lists more than {MAX_WINDOW} messages")
-    return names
-
-
-def _damaged(conversation: str, why: str) -> CorruptRecordError:
-    return CorruptRecordError(f"record={conversation!r} is damaged: {why}", record=conversation)
 
 
 _stores: weakref.WeakSet[InMemoryHotStore] = weakref.WeakSet()

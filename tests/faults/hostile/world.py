@@ -145,7 +145,7 @@ class World:
         table, row = rng.choice(self._was[1])
         assert isinstance(table, SQLiteTable)
         self._forget_hot(rng)
-        with table._connected() as connection:
+        with table._file.connected() as connection:
             write = f"UPDATE {table.schema.name} SET item = ? WHERE partition = ? AND sort = ?"
             key = (row[table.schema.partition], row[table.schema.sort])
             connection.execute(write, (rng.choice(list(planted.payloads(rng))), *key))

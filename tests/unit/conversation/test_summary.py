@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation import default_counter
-from strands_manga_memory.conversation.history.summary import Segment, Summary, is_synthesized, record_of, shown
+from strands_manga_memory.conversation.history.shown_summary import shown
+from strands_manga_memory.conversation.history.summary import Segment, Summary, is_synthesized, record_of
 from strands_manga_memory.conversation.summaries.folding import fold_of
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Slot, SlotKind

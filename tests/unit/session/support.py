@@ -73,9 +73,9 @@ class Stores:
         hot = RedisHotStore(self.hot._client) if isinstance(self.hot, RedisHotStore) else self.hot
         durable = self.durable
         if isinstance(durable, SQLiteTable):
-            durable = SQLiteTable(durable._path)
+            durable = SQLiteTable(durable.path)
         elif isinstance(durable, DynamoDBTable):
-            durable = DynamoDBTable(durable._client, SESSIONS, name=durable._name, deadline=10.0)
+            durable = DynamoDBTable(durable.client, SESSIONS, name=durable._name, deadline=10.0)
         return Stores(hot, durable, self.session, client=self.client, settings=self.settings)
 
     def only_durable(self) -> Stores:

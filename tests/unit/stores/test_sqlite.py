@@ -105,7 +105,7 @@ table = SQLiteTable(sys.argv[1])
 table.create_if_missing()
 table.put({"session_id": "s", "sk": "k", "text": "the secret " * 30})
 if sys.argv[2] == "before":  # what erases is committed, nothing else is done
-    table._scrub = lambda connection: None
+    table._file.scrub = lambda connection: None
 table.delete("s", "k")
 os.kill(os.getpid(), signal.SIGKILL)
 """

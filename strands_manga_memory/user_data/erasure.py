@@ -7,17 +7,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from strands.types.session import encode_bytes_values
-
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
+from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.spool import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.memory.records.hot_copy import cache_name
-from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner, place_of, record_of
+from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.directory import listings, unseen_copies
 from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
@@ -27,17 +23,15 @@ from strands_manga_memory.session.place import Place, directory_key, member_ids
 from strands_manga_memory.session.replicas.hot import is_over
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
-from strands_manga_memory.stores.encoding.values import is_json, is_nested_deeper, nodes_of
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
 from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
-from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-_MOST_LEVELS = 90
 _MOST_ROUNDS = 10
 _SETTLED_WITHIN = 2.0
 
@@ -142,89 +136,6 @@ def forget_user(
     return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left, not_looked_at)
 
 
-def export_user(
-    user_id: str,
-    *,
-    tenant: str | None = None,
-    hot: HotStore | None,
-    durable: Table,
-    memories: MemoryTable,
-    codec: Codec | None = None,
-    memory_codec: Codec | None = None,
-    clock: Callable[[], float] = time.time,
-) -> dict[str, Any]:
-    """Return everything there is of a user as JSON values: sessions, what was published for them, memories, signals, overrides.
-
-    Reading touches no time to live. Bytes are written as Strands' own session managers write them. ``not_looked_at`` names the
-    places that may have more, ``unreadable`` the records that are damaged, or of a later version. Arguments and errors are
-    those of ``forget_user``; ``memory_codec`` opens sealed memories, and environments that were published.
-    """
-    owner = Owner(user_id, tenant)
-    memories, not_looked_at = memory_table(memories, durable)
-    sessions: list[dict[str, Any]] = []
-    orchestrators: list[dict[str, Any]] = []
-    environments: list[dict[str, Any]] = []
-    listed, unreadable = listings(durable, user_id, tenant)
-    not_looked_at += unseen_copies(durable, listed, hot)
-    for scope in (one.scope for one in listed):
-        manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
-        for kind, id_ in member_ids(durable, scope.storage_session_id):
-            with _noted(unreadable):
-                if kind == "A":
-                    sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
-                elif (run := manager.transferred_orchestrator(id_)) is not None:
-                    orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
-        if hot is not None:
-            with _noted(unreadable):
-                published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
-                if fields := published.model_dump(mode="json", exclude_defaults=True):
-                    environments.append({"session_id": scope.session_id, **fields})
-    exported: dict[str, Any] = {
-        "user_id": user_id,
-        "tenant": tenant,
-        "sessions": sessions,
-        "orchestrators": orchestrators,
-        "environments": environments,
-        "stored_values": [],
-        "memories": [],
-        "waiting_signals": [],
-        "not_looked_at": not_looked_at,
-        "unreadable": unreadable,
-    }
-    with _noted(unreadable):
-        files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
-        exported["stored_values"].extend({"key": key, "value": _plain(value)} for key, value in files.values())
-    if memories is not None:
-        for item in memories.query(owner.partition):
-            with _noted(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
-                _export_memory(item, owner, memory_codec, exported)
-    if hot is not None:
-        exported["overrides"] = dict(ProfileCache(hot, user_id=user_id, tenant=tenant, codec=memory_codec).peek().overrides)
-    return exported
-
-
-def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    id_ = str(item["memory_id"])
-    if id_.startswith(ENTRY):
-        exported["waiting_signals"].append(_plain((codec or Codec()).decode(item["data"], place_of(owner, id_))))
-    elif not id_.startswith(INTERNAL):
-        record = record_of(item, owner, codec)
-        names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
-        exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
-
-
-@contextmanager
-def _noted(unreadable: list[str]) -> Iterator[None]:
-    """Note a record that is damaged, and go on with the others; one that lacks its key is no damage."""
-    try:
-        yield
-    except KeyMissingError:
-        raise
-    except CorruptRecordError as error:
-        unreadable.append(error.record)
-        logger.warning("error=<%s> | a record cannot be read, the export goes on without it", type(error).__name__)
-
-
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
     """Yield a user's sessions, as the directory in the durable tier lists them."""
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
@@ -323,33 +234,3 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
             record = None
         if record is not None and record.state != DELETED:
             yield f"hot {cache_name(owner)}"
-
-
-def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
-    """Return a conversation as JSON values; its window by places in the log, but for messages that are its own."""
-    records = list(manager.records(agent_id))
-    found = manager.transferred(agent_id)
-    places = {dump(record["message"]): place for place, record in enumerate(records)}
-    window = [] if found is None else [places.get(dump(message), message) for message in found.window or ()]
-    exported = {
-        "metadata": manager.metadata(agent_id),
-        "records": records,
-        "window": window,
-        "states": {} if found is None else found.states,
-    }
-    return {
-        name: [_plain(item) for item in value] if isinstance(value, list) else _plain(value) for name, value in exported.items()
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON: bytes as Strands writes them; deeply nested, or of other types, as ``nodes``."""
-    if is_json(value):
-        return value
-    if isinstance(value, str):  # a member of an enumeration
-        return str(value)
-    if not is_nested_deeper(value, _MOST_LEVELS):
-        encoded = encode_bytes_values(value)
-        if is_json(encoded):
-            return encoded
-    return {"nodes": nodes_of(value)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from strands_manga_memory.erasure import sessions_of
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.memory.records.partition import UserPartition
 from strands_manga_memory.session.place import Place, member_ids
@@ -14,6 +13,7 @@ from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
 from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.user_data.erasure import sessions_of
 
 
 def reencrypt_user(

@@ -1,0 +1,102 @@
+"""BreakerPolicy: when a breaker opens and closes, and how long a call may take. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Literal
+
+from strands_manga_memory.mcp.breakers.classify import Classify
+
+
+@dataclass(frozen=True)
+class BreakerPolicy:
+    """When a breaker opens and closes, and how long a call may take.
+
+    Args:
+        failures: Failures in a row that open it. Default 5.
+        reset_after: Seconds open before one probe is let through. Default 30.
+        timeout: Seconds a call may take. Default 2; give slow tools a policy of their own.
+        grace: Seconds a tool gets to react to its cancellation, after which it is left behind. Default 0.25.
+        failure_rate: Share of the last ``window`` calls that failed which opens it too, over 0 to 1. None: not used.
+        slow_rate: Share of the last ``window`` calls that took longer than ``slow_after`` which opens it too. None: not used.
+        slow_after: Seconds from which a call is slow; needed by ``slow_rate``.
+        window: Calls the rates are of. Default 20.
+        minimum_calls: Calls in the window before a rate counts. Default 10.
+        backoff: Each time it opens again soon after, the open time is multiplied by this. Default 1: always the same.
+        max_reset_after: Longest open time, in seconds, before jitter. Default 600.
+        jitter: The open time is lengthened by up to this share of it, at random. Default 0.
+        tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
+        users: Users who must have got an error that the tool answered or raised in time before such errors open it; one who
+            is not known counts as all. Default 1; where no policy is given 2.
+        classify: A function from a ``CallOutcome`` to a ``Verdict``, or None for the rules; asked first.
+        read_only: Whether an earlier answer may stand in for a call. None: as the tool's ``readOnlyHint`` says.
+
+    Raises:
+        ValueError: A number is out of its range. The message names it.
+    """
+
+    failures: int = 5
+    reset_after: float = 30.0
+    timeout: float = 2.0
+    _: KW_ONLY
+    grace: float = 0.25
+    failure_rate: float | None = None
+    slow_rate: float | None = None
+    slow_after: float | None = None
+    window: int = 20
+    minimum_calls: int = 10
+    backoff: float = 1.0
+    max_reset_after: float = 600.0
+    jitter: float = 0.0
+    tool_errors: Literal["failure", "ignore"] = "failure"
+    users: int = 1
+    classify: Classify | None = None
+    read_only: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("failures", "window", "minimum_calls", "users"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+        for name in ("reset_after", "timeout", "max_reset_after"):
+            self._check(name, lambda value: value > 0, "a number of seconds over 0")
+        self._check("grace", lambda value: value >= 0, "a number of seconds of at least 0")
+        self._check("backoff", lambda value: value >= 1, "a number of at least 1")
+        self._check("jitter", lambda value: 0 <= value <= 1, "a number from 0 to 1")
+        for name in ("failure_rate", "slow_rate"):
+            if getattr(self, name) is not None:
+                self._check(name, lambda value: 0 < value <= 1, "a number over 0 and up to 1, or None")
+        if self.slow_after is not None:
+            self._check("slow_after", lambda value: value > 0, "a number of seconds over 0, or None")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.slow_rate is not None and self.slow_after is None:
+            raise ValueError("slow_rate needs slow_after, the seconds from which a call is slow; got slow_after=None")
+        if self.minimum_calls > self.window:
+            raise ValueError(f"minimum_calls must be at most window={self.window}, got {self.minimum_calls}")
+        if self.max_reset_after < self.reset_after:
+            raise ValueError(f"max_reset_after must be at least reset_after={self.reset_after}, got {self.max_reset_after}")
+        if self.tool_errors not in ("failure", "ignore"):
+            raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
+        if self.classify is not None and not callable(self.classify):
+            raise ValueError(f"classify must be a function or None, got {self.classify!r:.80}")
+
+    def _check(self, name: str, allowed: Callable[[float], bool], what: str) -> None:
+        value = getattr(self, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not allowed(value):
+            raise ValueError(f"{name} must be {what}, got {value!r:.80}")
+
+    @property
+    def lease(self) -> float:
+        """Seconds after which a probe that was never heard of again no longer holds its place: more than a call can take."""
+        return self.timeout + self.grace + 1.0
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if getattr(self, item.name) != item.default
+        ]
+        return f"BreakerPolicy({', '.join(changed)})"

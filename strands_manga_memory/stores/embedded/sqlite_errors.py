@@ -1,0 +1,38 @@
+"""translated: what sqlite3 raises, as an error of this package that names the cause and what mends it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
+
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_DAMAGED = "damaged", "the file is damaged, or is none of SQLite's: restore it from a backup, or from `sqlite3 FILE .recover`"
+_REFUSED = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: ("disk", "its disk is full: make room"),
+    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: mend the permissions, or its mount"),
+    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: mend the permissions"),
+    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: mend the permissions"),
+}
+
+
+def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
+    """Return an error of sqlite3, or of the file system, as one of this package."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    what = f"table=<{table}> | {error}"
+    if code in _PASSING or isinstance(error, OSError):
+        return StoreUnavailableError(what)
+    if code in _REFUSED:
+        reason, remedy = _REFUSED[code]
+        return StoreRefusedError(what, reason=reason, remedy=remedy)
+    if "no such table" in str(error):
+        return StoreRefusedError(what, reason="table", remedy="there is no such table: call create_if_missing() first")
+    return StoreError(what)

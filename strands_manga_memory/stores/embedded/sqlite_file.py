@@ -1,0 +1,192 @@
+"""SQLiteFile: the one connection of a process to a SQLite file, for one thread at a time, and never carried over a fork."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from strands_manga_memory.exceptions import CorruptRecordError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.stores.embedded.sqlite_errors import translated
+
+logger = logging.getLogger(__name__)
+
+FILE_VERSION = 1
+"""``PRAGMA user_version`` of the files written here. A file of a newer version is refused and left as it is."""
+
+_MOST_SCRUB_SECONDS = 1.0
+
+
+class SQLiteFile:
+    """The connection of a process to a SQLite file.
+
+    Args:
+        path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
+        table: The table it is opened for; errors name it.
+        deadline: Seconds an operation waits for other threads, and again for other processes.
+        create: Makes the table, where the file was replaced by one without it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        table: str,
+        deadline: float,
+        create: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        self.connection: sqlite3.Connection | None = None
+        self.path = Path(path).absolute()  # a later change of the working directory must not move the table
+        self._table = table
+        self._deadline = deadline
+        self._create = create
+        self._lock = threading.Lock()
+        self._file: tuple[int, int] | None = None
+        self._is_scrub_due = False
+        _files.add(self)
+
+    def __del__(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+    @contextmanager
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection to one thread; open it if need be, and finish a scrub that is due.
+
+        Raises:
+            StoreError: The file cannot be used; other threads keep it busy; it was deleted or replaced.
+        """
+        if not self._lock.acquire(timeout=self._deadline):
+            raise StoreUnavailableError(f"table=<{self._table}> | other threads kept it busy for {self._deadline} s")
+        try:
+            if self.connection is None:
+                self.connection = self._opened()
+            elif self._identity() != self._file:  # what is written to a file without a name is lost with the process
+                self._close()
+                remedy = "it is opened anew; put back what is to be kept while nobody uses it"
+                raise StoreRefusedError(f"file=<{self.path}> | deleted or replaced while in use", reason="file", remedy=remedy)
+            if self._is_scrub_due:
+                self.scrub(self.connection, wait=0)
+            yield self.connection
+        except (sqlite3.Error, OSError) as error:
+            raise translated(error, self._table) from error
+        finally:
+            self._lock.release()
+
+    def _opened(self) -> sqlite3.Connection:
+        is_new = not self.path.exists()
+        for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        connection = sqlite3.connect(
+            self.path, timeout=self._deadline, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        try:
+            self._check_version(connection)
+            if is_new:  # still empty; the WAL file gets the same mode
+                self.path.chmod(0o600)
+            self._use_wal(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave what was redacted in free pages
+            connection.execute("PRAGMA temp_store = MEMORY")
+            self.scrub(connection)  # a process that was killed may have left what it was about to erase
+            known, self._file = self._file, self._identity()
+            if known is not None and not self._is_created(connection):
+                self._create(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_created(self, connection: sqlite3.Connection) -> bool:
+        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,))
+        return found.fetchone() is not None
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > FILE_VERSION:
+            raise CorruptRecordError(
+                f"record={str(self.path)!r} has version {version}, this package reads up to {FILE_VERSION}; upgrade it",
+                record=str(self.path),
+            )
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        end = time.monotonic() + self._deadline
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:  # SQLite does not wait for another process that does the same
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.005)
+
+    def close(self) -> None:
+        """Close the connection. The file can still be used: it is opened anew."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            if self._is_scrub_due:
+                self.scrub(connection)
+            connection.close()
+
+    def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
+        """Empty the write-ahead log, which has what was deleted or replaced; while it is in use, try with each use."""
+        was_due = self._is_scrub_due
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
+        try:
+            self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.OperationalError:  # SQLite calls it locked while another connection of this process is at it
+            self._is_scrub_due = True
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
+        if self._is_scrub_due and not was_due:
+            logger.warning("table=<%s> | what was erased stays in the write-ahead log while others read it", self._table)
+
+
+_files: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
+_fork_lock = threading.Lock()
+_forking: list[SQLiteFile] = []
+
+
+def _before_fork() -> None:
+    _fork_lock.acquire()
+    for file in list(_files):
+        file._lock.acquire()  # noqa: SLF001
+        _forking.append(file)
+        with suppress(sqlite3.Error):
+            file._close()  # noqa: SLF001
+
+
+def _after_fork_in_parent() -> None:
+    for file in _forking:
+        file._lock.release()  # noqa: SLF001
+    _forking.clear()
+    _fork_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _fork_lock
+    for file in _forking:
+        file._lock = threading.Lock()  # noqa: SLF001
+    _forking.clear()
+    _fork_lock = threading.Lock()
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

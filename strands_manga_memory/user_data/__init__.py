@@ -1,0 +1,1 @@
+"""Everything there is of one user: taken away, given out, encrypted anew."""
