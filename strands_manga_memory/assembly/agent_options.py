@@ -14,7 +14,7 @@ from strands_manga_memory.assembly.settings import History, MangaMemorySettings,
 from strands_manga_memory.memory import Learn
 from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn
+from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn
 from strands_manga_memory.stores import Codec
 
 if TYPE_CHECKING:

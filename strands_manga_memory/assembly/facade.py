@@ -30,8 +30,8 @@ from strands_manga_memory.memory import (
 from strands_manga_memory.memory.records.hot_copy import HotCopy
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager
-from strands_manga_memory.session.returns import gaps_of
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.basis.returns import gaps_of
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.state import EnvironmentChanges, EnvironmentSource
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, TieredStorage, open_hot_store, open_table
 from strands_manga_memory.stores.urls import NO_USERS, users_table_url, without_password

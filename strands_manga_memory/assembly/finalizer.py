@@ -19,12 +19,12 @@ from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.records.memory_records import MemoryRecord
 from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.ended import earlier_transcripts, ended_transcript
-from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.replicas.hot import GRAVES, is_over
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.session.upkeep.ended import earlier_transcripts, ended_transcript
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of

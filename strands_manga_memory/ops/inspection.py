@@ -16,12 +16,12 @@ from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.mcp.breakers.shared import SharedState
 from strands_manga_memory.scope import ConversationScope, encoded_id
-from strands_manga_memory.session.place import Place, members
+from strands_manga_memory.session.basis.facts import facts_of
+from strands_manga_memory.session.basis.place import Place, members
+from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.sync.facts import facts_of
-from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table

@@ -10,33 +10,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
-from strands.hooks import (
-    AfterInvocationEvent,
-    AfterMultiAgentInvocationEvent,
-    AfterNodeCallEvent,
-    AgentInitializedEvent,
-    BeforeInvocationEvent,
-    BeforeMultiAgentInvocationEvent,
-    HookOrder,
-    HookRegistry,
-    MessageAddedEvent,
-    MultiAgentInitializedEvent,
-)
+from strands.hooks import AgentInitializedEvent, HookRegistry, MultiAgentInitializedEvent
 from strands.session import SessionManager
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id
-from strands_manga_memory.session import orchestrator
-from strands_manga_memory.session.forking import watch
-from strands_manga_memory.session.live_agent import LiveAgent, check_supported
+from strands_manga_memory.session.agents import orchestrator
+from strands_manga_memory.session.agents.forking import watch
+from strands_manga_memory.session.agents.live_agent import LiveAgent, check_supported
+from strands_manga_memory.session.agents.waiting import wait_anywhere, wait_for
+from strands_manga_memory.session.basis.place import Kind
+from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
+from strands_manga_memory.session.basis.ttl import TtlPolicy
+from strands_manga_memory.session.hooks import SessionHooks
 from strands_manga_memory.session.members import Members
-from strands_manga_memory.session.place import Kind
 from strands_manga_memory.session.repository import LogRepository
 from strands_manga_memory.session.stats import SessionStats, stats_of
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.logged import Logged
-from strands_manga_memory.session.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
 from strands_manga_memory.session.transfer import (
     Standing,
     TransferredConversation,
@@ -48,8 +40,6 @@ from strands_manga_memory.session.transfer import (
     store,
     taken_out,
 )
-from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.session.waiting import saved, wait_anywhere, wait_for
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
 from strands_manga_memory.stores.hot import HotStore
@@ -62,9 +52,6 @@ if TYPE_CHECKING:
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """What ``metadata`` tells of a conversation beside what ``set_metadata`` stored."""
-
-_AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
-_BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 
 
 class TieredSessionManager(SessionManager[Agent]):
@@ -136,22 +123,15 @@ class TieredSessionManager(SessionManager[Agent]):
         self._members = Members(session_id, self._tiers)
         self.scope = self._members.scope
         self.session_id = session_id if isinstance(session_id, str) else session_id.storage_session_id
+        self._hooks = SessionHooks(self._members, save_on=save_on)
         watch(self._members, Members.held)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, lambda event: self.initialize(event.agent))
-        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
-        registry.add_callback(MessageAddedEvent, self._message_added)
-        if self._tiers.save_on == "message":
-            registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
-        registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
-        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, lambda event: self.initialize_multi_agent(event.source))
-        registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS)
-        registry.add_callback(AfterNodeCallEvent, self._after_node)
-        registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
+        self._hooks.register(registry)
 
     async def prefetch(self, agent_id: str | None = None) -> None:
         """Read an agent's conversation off the event loop, so that building the agent next needs no I/O.
@@ -234,32 +214,6 @@ class TieredSessionManager(SessionManager[Agent]):
     def session_repository(self) -> LogRepository:
         """The messages of the log, to be listed and corrected by whoever expects Strands' ``RepositorySessionManager``."""
         return LogRepository(self.session_id, log=lambda id_, after: self._members.log(id_, after=after), correct=self._correct)
-
-    # Hooks
-
-    def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
-        self._members.agent(event.agent).append(event.message, event.agent)
-
-    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self._members.agent(event.agent).before_turn(event.agent)
-
-    async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
-        await self._members.agent(event.agent).after_message(event.message, event.agent)
-
-    def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        """Take note of it before any other hook, because one that raises keeps the save from running."""
-        self._members.agent(event.agent).turn_ended()
-
-    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        await self._members.agent(event.agent).after_turn(event)
-
-    def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        orchestrator.begin_run(self._members.run(event.source.id))
-
-    async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
-        conversation = self._members.run(event.source.id)
-        is_over = isinstance(event, AfterMultiAgentInvocationEvent)
-        await saved(conversation, orchestrator.request_save(event.source, conversation, is_over=is_over))
 
     # What users call
 

@@ -10,13 +10,13 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
-from strands_manga_memory.session.directory import is_in_hot, unlist
-from strands_manga_memory.session.graves import dig
-from strands_manga_memory.session.live_agent import LiveAgent
-from strands_manga_memory.session.place import Kind, Place, member_ids, members
+from strands_manga_memory.session.agents.live_agent import LiveAgent
+from strands_manga_memory.session.basis.graves import dig
+from strands_manga_memory.session.basis.place import Kind, Place, member_ids, members
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.logged import Logged
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.upkeep.directory import is_in_hot, unlist
 
 
 class Members:

@@ -60,8 +60,8 @@ def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
     usage = getattr(agent.conversation_manager, "usage", None) if agent else None
     used = usage(agent) if callable(usage) else {}
     now, commits, pair = conversation.tiers.clock(), conversation.commits, conversation.pair
-    hot = None if pair.hot is None else commits.hot_health
-    durable = None if pair.durable is None else commits.durable_health
+    hot, hot_error, hot_failures = _standing(None if pair.hot is None else commits.hot_health)
+    durable, durable_error, durable_failures = _standing(None if pair.durable is None else commits.durable_health)
     with conversation.lock:
         facts, author, view = conversation.copy.facts, conversation.copy.author, conversation.copy.author.copy.view
         logged = [one for one in view if isinstance(one, Message)]
@@ -74,12 +74,12 @@ def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
             unsaved_messages=author.outbox.unstored,
             dropped_messages=author.dropped,
             possible_loss=conversation.possible_loss,
-            hot=_standing(hot),
-            hot_error="" if hot is None else hot.error,
-            hot_failures=0 if hot is None else hot.failures,
-            durable=_standing(durable),
-            durable_error="" if durable is None else durable.error,
-            durable_failures=0 if durable is None else durable.failures,
+            hot=hot,
+            hot_error=hot_error,
+            hot_failures=hot_failures,
+            durable=durable,
+            durable_error=durable_error,
+            durable_failures=durable_failures,
             tokens=used.get("tokens"),
             budget=used.get("budget"),
             left=used.get("left"),
@@ -88,5 +88,5 @@ def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
         )
 
 
-def _standing(health: TierHealth | None) -> str:
-    return "none" if health is None else "up" if health.is_up else "down"
+def _standing(health: TierHealth | None) -> tuple[str, str, int]:
+    return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from strands import Snapshot
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session import snapshot
-from strands_manga_memory.session.states import ORCHESTRATOR
+from strands_manga_memory.session.agents import snapshot
+from strands_manga_memory.session.basis.states import ORCHESTRATOR
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 Standing = Literal["new", "exists", "ended"]
@@ -47,7 +46,7 @@ class TransferredConversation:
         for message, at in self.log:
             copy.say(message, at=at)
         window = [message for message, _ in self.log] if self.window is None else self.window
-        copy.capture(window, snapshot.fields_of(_as_snapshot(self.states)), in_turn=False)
+        copy.capture(window, snapshot.fields_of(self.states), in_turn=False)
         if self.metadata:
             copy.set_meta(self.metadata)
         if self.created is not None:
@@ -127,7 +126,3 @@ def orchestrator_taken_out(conversation: Conversation) -> TransferredOrchestrato
     with conversation.lock:
         state = conversation.copy.fields.get(ORCHESTRATOR)
     return None if state is None else TransferredOrchestrator(load(state))
-
-
-def _as_snapshot(states: Mapping[str, Any]) -> Snapshot:
-    return Snapshot(scope="agent", schema_version="1.0", data=dict(states), app_data={})

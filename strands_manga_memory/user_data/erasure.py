@@ -15,13 +15,13 @@ from strands_manga_memory.memory.preferences.spool import ENTRY, HEAD, LEASE, bu
 from strands_manga_memory.memory.records.hot_copy import cache_name
 from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.directory import listings, unseen_copies
-from strands_manga_memory.session.expiry import ExpiryIndex, due_key, finalized_key
-from strands_manga_memory.session.graves import GRAVE, dig
+from strands_manga_memory.session.basis.expiry import ExpiryIndex, due_key, finalized_key
+from strands_manga_memory.session.basis.graves import GRAVE, dig
+from strands_manga_memory.session.basis.place import Place, directory_key, member_ids
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.session.place import Place, directory_key, member_ids
 from strands_manga_memory.session.replicas.hot import is_over
-from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.memory.records.partition import UserPartition
-from strands_manga_memory.session.place import Place, member_ids
+from strands_manga_memory.session.basis.place import Place, member_ids
 from strands_manga_memory.session.sync.connecting import durable_replica_in
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table

@@ -14,9 +14,9 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.spool import ENTRY
 from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, place_of, record_of
-from strands_manga_memory.session.directory import listings, unseen_copies
+from strands_manga_memory.session.basis.place import member_ids
 from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.session.place import member_ids
+from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
 from strands_manga_memory.stores.encoding.values import is_json, is_nested_deeper, nodes_of

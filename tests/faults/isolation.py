@@ -22,9 +22,9 @@ from strands_manga_memory.memory.preferences.spool import bucket_of
 from strands_manga_memory.memory.records.hot_copy import cache_name
 from strands_manga_memory.memory.records.memory_records import Owner, place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
+from strands_manga_memory.session.basis.expiry import due_key
+from strands_manga_memory.session.basis.place import Place, directory_key
 from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.expiry import due_key
-from strands_manga_memory.session.place import Place, directory_key
 from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
 from strands_manga_memory.stores.table import Key
 from tests import servers

@@ -22,7 +22,8 @@ from typing import Any, Literal
 
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.session import TieredSessionManager, live_agent
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.session.agents import live_agent
 from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers
 from tests.faults import talk

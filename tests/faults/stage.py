@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from redis.crc import key_slot
 
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
 from tests import servers
 from tests.faults import talk

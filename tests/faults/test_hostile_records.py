@@ -18,9 +18,9 @@ from strands_manga_memory import (
     SQLiteTable,
 )
 from strands_manga_memory.ops.importing import import_user
+from strands_manga_memory.session.basis.expiry import ExpiryIndex
+from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.core.records import framed, unframed
-from strands_manga_memory.session.expiry import ExpiryIndex
-from strands_manga_memory.session.place import Place
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.encoding.packing import MOST_UNPACKED
 from strands_manga_memory.stores.writer import shared_writer

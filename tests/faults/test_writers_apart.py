@@ -13,7 +13,7 @@ from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session import live_agent
+from strands_manga_memory.session.agents import live_agent
 from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import FaultyHotStore
 from tests import servers

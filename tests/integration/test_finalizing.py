@@ -27,8 +27,8 @@ from strands_manga_memory.conversation import Summary
 from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory import MemoryRollup
 from strands_manga_memory.memory.records.retention import DAY
-from strands_manga_memory.session.expiry import FIRST_LOOK
-from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.basis.expiry import FIRST_LOOK
+from strands_manga_memory.session.replicas.segments import Segments
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 
 SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})
@@ -234,7 +234,7 @@ def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table,
     world.clock.advance(0.5 * DAY)
     world.sweeper().run_once()
     world.clock.advance(DAY)
-    with mock.patch.object(DurableReplica, "clear", side_effect=StoreUnavailableError("the worker died here")):
+    with mock.patch.object(Segments, "delete", side_effect=StoreUnavailableError("the worker died here")):
         world.sweeper().run_once()
     assert any("#LOG#" in row for row in world.durable_rows())
     for _ in range(4):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
-from strands.hooks import BeforeModelCallEvent
+from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.unit.session.support import (
     KINDS,
+    CountingTable,
     Stores,
     agent,
     open_stores,
@@ -270,6 +273,22 @@ def test_refresh_sees_another_device(stores: Stores) -> None:
     assert texts(stores.manager().history()) == ["one", "ok", "other", "ok", "what did I say", "ok"]
 
 
+@pytest.mark.parametrize("on_store_error", ["degrade", "raise"])
+def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
+    stores: Stores, on_store_error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    named: dict[str, Any] = {"refresh": "turn", "on_store_error": on_store_error, "hot_deadline": 1.0, "durable_deadline": 1.0}
+    one, other = device(stores, **named), device(stores)
+    one("one")
+    quiet(one)
+    other("other")
+    quiet(other)
+    time.sleep(1.05)
+    one("what did I say")
+    assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "what did I say"]
+    assert "not saved" not in caplog.text
+
+
 def test_without_refresh_another_device_is_seen_a_turn_later(stores: Stores) -> None:
     one, other = device(stores), device(stores)
     one("one")
@@ -351,6 +370,30 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     final = resumed([{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}])
     assert final.stop_reason == "end_turn"
     assert texts(stores.manager().history()) == ["hello", "ok", "buy", "toolUse", "toolResult", "thanks"]
+
+
+def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_merge_either(both: Stores) -> None:
+    goes_on, is_held = threading.Event(), threading.Event()
+    there = both.elsewhere()
+
+    def held(name: str, arguments: Any) -> None:
+        assert not is_held.is_set() or goes_on.wait(20)
+
+    there.durable = CountingTable(there.durable, held)
+    idle = there.agent(conversation_manager=NullConversationManager())
+    is_held.set()
+    idle("hello")
+    buyer = device(both, model=ScriptedModel([[tool_use("p", "pay")]]), tools=[pay])
+    assert buyer("buy").stop_reason == "interrupt"
+    quiet(buyer)
+
+    def flushes(event: BeforeInvocationEvent) -> None:
+        goes_on.set()
+        quiet(idle)
+
+    idle.hooks.add_callback(BeforeInvocationEvent, flushes)
+    with pytest.raises(ConflictError, match="interrupt"):
+        idle("something else")
 
 
 def test_looking_is_no_conflict(stores: Stores) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError
 from strands_manga_memory.scope import encoded_id
+from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.place import Place
 from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
 from tests.unit.session.support import KINDS, Stores, agent, open_stores, texts
 

@@ -17,7 +17,7 @@ from strands_manga_memory import (
     StoreUnavailableError,
     TtlPolicy,
 )
-from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores import HotRecord, RedisHotStore
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING

@@ -19,8 +19,7 @@ LONG = {
     "conversation/importance/importance.py": 550,
     "conversation/importance/selection.py": 525,
     "memory/store.py": 490,
-    "session/manager.py": 485,
-    "session/sync/conversation.py": 305,
+    "session/manager.py": 435,
 }
 """Modules above 300 lines, and how long each may be at most; numbers go down and names go from here, none come."""
 
@@ -53,8 +52,6 @@ def test_no_module_grows_beyond_300_lines() -> None:
 
 CROWDED = {
     "cli/commands": 16,
-    "session": 22,
-    "session/core": 14,
 }
 """Folders of more than a dozen modules, and how many each may have at most; numbers go down and names go from here."""
 

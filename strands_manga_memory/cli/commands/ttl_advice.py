@@ -16,7 +16,7 @@ from strands_manga_memory.histogram import LogHistogram
 from strands_manga_memory.ops.advice import TtlAdvice, TtlChoice, synthetic_gaps
 from strands_manga_memory.ops.advice import ttl_advice as advised
 from strands_manga_memory.ops.cost import CostModel, Workload
-from strands_manga_memory.session.returns import stored_gaps
+from strands_manga_memory.session.basis.returns import stored_gaps
 from strands_manga_memory.stores import open_table
 
 _WIDTH = 50

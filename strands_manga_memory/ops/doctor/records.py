@@ -9,7 +9,7 @@ from typing import TypeVar
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, record_of
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
-from strands_manga_memory.session.expiry import Entry, ExpiryIndex
+from strands_manga_memory.session.basis.expiry import Entry, ExpiryIndex
 from strands_manga_memory.session.sync.connecting import durable_replica_in
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Table

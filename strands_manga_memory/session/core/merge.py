@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Message, Shown
+from strands_manga_memory.session.core.records import Lost, Message, Shown
 from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, joined_states
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, later, needed, view, without_redacted
@@ -58,6 +58,11 @@ class Copy:
         """What an agent gets to see."""
         return view(self.window, self.vector, self.messages)
 
+    @property
+    def lacks(self) -> bool:
+        """Whether a message of the view is not at hand."""
+        return any(isinstance(one, Lost) for one in self.view)
+
     @cached_property
     def needed(self) -> frozenset[Name]:
         """The names of the messages at hand that a view depends on: shown ones, and those no window has decided upon."""
@@ -92,11 +97,6 @@ def merge(one: Copy, other: Copy) -> Copy:
         states=_states(one, other),
         redactions=redactions,
     )
-
-
-def merged(copies: Iterable[Copy]) -> Copy:
-    """Return the join of any number of copies."""
-    return reduce(merge, copies, EMPTY)
 
 
 def with_messages(copy: Copy, messages: Iterable[Message]) -> Copy:

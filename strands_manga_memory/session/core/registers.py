@@ -86,8 +86,3 @@ def _put(value: dict[str, Any], keys: Path, item: Any) -> None:
         value = inner
     if not (item == {} and isinstance(value.get(keys[-1]), dict)):
         value[keys[-1]] = item
-
-
-def layers(states: States) -> list[str]:
-    """Return the names of the layers that have a value."""
-    return sorted({path[0] for path, register in states.items() if register.data is not None})

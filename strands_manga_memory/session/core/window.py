@@ -57,8 +57,8 @@ class Window:
         return frozenset(name for name in map(shown_name, self.slots) if name is not None)
 
 
-def slots_of(view: Iterable[Shown]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
-    """Return a view as slots, and the bodies that they name."""
+def slots_of(view: Iterable[Shown | Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
+    """Return a view, or names of it, as slots, and the bodies that they name."""
     slots: list[Slot] = []
     bodies: dict[str, Body] = {}
     for one in view:
@@ -66,7 +66,7 @@ def slots_of(view: Iterable[Shown]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
             bodies[one.id] = one
             slots.append(BodySlot(one.id, one.edits))
         else:
-            slots.append(one if isinstance(one, Mark) else one.name)
+            slots.append(one if isinstance(one, Mark | Name) else one.name)
     return tuple(slots), bodies
 
 
@@ -149,7 +149,7 @@ class _Places:
     def __init__(self, base: Sequence[Shown], seen: Vector) -> None:
         self._end, self._seen = len(base) + 1, seen
         self._after = {name: at for at, name in enumerate(map(name_of, base), 1) if name is not None}
-        self.closed = {one.closes for one in base if isinstance(one, Body)}
+        self.closed = closed_turns(base)
 
     def of(self, message: Message) -> int | None:
         """Return the place of a message; None if its turn was evicted, or closed, before it was said."""
@@ -168,6 +168,11 @@ def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Me
         return bodies[slot.body]
     name = shown_name(slot) or Name("", 0)
     return messages.get(name) or Lost(name)
+
+
+def closed_turns(view: Iterable[Shown]) -> set[Stamp | None]:
+    """Return the turns that somebody closed with a note of his own."""
+    return {one.closes for one in view if isinstance(one, Body)}
 
 
 MOST_GAPS = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from strands_manga_memory.session.core.cells import Head, Version, cells_of, hea
 from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
-from strands_manga_memory.session.core.records import Lost, Message, framed, unframed
+from strands_manga_memory.session.core.records import Message, framed, unframed
 from strands_manga_memory.session.replicas.record_keys import head_key
 from strands_manga_memory.session.replicas.segments import Segments, resealed
 from strands_manga_memory.session.replicas.split import put_split, whole_values
@@ -226,31 +226,20 @@ class DurableReplica:
     def _listed(copy: Copy, before: _Stored, carried: frozenset[Name]) -> frozenset[Segment]:
         listed = {copy.messages[name].segment for name in copy.needed - carried}
         is_same_life = copy.graves == before.copy.graves
-        if is_same_life and any(isinstance(one, Lost) for one in copy.view):  # what is not at hand may be where it was
+        if is_same_life and copy.lacks:  # what is not at hand may be where it was
             listed |= before.listed
         return frozenset(listed)
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""
-        for found in self._readings():
-            if not any(isinstance(one, Lost) for one in copy.view):
-                break
-            copy = with_messages(copy, found(copy))
-        return copy
-
-    def _readings(self) -> Iterator[Callable[[Copy], list[Message]]]:
-        listed = frozenset() if self._stored is None else self._stored.listed
-        if listed:
-            yield lambda copy: self.segments.read(listed)
-        yield lambda copy: list(self.segments.log(copy.lives))
+        listed = () if self._stored is None else self._stored.listed
+        if listed and copy.lacks:
+            copy = with_messages(copy, self.segments.read(listed))
+        return self.log(copy) if copy.lacks else copy
 
     def log(self, copy: Copy) -> Copy:
         """Return a copy with all messages of the log."""
         return with_messages(copy, self.segments.log(copy.lives))
-
-    def clear(self, lives: Collection[str]) -> None:
-        """Delete the log of lives that are over."""
-        self.segments.delete(lives)
 
     def reseal(self) -> int:
         """Seal log and head anew, as the codec does it now; return how many records that are."""

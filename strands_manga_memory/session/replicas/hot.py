@@ -257,11 +257,6 @@ class HotReplica:
         self._stored = None
         self._store.bury(self._name, epoch=1, ttl=1.0)
 
-    def drop(self) -> bool:
-        """Remove the conversation, if it is still the claimed one that was read."""
-        expect = None if self._stored is None else self._stored.expect
-        return expect is not None and self._store.drop(self._name, expect=expect)
-
     def _index(self, after: _Stored) -> dict[str, bytes]:
         """Return the list of the fields that a restore reads, and what is known of the others."""
         hidden = {key: (after.fields[key], after.versions[key]) for key in after.archived}

@@ -10,7 +10,7 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, K
 from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.core.records import Message, pack_messages, unpack_messages
 from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
-from strands_manga_memory.session.replicas.split import is_part, put_split, whole_values
+from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_values
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 
@@ -87,7 +87,7 @@ class Segments:
         """Yield all messages of some lives, segment by segment."""
         for life in sorted(lives):
             for item in self._rows(life):
-                if "data" in item and not is_part(self._key_of(item)):
+                if "data" in item and not is_part(key_of(self._table, item)):
                     yield from self._messages(item) or ()
 
     def lives(self) -> set[str]:
@@ -116,15 +116,11 @@ class Segments:
         return self._table.query(self._session, first=first, last=last, attributes=attributes)
 
     def _keys(self, life: str | None = None) -> list[Key]:
-        return [self._key_of(row) for row in self._rows(life, attributes=[])]
-
-    def _key_of(self, item: Item) -> Key:
-        partition, sort = key_names(self._table)
-        return str(item[partition]), str(item[sort])
+        return [key_of(self._table, row) for row in self._rows(life, attributes=[])]
 
     def _messages(self, item: Item) -> list[Message] | None:
         """Return the messages of a segment; None if it cannot be read."""
-        name = "/".join(self._key_of(item))
+        name = "/".join(key_of(self._table, item))
         try:
             ((_, data),) = whole_values(self._table, [item])
             return unpack_messages(self._codec.unseal(data, name), name)
@@ -159,18 +155,11 @@ def resealed(table: Table, key: Key, codec: Codec) -> bool:
             return False
         ((whole, data),) = whole_values(table, [item])
         data = codec.seal(codec.unseal(data, name), name)
-        attributes = {one: value for one, value in whole.items() if one not in _PUT_ANEW and one not in key_names(table)}
+        anew = {"data", "parts", "tag", table.schema.partition, table.schema.sort}
+        attributes = {one: value for one, value in whole.items() if one not in anew}
         if put_split(table, key, data, attributes=attributes, when=Condition(equals={"v": item.get("v")}), before=item):
             return True
     raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")
-
-
-_PUT_ANEW = ("data", "parts", "tag")
-
-
-def key_names(table: Table) -> tuple[str, str]:
-    """Return the names of a table's key attributes."""
-    return table.schema.partition, table.schema.sort
 
 
 def _by_number(message: Message) -> int:

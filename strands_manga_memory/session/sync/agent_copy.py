@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.messages import starts_turn, tool_use_ids
-from strands_manga_memory.session.core.author import Author
-from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.offer import Offer
-from strands_manga_memory.session.core.registers import WITH_WINDOW, layer_of
-from strands_manga_memory.session.states import (
+from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.author.offer import Offer
+from strands_manga_memory.session.basis.facts import FACTS, Facts, facts_of
+from strands_manga_memory.session.basis.states import (
     AGENT,
     INTERRUPTS,
     MANAGER,
@@ -21,7 +21,8 @@ from strands_manga_memory.session.states import (
     pauses_after,
     run_waits,
 )
-from strands_manga_memory.session.sync.facts import FACTS, Facts, facts_of
+from strands_manga_memory.session.core.merge import Copy
+from strands_manga_memory.session.core.registers import WITH_WINDOW, layer_of
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 _STATES = "state"
@@ -201,7 +202,7 @@ class AgentCopy:
         """Take note that a store has a copy that is not quite ours.
 
         Raises:
-            ConflictError: It cannot be merged with what is unsaved, or is not to be.
+            ConflictError: It cannot be merged with what is unsaved, or with a turn that goes on, or is not to be.
         """
         mine = self.author.copy
         if not other.graves <= mine.graves:
@@ -213,7 +214,8 @@ class AgentCopy:
         if other.graves != mine.graves or not other.has_begun or not _has_news(mine, other):
             return
         self.has_news = True
-        if not (self.is_dirty and (mine.has_begun or self.author.has_changed)):
+        # A turn that has begun goes on with the history it began with, also before anything was said in it.
+        if not ((self.is_dirty or self.in_turn) and (mine.has_begun or self.author.has_changed)):
             return
         if self._on_conflict == "raise":
             raise ConflictError("someone else saved the conversation; on_conflict is 'raise'")
@@ -246,9 +248,13 @@ class AgentCopy:
     @property
     def facts(self) -> Facts:
         """What is counted, with what no store has yet."""
-        now, outbox = self._clock(), self.author.outbox
-        return facts_of(self.author.copy, self._record).with_unstored(
-            messages=len(outbox.drafts), turns=outbox.turns, created=self._created or now, at=now
+        stored, outbox, now = facts_of(self.author.copy, self._record), self.author.outbox, self._clock()
+        return replace(
+            stored,
+            messages=stored.messages + len(outbox.drafts),
+            turns=stored.turns + outbox.turns,
+            created=stored.created or self._created or now,
+            active=stored.active or now,
         )
 
     @property

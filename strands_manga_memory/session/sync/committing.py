@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, Literal
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, OvertakenError, StoreError, StoreUnavailableError
+from strands_manga_memory.session.basis.facts import facts_of
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.core.identity import Name
-from strands_manga_memory.session.place import Place
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
-from strands_manga_memory.session.sync.facts import facts_of
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.session.sync.watch import SILENT_SECONDS
-from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.telemetry import carried
 
@@ -78,6 +78,11 @@ class Committing:
             self._is_due = True
             self._tiers.writer.later((self._place, "soon"), delay, self.request)
 
+    def request_refresh(self) -> Future[None]:
+        """Look what someone else saved, and merge it; the future ends when that is done."""
+        self.asked_at = None
+        return self._tiers.writer.submit(self._place, self._refresh)
+
     # What a turn waits for
 
     @property
@@ -97,6 +102,14 @@ class Committing:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     # On the writer
+
+    def _refresh(self) -> None:
+        self.asked_at = time.monotonic()
+        pair = self._pair
+        pair.wake()
+        found = pair.look_hot(touch=self._tiers.ttl.refreshed_by_reads)
+        if found is None or not found.has_begun or found.vector != pair.copy.vector:
+            pair.look_durable()
 
     def _commit(self, *, flush: bool) -> None:
         self.check()

@@ -7,24 +7,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from strands_manga_memory.session.graves import grave_key
-from strands_manga_memory.session.place import Place, directory_key
+from strands_manga_memory.session.basis.graves import grave_key
+from strands_manga_memory.session.basis.place import Place, directory_key
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
-from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 
 
 def hot_replica(place: Place, tiers: Tiers) -> HotReplica | None:
     """Return the hot replica of a conversation; None if there is no such tier."""
-    return None if tiers.hot is None else hot_replica_in(tiers.hot, place, codec=tiers.codec, keeps_log=tiers.durable is None)
-
-
-def hot_replica_in(store: HotStore, place: Place, *, codec: Codec, keeps_log: bool = True) -> HotReplica:
-    """Return the replica of a conversation in a hot store."""
-    return HotReplica(store, place.conversation, codec=codec, keeps_log=keeps_log)
+    if tiers.hot is None:
+        return None
+    return HotReplica(tiers.hot, place.conversation, codec=tiers.codec, keeps_log=tiers.durable is None)
 
 
 def durable_replica(

@@ -12,24 +12,24 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
-from strands_manga_memory.session.core.history import fingerprint
+from strands_manga_memory.session.author.history import fingerprint
+from strands_manga_memory.session.author.showing import shown_messages
+from strands_manga_memory.session.author.tool_pairs import paired
+from strands_manga_memory.session.basis.expiry import FIRST_LOOK, ExpiryIndex
+from strands_manga_memory.session.basis.facts import facts_of
+from strands_manga_memory.session.basis.place import Place, directory_entry
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.core.identity import grave_by_age
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.records import Message as StoredMessage
-from strands_manga_memory.session.core.showing import shown_messages
-from strands_manga_memory.session.expiry import FIRST_LOOK, ExpiryIndex
-from strands_manga_memory.session.place import Place, directory_key
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.committing import Committing
 from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
 from strands_manga_memory.session.sync.ending import delete, end
-from strands_manga_memory.session.sync.facts import facts_of
 from strands_manga_memory.session.sync.logged import Logged, counted, with_gaps
 from strands_manga_memory.session.sync.opening import Opened, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import Rules
-from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.tool_pairs import paired
 from strands_manga_memory.stores.table import Item
 from strands_manga_memory.telemetry import RESTORE, measured
 
@@ -173,18 +173,6 @@ class Conversation:
 
     # Others' work
 
-    def request_refresh(self) -> Future[None]:
-        """Read on the writer what someone else saved, and merge it."""
-        return self.tiers.writer.submit(self.place, self.refresh)
-
-    def refresh(self) -> None:
-        """Read the hot (else the durable) tier and merge what someone else saved there; runs on the writer."""
-        pair = self.pair
-        pair.wake()
-        found = pair.look_hot(touch=self.tiers.ttl.refreshed_by_reads)
-        if found is None or not found.has_begun or found.vector != pair.copy.vector:
-            pair.look_durable()
-
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
         """Return the history that the agent is to go on with, if others have saved or deleted something; else None.
 
@@ -286,16 +274,10 @@ def _attributes(place: Place, base: Mapping[str, Any], copy: AgentCopy) -> dict[
     return {"member": _ids(place, base, copy).get("member")}
 
 
-_LISTED = ("session", "user", "tenant")
-
-
 def _entries(tiers: Tiers, place: Place, base: Mapping[str, Any], copy: AgentCopy) -> list[Item]:
     ids = _ids(place, base, copy)
-    entries = ExpiryIndex.items(place, ids, due=tiers.clock() + FIRST_LOOK)
-    key = directory_key(place.session, ids)
-    if key is not None:
-        entries.append({"session_id": key[0], "sk": key[1], **{name: ids.get(name) for name in _LISTED}})
-    return entries
+    listed = directory_entry(place.session, ids)
+    return [*ExpiryIndex.items(place, ids, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
 
 
 def _ttl(tiers: Tiers, copy: AgentCopy) -> float:

@@ -120,7 +120,7 @@ def clear_what_is_over(pair: Pair) -> None:
         over, pair.over = pair.over - author.copy.lives, set()
         moved, author.moved = (author.moved, []) if not author.outbox.drafts else ([], author.moved)
     try:
-        pair.durable.clear(over)
+        pair.durable.segments.delete(over)
         pair.durable.segments.take_out(moved)
     except StoreUnavailableError:
         with pair.lock:

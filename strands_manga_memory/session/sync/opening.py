@@ -8,12 +8,12 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.basis.facts import facts_of
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.core.merge import EMPTY, Copy
-from strands_manga_memory.session.place import Place
 from strands_manga_memory.session.sync.committing import Committing
-from strands_manga_memory.session.sync.facts import facts_of
 from strands_manga_memory.session.sync.pair import Pair
-from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.telemetry import within
 
 logger = logging.getLogger(__name__)

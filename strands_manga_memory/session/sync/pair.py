@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.core.author import Author
+from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import is_end_by_age
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
-from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -40,7 +38,7 @@ class Pair:
         hot: Its hot replica, or None.
         durable: Its durable replica, or None.
         rules: How it is kept.
-        author: What this process says. Default: a new one.
+        author: What this process says.
         listener: Who is told what becomes of the copy.
 
     Attributes:
@@ -62,14 +60,14 @@ class Pair:
         *,
         hot: HotReplica | None,
         durable: DurableReplica | None,
-        rules: Rules | None = None,
-        author: Author | None = None,
+        rules: Rules,
+        author: Author,
         listener: Listener | None = None,
     ) -> None:
         if hot is None and durable is None:
             raise ValueError("hot or durable must be given, got neither")
-        self.hot, self.durable, self.rules = hot, durable, rules or Rules()
-        self.author, self._listener = author or Author(), listener
+        self.hot, self.durable, self.rules = hot, durable, rules
+        self.author, self._listener = author, listener
         self.lock, self.hot_io, self.durable_io = threading.RLock(), threading.RLock(), threading.RLock()
         self.over: set[str] = set()
         self._watch = Watch(self.rules.clock, after=self.rules.silent)
@@ -87,38 +85,6 @@ class Pair:
         return EMPTY if self.durable is None else self.durable.copy
 
     # Reading
-
-    def restore(self, *, inspect: bool = False) -> list[dict[str, Any]] | None:
-        """Read the conversation; return its messages, or None if there is none.
-
-        Args:
-            inspect: Leave the hot replica's time to live as it is.
-
-        Raises:
-            StoreUnavailableError: No tier can be read, or the only one that answers has nothing.
-            CorruptRecordError: A head cannot be read.
-        """
-        self.refresh(touch=not inspect)
-        self.complete()
-        with self.lock:
-            self.author.is_gone = False
-            return self.author.take_over() if self.author.copy.has_begun else None
-
-    def refresh(self, *, touch: bool = True) -> None:
-        """Take in what others have stored, in either tier; raises what :meth:`restore` does."""
-        self.wake()
-        errors: list[StoreUnavailableError] = []
-        found = EMPTY
-        looks: list[Callable[[], Copy | None]] = [partial(self.look_hot, touch=touch), self.look_durable]
-        for look in looks:
-            try:
-                copy = look()
-            except StoreUnavailableError as error:
-                errors.append(error)
-            else:
-                found = found if copy is None or not (copy.has_begun or copy.graves) else copy
-        if errors and found is EMPTY:
-            raise errors[0]
 
     def look_hot(self, *, touch: bool = True) -> Copy | None:
         """Read the hot replica and take it in; None if there is no such tier."""

@@ -18,11 +18,6 @@ def _pause(tried: int) -> None:
     time.sleep(random.uniform(0.0, min(0.05, 0.001 * 2**tried)))  # noqa: S311 - jitter
 
 
-def _half_an_hour() -> float:
-    """Return the seconds that the hot replica lives by default."""
-    return 1800.0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """How a conversation is kept.
@@ -35,8 +30,8 @@ class Rules:
         pause: Waits between two tries; it gets their number.
     """
 
-    clock: Callable[[], float] = time.time
-    ttl: Callable[[], float] = _half_an_hour
+    clock: Callable[[], float]
+    ttl: Callable[[], float]
     session: float = 86_400.0
     turns_inline: int = 5
     pause: Callable[[int], None] = _pause

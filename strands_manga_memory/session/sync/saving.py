@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError
+from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy, with_messages
-from strands_manga_memory.session.core.offer import Offer
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import MOST_CARRIED, DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica

@@ -20,8 +20,8 @@ from strands_manga_memory import (
     Table,
 )
 from strands_manga_memory.ops.inspection import inspect
+from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.core.records import framed, unframed
-from strands_manga_memory.session.place import Place
 from strands_manga_memory.stores.encoding.codec import Codec, dump, load_stored
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel

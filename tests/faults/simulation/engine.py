@@ -10,23 +10,23 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from strands_manga_memory.session import sweeper as sweeper_module
-from strands_manga_memory.session.core import author as author_module
-from strands_manga_memory.session.core.author import Author
-from strands_manga_memory.session.graves import dig, grave_key
-from strands_manga_memory.session.place import Place, directory_key, members
+from strands_manga_memory.session.author import author as author_module
+from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.basis.graves import dig, grave_key
+from strands_manga_memory.session.basis.place import Place, directory_key, members
+from strands_manga_memory.session.basis.states import AGENT
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.replicas import split as split_module
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
-from strands_manga_memory.session.states import AGENT
-from strands_manga_memory.session.sweeper import SessionSweeper
 from strands_manga_memory.session.sync import conversation as conversation_module
 from strands_manga_memory.session.sync import opening as opening_module
 from strands_manga_memory.session.sync import pair as pair_module
 from strands_manga_memory.session.sync import saving as saving_module
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.rules import Rules
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.upkeep import sweeper as sweeper_module
+from strands_manga_memory.session.upkeep.sweeper import SessionSweeper
 from strands_manga_memory.stores.encoding.codec import Codec, dump, load
 from tests.faults.simulation.core import FLUSH_EVERY, SESSION_SECONDS, Core, Machine
 from tests.faults.simulation.schedule import Schedule
@@ -98,7 +98,7 @@ class ConversationCore:
         return self._conversation.commits.request_flush()
 
     def refresh(self) -> Future[Any]:
-        return self._conversation.request_refresh()
+        return self._conversation.commits.request_refresh()
 
     def delete(self) -> Future[Any]:
         table = self._conversation.tiers.durable

@@ -9,12 +9,13 @@ from typing import Any
 from unittest import mock
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.core import showing, window
-from strands_manga_memory.session.core.history import EditedDraft
+from strands_manga_memory.session.author import showing
+from strands_manga_memory.session.author.history import EditedDraft
+from strands_manga_memory.session.author.offer import Offering
+from strands_manga_memory.session.author.outbox import Outbox
+from strands_manga_memory.session.core import window
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.offer import Offering
-from strands_manga_memory.session.core.outbox import Outbox
 from strands_manga_memory.session.core.records import Body, Mark
 from strands_manga_memory.session.replicas import hot, segments, split
 from strands_manga_memory.session.replicas.durable import DurableReplica

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.core.records import DAMAGED_TEXT
-from strands_manga_memory.session.place import Place
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.testing import FakeClock
 from tests.unit.session.support import InlineWriter, MemoryTable, SurvivingHotStore, user
@@ -56,7 +56,7 @@ def test_a_refresh_beside_a_deletion_takes_the_deletion_over() -> None:
     reader, _ = opened(table)
     assert talked(table) is not first
     table.happens = first.bury
-    reader.refresh()
+    reader.commits.request_refresh().result()
     assert reader.copy.author.is_gone
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
-from strands_manga_memory.session.core.author import Author
+from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, grave_by_age, new_grave
-from strands_manga_memory.session.core.merge import Copy, merge, merged
-from strands_manga_memory.session.core.offer import Offer
+from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Mark, Message
 from strands_manga_memory.session.core.vector import NOTHING, Vector
@@ -324,7 +325,7 @@ def test_whoever_has_merged_the_same_copies_shows_the_same(steps: list[tuple[int
     for one in talkers:
         one.begin()
         one.offer()
-    everything = merged(one.author.copy for one in talkers)
+    everything = reduce(merge, (one.author.copy for one in talkers), EMPTY)
     for one in talkers:
         one.author.absorb(everything)
         one.begin()

@@ -6,7 +6,9 @@ import itertools
 import random
 from typing import Any
 
-from strands_manga_memory.session.core.author import Author
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.core.merge import EMPTY, merge
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import ending
@@ -51,12 +53,12 @@ class Process:
             watched=[USER_GRAVE],
             entries=(lambda: [{durable.schema.partition: "user/u", durable.schema.sort: session}]) if entry else None,
         )
-        rules.setdefault("pause", lambda tried: None)
+        rules = {"ttl": lambda: 1800.0, "pause": lambda tried: None, **rules}
         self.author = Author(tag=lambda: f"{self.tag}x{next(numbers)}")
         self.pair = Pair(hot=self.hot, durable=self.durable, rules=Rules(clock=clock, **rules), author=self.author)
         self.saving = Saving(self.pair)
         self.save, self.flush, self.redact = self.saving.save, self.saving.flush, self.saving.redact
-        self.refresh, self.history = self.pair.refresh, self.pair.history
+        self.history = self.pair.history
         self.live: list[Any] = []
         self.said = 0
 
@@ -64,8 +66,27 @@ class Process:
         ending.delete(self.pair, grave)
 
     def open(self) -> Process:
-        self.live = self.pair.restore() or []
+        self.live = self.restore() or []
         return self
+
+    def restore(self, *, inspect: bool = False) -> Any:
+        """Return the messages of the conversation, as both tiers have it now."""
+        self.refresh(touch=not inspect)
+        self.pair.complete()
+        self.author.is_gone = False
+        return self.author.take_over() if self.author.copy.has_begun else None
+
+    def refresh(self, *, touch: bool = True) -> None:
+        """Take in what either tier has; if one does not answer the other must have something."""
+        self.pair.wake()
+        found, errors = EMPTY, list[StoreUnavailableError]()
+        for look in (lambda: self.pair.look_hot(touch=touch), self.pair.look_durable):
+            try:
+                found = merge(found, look() or EMPTY)
+            except StoreUnavailableError as error:
+                errors.append(error)
+        if errors and found == EMPTY:
+            raise errors[0]
 
     def say(self, message: Any, *, begins: bool = False) -> None:
         self.said += 1

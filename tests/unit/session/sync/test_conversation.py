@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import ConflictError, KeyMissingError, StoreUnavailableError
-from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.replicas.hot import HotReplica, is_over
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.unit.session.replicas.parts import Process

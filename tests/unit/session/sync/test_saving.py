@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.author.showing import CUT_TEXT
 from strands_manga_memory.session.core.identity import new_grave
-from strands_manga_memory.session.core.showing import CUT_TEXT
 from strands_manga_memory.session.sync.rules import MOST_TRIES
 from strands_manga_memory.session.sync.watch import GRAVE_SECONDS, SILENT_SECONDS
 from strands_manga_memory.stores import Codec, InMemoryHotStore
@@ -228,9 +228,9 @@ def test_a_claim_of_a_sweeper_that_gave_up_stops_nobody(world: World) -> None:
 
 
 def _swept(process: Process) -> bool:
-    process.pair.restore(inspect=True)
+    process.restore(inspect=True)
     process.flush()
-    return process.hot.drop()
+    return process.hot._store.drop("s/A:default", expect=process.hot._stored.expect)
 
 
 def test_a_sweep_moves_everything_and_one_that_was_overtaken_drops_nothing(world: World) -> None:

@@ -25,14 +25,14 @@ _FIELDS = {
 """Fields of a conversation, by what Strands calls them."""
 
 
-def taken(agent: Agent) -> Snapshot:
-    """Return an agent's states without its messages, which are kept one by one."""
-    return _with_room(lambda: agent.take_snapshot(preset="session", exclude=["messages"]))
+def taken(agent: Agent) -> Mapping[str, Any]:
+    """Return an agent's states, by what Strands calls them, without its messages, which are kept one by one."""
+    return _with_room(lambda: agent.take_snapshot(preset="session", exclude=["messages"])).data
 
 
-def fields_of(snapshot: Snapshot) -> dict[str, bytes]:
-    """Return a snapshot as fields of a conversation."""
-    return {_FIELDS[name]: dump(value) for name, value in snapshot.data.items() if name in _FIELDS}
+def fields_of(states: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return an agent's states as fields of a conversation."""
+    return {_FIELDS[name]: dump(value) for name, value in states.items() if name in _FIELDS}
 
 
 def states_of(fields: Mapping[str, bytes]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, 
         agent: The agent.
         messages: Its messages.
         fields: Its states.
-        over: The data of a snapshot for what the fields lack.
+        over: States for what the fields lack.
         record: Name of the conversation.
 
     Raises:

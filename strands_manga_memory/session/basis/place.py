@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.table import Item, Table
 
 Kind = Literal["A", "M"]
 """An agent's conversation, or the state of a Graph or Swarm."""
@@ -50,6 +50,14 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
         return None
     tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
     return f"user/{tenant}:{encoded_id(ids['user'])}", session
+
+
+def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
+    """Return that entry; None likewise."""
+    key = directory_key(session, ids)
+    if key is None:
+        return None
+    return {"session_id": key[0], "sk": key[1], **{name: ids.get(name) for name in ("session", "user", "tenant")}}
 
 
 def members(table: Table, session: str) -> Iterator[Place]:

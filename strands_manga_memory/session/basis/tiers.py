@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from strands_manga_memory.session.returns import gaps_of
-from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.session.basis.returns import gaps_of
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
@@ -97,8 +97,3 @@ class Tiers:
         """Take note that a user comes back to a conversation ``now`` after some seconds."""
         gaps_of(self.writer, self.durable).add(away, now)
         note(RETURN, away)
-
-    @property
-    def hot_survives(self) -> bool:
-        """Whether there is a hot tier whose copies outlive the process."""
-        return self.hot is not None and self.hot.survives_process

@@ -8,8 +8,8 @@ import time
 from concurrent.futures import Future
 
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.telemetry import missed
 
 logger = logging.getLogger(__name__)

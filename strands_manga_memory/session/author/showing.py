@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
@@ -11,6 +11,7 @@ from strands_manga_memory.messages import is_message, tool_result_ids, tool_use_
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.vector import Vector
+from strands_manga_memory.session.core.window import closed_turns
 
 _NO_TURN = Stamp(0, "")
 
@@ -51,11 +52,6 @@ def open_turns(vector: Vector, *, but: str = "") -> dict[Stamp, int]:
     """Return the turns that were begun and not finished, as far as is known, ``but`` those of a writer: see above."""
     others = ((writer, entry) for writer, entry in vector.last.items() if entry.opened and writer != but)
     return {Stamp(entry.clock, writer): entry.opened for writer, entry in others}
-
-
-def closed_turns(view: Iterable[Shown]) -> set[Stamp | None]:
-    """Return the turns that somebody closed with a note of his own."""
-    return {one.closes for one in view if isinstance(one, Body)}
 
 
 def mark_id(before: str) -> str:

@@ -10,18 +10,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.basis.expiry import BUCKETS, Entry, ExpiryIndex, due_key, finalized_key
+from strands_manga_memory.session.basis.facts import facts_of
+from strands_manga_memory.session.basis.graves import GRAVE
+from strands_manga_memory.session.basis.place import Place, directory_key
+from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.core.identity import grave_by_age, is_end_by_age, lives_ended_by
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.expiry import BUCKETS, Entry, ExpiryIndex, due_key, finalized_key
-from strands_manga_memory.session.graves import GRAVE
-from strands_manga_memory.session.place import Place, directory_key
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import GRAVES
 from strands_manga_memory.session.sync.connecting import durable_replica
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.sync.facts import facts_of
-from strands_manga_memory.session.tiers import Tiers
-from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -117,22 +117,20 @@ class SessionSweeper:
         claimed = self._tiers.hot.claim(name, lease=self._lease)
         if claimed is None:
             return False
-        drop = partial(self._tiers.hot.drop, name, expect=(claimed.epoch, claimed.version))
-        if self._is_cache(name):
-            drop()
+        is_cache = self._is_cache(name)
+        if not is_cache and not _tried(lambda: self._finish(name)):
             return False
-        try:
-            conversation = Conversation(Place.named(name), self._tiers, base={})
-            if not conversation.flush_claimed():
-                return False
-            if self._finalizer is not None:
-                self._finalizer(conversation)
-            self._mark(conversation.place)
-        except Exception as error:
-            logger.warning("error=<%s> | an expired conversation was not finished, it is tried again", type(error).__name__)
-            logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
+        return self._tiers.hot.drop(name, expect=(claimed.epoch, claimed.version)) and not is_cache
+
+    def _finish(self, name: str) -> bool:
+        """Flush a claimed conversation and have it finalized; False if there is nothing of it."""
+        conversation = Conversation(Place.named(name), self._tiers, base={})
+        if not conversation.flush_claimed():
             return False
-        return drop()
+        if self._finalizer is not None:
+            self._finalizer(conversation)
+        self._mark(conversation.place)
+        return True
 
     # The durable tier
 
@@ -147,11 +145,7 @@ class SessionSweeper:
             if not self._index.claim(entry, now=now, lease=self._lease):
                 continue
             looked += 1
-            try:
-                finished += self._look(entry, self._index)
-            except Exception as error:
-                logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", type(error).__name__)
-                logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
+            finished += _tried(partial(self._look, entry, self._index))
         return finished
 
     def _look(self, entry: Entry, index: ExpiryIndex) -> bool:
@@ -172,7 +166,7 @@ class SessionSweeper:
         is_finalized = self._finalized(entry, replica, is_empty=not facts.messages)
         summarized = is_finalized or self._finalizer is None
         over = [lives_ended_by(grave) for grave in copy.graves if summarized or not is_end_by_age(grave)]
-        replica.clear(replica.segments.lives() & set().union(*over))
+        replica.segments.delete(replica.segments.lives() & set().union(*over))
         over_at = facts.active + ttl.session + ttl.grace
         if over_at > now:
             # A user may come back within the session: the longer he is away, the less often somebody looks.
@@ -227,7 +221,7 @@ class SessionSweeper:
         has not stored yet into the next one.
         """
         if replica.write(Copy(graves=copy.graves | {grave_by_age(lives)}, clock=copy.clock)):
-            replica.clear(lives)
+            replica.segments.delete(lives)
 
     def _end(self, entry: Entry, index: ExpiryIndex, replica: DurableReplica, copy: Copy) -> bool:
         """Delete a head that says nothing, once its time is over, and what lists the conversation."""
@@ -251,4 +245,14 @@ class SessionSweeper:
         others = (row for row in table.query(entry.place.session, attributes=[]) if row["sk"] != GRAVE)
         if key is not None and next(others, None) is None:
             table.delete(*key)
+        return False
+
+
+def _tried(work: Callable[[], bool]) -> bool:
+    """Do work on one conversation; what fails there keeps no other from being swept."""
+    try:
+        return work()
+    except Exception as error:
+        logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", type(error).__name__)
+        logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
         return False

@@ -8,7 +8,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.messages import tool_result_ids, tool_use_ids
-from strands_manga_memory.session.core.showing import closing_notes, cut_results, note_between
+from strands_manga_memory.session.author.showing import closing_notes, cut_results, note_between
 
 
 def paired(messages: Iterable[Message]) -> list[Message]:

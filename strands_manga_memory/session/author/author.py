@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from strands_manga_memory.session.core.history import (
+from strands_manga_memory.session.author.history import (
     Draft,
     History,
     begun_after,
     draft_of,
     held_of,
-    place_of_draft,
+    place_of,
     place_of_piece,
     revision_of,
 )
+from strands_manga_memory.session.author.layers import Layers
+from strands_manga_memory.session.author.offer import Offer
+from strands_manga_memory.session.author.outbox import Outbox
+from strands_manga_memory.session.author.showing import Piece, open_turns, shown_messages
 from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
-from strands_manga_memory.session.core.layers import Layers
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
-from strands_manga_memory.session.core.offer import Offer
-from strands_manga_memory.session.core.outbox import Outbox
 from strands_manga_memory.session.core.records import Message, has_id, name_of
-from strands_manga_memory.session.core.showing import Piece, open_turns, shown_messages
 from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -59,7 +59,7 @@ class Author:
         """Begin with what others have of a life, and with what is still to be said in it."""
         self.copy = copy
         self.outbox = Outbox(self._tag, drafts)
-        self.history, self.layers = History([place_of_draft({}, draft) for draft in drafts]), Layers()
+        self.history, self.layers = History([place_of({}, draft) for draft in drafts]), Layers()
         self._seen, self._moves = NOTHING, 0
         self._based_on: Stamp | None = None
 
@@ -117,7 +117,7 @@ class Author:
         revision = found.revision + 1
         revised = {name: replace(found, record=dump(message), revision=revision)}
         self.copy = merge(self.copy, replace(self.copy, messages=revised, redactions={name: revision}))
-        self.history.redacted(name, message, revision)
+        self.history.revised(name, message, revision)
         return True
 
     def revise(self, message: Mapping[str, Any], *, every: bool = False) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.session.core.merge import Copy
@@ -37,16 +37,6 @@ class Facts:
     def layer(self) -> dict[str, Any]:
         """Return what is noted as a layer of state; the rest is counted from what each writer tells."""
         return {"ids": dict(self.ids), "ahead": self.is_ahead}
-
-    def with_unstored(self, *, messages: int, turns: int, created: float, at: float) -> Facts:
-        """Return them with what no store has yet; ``created`` and ``at`` count where nothing else is known."""
-        return replace(
-            self,
-            messages=self.messages + messages,
-            turns=self.turns + turns,
-            created=self.created or created,
-            active=self.active or at,
-        )
 
 
 def facts_of(copy: Copy, record: str) -> Facts:

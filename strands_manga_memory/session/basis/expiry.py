@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.session.place import Place
+from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.stores.table import Condition, Item, Key, Table
 
 logger = logging.getLogger(__name__)

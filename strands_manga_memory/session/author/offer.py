@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from strands_manga_memory.session.core.history import Draft
+from strands_manga_memory.session.author.history import Draft
+from strands_manga_memory.session.author.layers import Layers
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
-from strands_manga_memory.session.core.layers import Layers
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Body, Message
 from strands_manga_memory.session.core.registers import Path, Register
@@ -111,7 +111,7 @@ class Offering:
         self.names[draft] = message.name
         return message
 
-    def show(self, slots: list[Slot], bodies: Mapping[str, Body], *, seen: Vector) -> None:
+    def show(self, slots: Sequence[Slot], bodies: Mapping[str, Body], *, seen: Vector) -> None:
         """Write a window; ``seen`` is what the history was decided upon.
 
         What was said last is left out at its end: the view shows that anyway, in its place among what others said meanwhile.
@@ -121,7 +121,7 @@ class Offering:
         while slots and number > self._last.number and slots[-1] == Name(self._writer, number):
             slots, number = slots[:-1], number - 1
         if number > self._last.number:  # what was said before the rest was decided upon, too
-            slots = slots + [Name(self._writer, one) for one in range(number + 1, self._number + 1)]
+            slots = [*slots, *(Name(self._writer, one) for one in range(number + 1, self._number + 1))]
             number = self._number
         if number > self._last.number:
             seen = seen.including(self._writer, Entry(number, self._turn))

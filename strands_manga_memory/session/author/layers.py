@@ -65,11 +65,7 @@ class Layers:
     def offered(self, registers: Mapping[Path, Register]) -> None:
         """Take note that everybody has these of what was changed."""
         for layer in {path[0] for path in registers} & self._kept.keys():
-            given = dict(self._given[layer])
-            for path, register in registers.items():
-                if path[0] == layer:
-                    given.pop(path, None)
-                    given |= {} if register.data is None else {path: register.data}
+            given = _changed(self._given[layer], registers, layer)
             self._given[layer] = self._kept[layer] if given == self._kept[layer] else given
         self._set = {path: data for path, data in self._set.items() if path not in registers or registers[path].data != data}
 
@@ -83,14 +79,15 @@ class Layers:
         """Take note that the agent is given what everybody has, with what was changed here."""
         for layer, depth in self._depths.items():
             given = flattened(layer, layer_of(states, layer), depth)
-            changed = self.registers(states, _LATEST)
-            now = {**given}
-            for path, register in changed.items():
-                if path[0] == layer:
-                    now.pop(path, None)
-                    now |= {} if register.data is None else {path: register.data}
+            now = _changed(given, self.registers(states, _LATEST), layer)
             self._given[layer] = given
             self._kept[layer] = given if now == given else now
 
 
 _LATEST = Stamp(1 << 62, "")
+
+
+def _changed(flat: _Flat, registers: Mapping[Path, Register], layer: str) -> _Flat:
+    """Return the dumps of a layer with what registers change of it."""
+    now = {**flat, **{path: register.data for path, register in registers.items() if path[0] == layer}}
+    return {path: data for path, data in now.items() if data is not None}

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.language.texts.marks import STUB
+from strands_manga_memory.session.author.showing import Piece, mark_id
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
-from strands_manga_memory.session.core.showing import Piece, mark_id
-from strands_manga_memory.session.core.window import BodySlot, Slot
+from strands_manga_memory.session.core.window import Slot, slots_of
 from strands_manga_memory.stores.encoding.codec import dump
 
 
@@ -87,7 +87,7 @@ class History:
 
     def say(self, message: Mapping[str, Any], draft: Draft) -> None:
         """Add a message that was said."""
-        self.places.append(_place_of(message, draft))
+        self.places.append(place_of(message, draft))
 
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the messages of the history as they are now."""
@@ -105,21 +105,11 @@ class History:
         """Return how many messages have this id."""
         return sum(place.tracking_id == tracking_id for place in self.places)
 
-    def redacted(self, name: Name, message: Mapping[str, Any], revision: int) -> None:
-        """Have a redacted message in its places, edited or not."""
+    def revised(self, of: Name | Draft, message: Mapping[str, Any], revision: int = 0) -> None:
+        """Have a message in another form in its places, edited or not."""
 
         def shown(place: Place) -> Place:
-            is_it = place.held == name or (isinstance(place.held, Body) and place.held.edits == name)
-            return Place(name, place.tracking_id, fingerprint(message), revision) if is_it else place
-
-        self.places = [shown(place) for place in self.places]
-
-    def revised(self, draft: Draft, message: Mapping[str, Any]) -> None:
-        """Have a message that was said just now in its places in another form."""
-
-        def shown(place: Place) -> Place:
-            is_it = place.held is draft or (isinstance(place.held, EditedDraft) and place.held.of is draft)
-            return Place(draft, place.tracking_id, fingerprint(message)) if is_it else place
+            return Place(of, place.tracking_id, fingerprint(message), revision) if _original(place.held) == of else place
 
         self.places = [shown(place) for place in self.places]
 
@@ -154,18 +144,10 @@ class History:
 
         self.places, self.moves = [place.holding(own(place.held)) for place in self.places], self.moves + 1
 
-    def slots(self, names: Mapping[Draft, Name]) -> tuple[list[Slot], dict[str, Body]]:
+    def slots(self, names: Mapping[Draft, Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
         """Return it as a window, with the names that drafts are to get, and the bodies that it shows. Notes are not in it."""
-        slots: list[Slot] = []
-        bodies: dict[str, Body] = {}
-        for place in self.places:
-            held = _named(place.held, names)
-            if isinstance(held, Name | Mark):
-                slots.append(held)
-            elif isinstance(held, Body):
-                bodies[held.id] = held
-                slots.append(BodySlot(held.id, held.edits))
-        return slots, bodies
+        named = (_named(place.held, names) for place in self.places)
+        return slots_of(held for held in named if isinstance(held, Name | Body | Mark))
 
     @property
     def known(self) -> list[Known]:
@@ -235,6 +217,11 @@ def _name_in(held: Held | None) -> Name | None:
     return of if isinstance(of, Name) else None
 
 
+def _original(held: Held) -> Held | None:
+    """Return what an edited form stands for."""
+    return held.edits if isinstance(held, Body) else held.of if isinstance(held, EditedDraft) else held
+
+
 def _edited(message: Mapping[str, Any], edited: Held | None, revision: int) -> Body:
     if isinstance(edited, Body):
         return replace(edited, record=dump(message))
@@ -264,7 +251,8 @@ def begun_after(since: float, drafts: Iterable[Draft]) -> list[Draft]:
     return found
 
 
-def _place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place:
+def place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place:
+    """Return the place of a message, given what it is."""
     return Place(held, message.get("tracking_id") or "", fingerprint(message), revision)
 
 
@@ -272,13 +260,8 @@ def place_of_piece(piece: Piece) -> Place:
     """Return the place of a message as the agent gets it."""
     if piece.shown is None:
         assert piece.closes is not None  # noqa: S101 - for the type checker
-        return _place_of(piece.message, Note(piece.closes))
-    return _place_of(piece.message, held_of(piece.shown), revision_of(piece.shown))
-
-
-def place_of_draft(message: Mapping[str, Any], draft: Draft) -> Place:
-    """Return the place of a message that was said and is not stored."""
-    return _place_of(message, draft)
+        return place_of(piece.message, Note(piece.closes))
+    return place_of(piece.message, held_of(piece.shown), revision_of(piece.shown))
 
 
 def revision_of(shown: Shown) -> int:

@@ -20,10 +20,10 @@ from strands.types.content import Message
 from strands_manga_memory.announcements import announced
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message, tool_use_ids
-from strands_manga_memory.session import snapshot, stash
-from strands_manga_memory.session.states import CHECKPOINT
+from strands_manga_memory.session.agents import snapshot, stash
+from strands_manga_memory.session.agents.waiting import saved
+from strands_manga_memory.session.basis.states import CHECKPOINT
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.waiting import saved
 from strands_manga_memory.stores.encoding.codec import dump
 
 logger = logging.getLogger(__name__)
@@ -110,13 +110,13 @@ class LiveAgent:
             if conversation.is_dirty:
                 await saved(conversation, conversation.commits.request())
         if conversation.tiers.refresh == "turn":
-            await saved(conversation, conversation.request_refresh())
+            await saved(conversation, conversation.commits.request_refresh())
         unsaved = conversation.copy.author.outbox.unstored
         if unsaved >= conversation.tiers.max_unsaved:
             raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers")
         messages = conversation.take_over(agent.messages)
         if messages is not None:
-            self._restore(agent, messages, over=copy.deepcopy(self._as_built.data))
+            self._restore(agent, messages, over=copy.deepcopy(self._as_built))
             await asyncio.to_thread(self._give_back_stash, agent)
         self.in_turn = True
         with conversation.lock:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.graves import GRAVE
-from strands_manga_memory.session.place import directory_key
+from strands_manga_memory.session.basis.graves import GRAVE
+from strands_manga_memory.session.basis.place import directory_entry, directory_key
 from strands_manga_memory.session.replicas.durable import HOT
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -59,14 +59,11 @@ def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: f
         ids: Its original ids.
         waits_until: When the last copies in a hot tier end, in seconds since 1970; None: there are none.
     """
-    key = directory_key(session, ids)
-    if key is None:
-        return
-    if waits_until is None:
-        table.delete(*key)
-    else:
-        names = {"session_id": key[0], "sk": key[1], **{name: ids.get(name) for name in ("session", "user", "tenant")}}
-        table.put({**names, "state": DELETED, table.schema.ttl: int(waits_until) + 1})
+    entry = directory_entry(session, ids)
+    if entry is not None and waits_until is not None:
+        table.put({**entry, "state": DELETED, table.schema.ttl: int(waits_until) + 1})
+    elif entry is not None:
+        table.delete(entry["session_id"], entry["sk"])
 
 
 def is_in_hot(table: Table, session: str) -> bool:

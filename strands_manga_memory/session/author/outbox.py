@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from strands_manga_memory.session.core.history import Draft
+from strands_manga_memory.session.author.history import Draft
+from strands_manga_memory.session.author.offer import Offer, Offering
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.offer import Offer, Offering
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.core.vector import Entry
 
