@@ -29,6 +29,7 @@ NAMES = [
     "tokens",
     "recall",
     "retention",
+    "acts",
     "summaries",
     "breaker",
     "usermemory",

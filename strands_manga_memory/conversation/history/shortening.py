@@ -1,4 +1,8 @@
-"""Shortening what cannot be dropped: head and tail of long texts stay, a marker says how much was cut between them."""
+"""Shortening what cannot be dropped: head and tail of long texts stay, a marker says how much was cut between them.
+
+A text is cut between passages - sentences, lines of lists and tables, blocks of code - where that costs little of what may
+stay.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Any, NamedTuple, cast
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
+from strands_manga_memory.language.search.passage_ends import whole_head, whole_tail
+from strands_manga_memory.language.search.passages import passages
 from strands_manga_memory.messages import blocks_of
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -64,13 +70,19 @@ def cut_text(text: str, tokens: int, count: Callable[[str], int], name: str = ""
     name = name if tokens >= _LEAST_WITH_NAME else ""
     kept = int(present * max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name)) / size)
     while True:
-        from_head = min(len(head), int(kept * _HEAD_SHARE))
-        from_tail = min(len(tail), kept - from_head)
+        from_head = whole_head(head, min(len(head), int(kept * _HEAD_SHARE)))
+        from_tail = whole_tail(tail, min(len(tail), kept - int(kept * _HEAD_SHARE)))
         cut = present + gone - from_head - from_tail
         shorter = f"{head[:from_head]}{cut_marker(cut, name)}{tail[len(tail) - from_tail :]}"
         if kept <= 0 or count(shorter) <= tokens:
             return shorter
         kept = kept * 4 // 5
+
+
+def kept_passages(message: Message) -> tuple[str, ...]:
+    """Return the passages that a shortened message still shows; one that had no room of its own is there in part."""
+    shown = "\0".join(_MARKER.sub("\0", text) for text in _texts(message["content"])).split("\0")
+    return tuple(said for part in shown for passage in passages(part) if (said := passage.strip()))
 
 
 class Piece(NamedTuple):

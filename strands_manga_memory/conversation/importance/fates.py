@@ -31,6 +31,8 @@ class MessageFate:
         fate: ``"kept"``, ``"dropped"`` or ``"shortened"``.
         why: The reason, in words.
         signals: What its worth is made of, signal by signal, in logarithms of odds; see ``SignalWeights``.
+        passages: Of a message that is shown shortened: what is shown of it, by sentences, list items, table rows and blocks of
+            code. A passage that was too long for the room may be there in part.
     """
 
     tracking_id: str | None
@@ -41,11 +43,13 @@ class MessageFate:
     fate: str
     why: str
     signals: dict[str, float] = field(default_factory=dict)
+    passages: tuple[str, ...] = ()
 
 
 _Packed = tuple[Any, ...]
-"""The fields of a fate in order, but the signals as their names and their values. Of each agent there may be a thousand, and of
-agents thousands: this takes half of the memory, and the garbage collector need not look at it."""
+"""The fields of a fate in order, the signals as their names and their values; passages are told only of what is present. Of
+each agent there may be a thousand, and of agents thousands: this takes half of the memory, and the garbage collector need not
+look at it."""
 
 
 def _packed(fate: MessageFate) -> _Packed:

@@ -32,7 +32,7 @@ from strands_manga_memory.conversation.history.layout import Layout, MessageLog,
 from strands_manga_memory.conversation.history.message_list import History, copied_quickly
 from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
 from strands_manga_memory.conversation.history.results import ResultArchive
-from strands_manga_memory.conversation.history.shortening import is_shortened
+from strands_manga_memory.conversation.history.shortening import is_shortened, kept_passages
 from strands_manga_memory.conversation.history.stubs import is_stub, joined
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.importance import headroom
@@ -324,9 +324,11 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     def _present(self, candidate: Candidate, age: int, why: str) -> MessageFate:
         """Return the fate of a message of the history."""
-        stands_for_all = is_stub(message := candidate.message)
-        fate = self._fate(message, age, "shortened" if stands_for_all or is_shortened(message) else "kept", why)
-        return self._fates.marked(fate) if stands_for_all else fate
+        if is_stub(message := candidate.message):
+            return self._fates.marked(self._fate(message, age, "shortened", why))
+        if is_shortened(message):
+            return replace(self._fate(message, age, "shortened", why), passages=kept_passages(message))
+        return self._fate(message, age, "kept", why)
 
     def _fate(self, message: Message, age: int, fate: str, why: str) -> MessageFate:
         note = self._notes(message)

@@ -16,7 +16,9 @@ ENGLISH: tuple[Rule, ...] = (
         "user",
         (
             "prefer prefers preferred preference preferences allergic allergy allergies spoilers",
-            r"\b(?<!you )(?<!you'd )(?:prefer(?!red)(?:s|ence|ences)?(?! (?:not[.,!]|\w+ o'clock))|no spoilers)\b"
+            r"\b(?<!you )(?<!you'd )(?:prefers?(?! (?:not[.,!]|\w+ o'clock))|no spoilers)\b"
+            r"|\bmy (?:\w+ ){0,3}preferences?\b|\bi (?:do )?have an? (?:\w+ ){0,2}preference (?:for|to)\b"
+            r"|\bpreferences? (?:is|are|would be|include)\b"
             r"|\bpreferred \w+ (?:is|are)\b"
             r"|\b(?:i|we|my \w+)(?:'m| am| is| are) (?:\w+ )?allergic\b|\ballerg(?:y|ies)\b",
         ),
@@ -102,8 +104,8 @@ ENGLISH: tuple[Rule, ...] = (
         (
             "no nope nah wait sorry oops hold hmm",
             r"\A(?:no|nope|nah|wait|sorry|oops|hold on|hmm,? no)\b[,.! ]"
-            r"(?! ?(?:thank|problem|worries|not (?:right )?(?:now|yet|today|just|at)|later|one|way|prob|but|doubt|matter"
-            r"|need|can|could|please|just"
+            r"(?! ?(?:thank|(?:strong )?preferences?\b|problem|worries|not (?:right )?(?:now|yet|today|just|at)|later|one|way"
+            r"|prob|but|doubt|matter|need|can|could|please|just"
             r"|i(?:'m| am) (?:all )?(?:good|fine|set|done)|i (?:have|did|do|was|am|could|can|would)(?:n't| not)|i(?:'ve"
             r"| have) (?:never|not)|(?:to hear|'bout|about|for (?:the|your))\b|it (?:does|is|was)n't"
             r"|(?:i (?:think|believe) )?(?:that|this|it)(?:'s| is| will be|'ll be| should be| will do)(?: (?:all|it"

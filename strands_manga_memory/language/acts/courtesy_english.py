@@ -44,7 +44,8 @@ _COURTESY = (
 _ASKS_HOW = re.compile(r"how(?: are (?:you|things)| (?:can|may|could) (?:i|we)|(?:'s| is) it going)|what can i")
 _BYE = re.compile(
     r"\b(?:good ?bye|bye|take care|good ?night|until next time|talk to you|see (?:you|ya)|tc|cya|enjoy"
-    r"|(?:have|having|wish you) (?:a|an|yourself|the)\b|(?:glad|happy|pleased|pleasure) (?:\w+ ){0,4}(?:help\w*|assist\w*"
+    r"|(?<!n't )(?<!not )(?:have|having|wish you) (?:a|an|yourself|the)\b"
+    r"|(?:glad|happy|pleased|pleasure) (?:\w+ ){0,4}(?:help\w*|assist\w*"
     r"|service)|safe \w+|good day|(?<!hi )(?<!hey )(?<!hello )again)\b"
 )
 _CLOSED = re.compile(

@@ -11,6 +11,7 @@ from strands.types.content import Message
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.instructions import standing, takes_back
+from strands_manga_memory.language.acts.replies import CONFIRMS, DECLINES, ELSE, Phrases
 from strands_manga_memory.language.entities.entities import Entity, EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.slots.corrections import Value, values_of
@@ -21,52 +22,37 @@ from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.language.texts.normalize import normalized
 from strands_manga_memory.language.texts.unhurried import unhurried
 
-
-class _Phrases:
-    """A pattern for texts in lower case; to save time it is searched only if one of its cues, separated by commas, is there."""
-
-    def __init__(self, cues: str, pattern: str) -> None:
-        self._cues = tuple(cues.split(","))
-        self._pattern = re.compile(pattern)
-
-    def are_in(self, lower: str) -> bool:
-        for cue in self._cues:
-            if cue in lower:
-                return self._pattern.search(lower) is not None
-        return False
-
-
-_DECISION = _Phrases(
+_DECISION = Phrases(
     "take,go with,choose,pick,book,buy,order,settle,let's,decided,にし,に決,を買,を注,で予,でお",
     r"\b(?:i|we)(?:'ll| will| am going to|'m going to)? (?:take|go with|choose|pick|book|buy|order|settle on)\b"
     r"|\blet's (?:go|do|make|book|take)\b"
     r"|\bbook (?:it|that|me)\b|\bi(?:'ve| have) decided\b|にします|に決め|を買い|を注文|で予約|でお願い",
 )
-_PROMISE = _Phrases(
+_PROMISE = Phrases(
     "will,'ll,going to,promise,連絡,お送,手配,発送,お届,返金,確認",
     r"\b(?:i|we)(?:'ll| will| am going to|'re going to|'m going to) (?!(?:be|need) (?:happy|glad|to)\b)"
     r"|\bwill be (?:back|sent|delivered|refunded)\b"
     r"|\bi promise\b|ご連絡(?:いた|し)|お送り(?:いた|し)|手配(?:いた|し)"
     r"|発送(?:いた|し|予定)|お届け|返金(?:され|いた|し)|確認して",
 )
-_OUTCOME = _Phrases(
+_OUTCOME = Phrases(
     "ed,paid,success,complete,number,code,done,完了,手続,予約,変更,キャンセル,承り",
     r"\b(?:booked|reserved|confirmed|cancell?ed|refunded|ordered|shipped|delivered|scheduled|paid|updated|changed|added|removed"
     r"|registered|transferred|successful(?:ly)?|completed?|reference (?:number|code)|confirmation (?:number|code)|done)\b"
     r"|完了|手続き|予約(?:でき|し)|変更(?:しま|いた)|キャンセル(?:しま|いた)|承り",
 )
-_OFFER = _Phrases(
+_OFFER = Phrases(
     "?,？,would you,shall i,do you,can i,anything,let me,ませんか,でしょうか",
     r"\?\s*\Z|[かね][？?]\s*\Z|\b(?:would you|shall i|do you want|can i|anything else|let me know)\b|ませんか|でしょうか",
 )
 _ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z")
-_WAITS = _Phrases(
+_WAITS = Phrases(
     "let me,'ll,will,know,not sure,moment,get back,確認,調べ,わかりかね,お待ち",
     r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know"
     r"|not sure|one moment"
     r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
 )
-_INSTEAD = _Phrases(
+_INSTEAD = Phrases(
     "no,wrong,about,instead,actually,sorry,change,guess,try,make it,else,other,different,additional,work,代わり,変更,別の,違う",
     r"\A(?:no|nope|wrong|actually|(?:i'm |i am )?sorry)\b|\b(?:how|what) about\b|\binstead\b|\bchanged?\b|\bi guess\b"
     r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet ?'s try\b"
@@ -75,25 +61,6 @@ _INSTEAD = _Phrases(
     r"|\badditional options\b|\ba different\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
 )
 """The user says that something else is wanted than what was spoken of."""
-_DECLINES = _Phrases(
-    "un,not,n't,sorry,no ,booked,another,different,full,満席,満室,売り切れ,在庫切れ,取れま,できま,ありませ,ございませ",
-    r"\b(?:unfortunately|unable to|unsuccessful|unavailable|(?:was|were|is|are) not (?:available|able|successful|possible)"
-    r"|(?:was|were|is|are|could|did)n't (?:available|able|successful|possible|book|find|work)|could not (?:book|find|get|make)"
-    r"|no (?:availability|tables?|rooms?|seats?|openings?)\b|(?:fully|all) booked|(?:they|it) (?:are|is) (?:booked|full)"
-    r"|(?:another|different) (?:time|day|date|length|number))"
-    r"|満席|満室|売り切れ|在庫切れ|取れませ|できませ|ありませ|ございませ",
-)
-"""The assistant says that something cannot be had: a value the user gives next stands for the one that could not."""
-_ELSE = re.compile(
-    r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a)\b|それと|それから|あと、|ほかに|他に"
-)
-"""Of what begins so, the next thing is spoken."""
-_CONFIRMS = _Phrases(
-    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
-    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
-    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
-)
-"""The assistant repeats what it understood: another value than it says is a correction."""
 _MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
@@ -155,8 +122,8 @@ class RuleSlotExtractor:
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Slot]:
         lower = answer[-_END:].lower()
-        corrects, was_declined = False, _DECLINES.are_in(lower) and _ELSE.search(text.lower()) is None
-        understood = values_of(excerpt(answer), self.types) if _CONFIRMS.are_in(lower) else []
+        corrects, was_declined = False, DECLINES.are_in(lower) and ELSE.search(text.lower()) is None
+        understood = values_of(excerpt(answer), self.types) if CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
             lower = sentence.lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.history.shortening import Shortener, cap_of, cut_text, is_shortened
+from strands_manga_memory.conversation.history.shortening import Shortener, cap_of, cut_text, is_shortened, kept_passages
+from strands_manga_memory.language.search.passages import passages
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = EstimateCounter()
@@ -51,6 +53,29 @@ def test_a_text_can_be_cut_again_and_again(sizes: list[int], text: str) -> None:
         assert whole.endswith(cut[marker.end() :])
     else:
         assert cut == whole
+
+
+ENGLISH = " ".join(f"The shop on floor {number} opens at ten." for number in range(80))
+JAPANESE = "".join(f"{number}階の店は十時に開きます。" for number in range(80))
+ITEMS = "\n".join(f"- floor {number}: opens at ten" for number in range(80))
+TABLE = "\n".join(f"| {number} | opens at ten |" for number in range(80))
+
+
+@pytest.mark.parametrize("text", [ENGLISH, JAPANESE, ITEMS, TABLE])
+def test_a_text_is_cut_between_its_passages(text: str) -> None:
+    cut = assistant(cut_text(text, 120, COUNTER.text))
+    kept = kept_passages(cut)
+    whole = [passage.strip() for passage in passages(text)]
+    assert 4 <= len(kept) < len(whole)
+    assert set(kept) <= set(whole)
+    assert [kept[0], kept[-1]] == [whole[0], whole[-1]]
+
+
+def test_what_has_no_passages_is_kept_in_part() -> None:
+    rows = json.dumps([{"floor": number} for number in range(200)])
+    cut = assistant(cut_text(rows, 100, COUNTER.text))
+    assert COUNTER.text(cut["content"][0]["text"]) > 80
+    assert [rows.startswith(kept_passages(cut)[0]), rows.endswith(kept_passages(cut)[-1])] == [True, True]
 
 
 @given(st.lists(st.integers(0, 1_000), max_size=8), st.integers(1, 3_000), st.integers(0, 200))

@@ -21,6 +21,7 @@ from strands_manga_memory.conversation.tokens.ledger import Ledger
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.instructions import standing, takes_back
+from strands_manga_memory.language.acts.replies import act_of_reply
 from strands_manga_memory.language.acts.traits import shared, traits, words_of
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
@@ -95,6 +96,7 @@ class Notes:
         self._takes_history = _takes_history(scorer)
         self._average = ImportanceWeights().unmatched
         self._previous: Note | None = None
+        self._before: Message | None = None
         self._recent: deque[_Recent] = deque(maxlen=_NEXT)
         self._unheard: list[tuple[Message, Note]] = []
         self._skims = False
@@ -157,6 +159,7 @@ class Notes:
         for at, note in enumerate(self._notes.each(messages)):
             if note is None:
                 self._skims, self._previous = at < closely_from, found[-1] if found else None
+                self._before = messages[at - 1] if at else None
                 note = self._notes(messages[at])
             found.append(note)
         self._skims = False
@@ -211,11 +214,11 @@ class Notes:
             text = _tool_text(message)
             words = traits(text)[1] if text else frozenset[str]()
         else:
-            note.traits, words = traits(message_text(message))
+            note.traits, words = traits(text := message_text(message))
             note.answers = self._previous is not None and self._previous.asks
-            if act == DialogueAct.UNMATCHED and message["role"] == "user" and note.answers and words and not note.traits.asks:
-                self._answers(note, message)
-            note.takes_back = act in _ENDS and message["role"] == "user" and takes_back(message_text(message))
+            if message["role"] == "user":
+                note.takes_back = act in _ENDS and takes_back(text)
+                self._hear_reply(note, message, text, says_something=bool(words))
             self.vocabulary.hears(message["role"], tells=note.traits.tells, tokens=note.tokens)
         note.new = self._hear(note, words)
         return note
@@ -235,11 +238,19 @@ class Notes:
         for message, note in unheard:
             self._hear(note, words_of(_tool_text(message) if note.act in _OF_TOOLS else message_text(message)))
 
-    def _answers(self, note: Note, message: Message) -> None:
-        """Take what answers a question of somebody who serves for how something is to be; among companions it is talk."""
-        if self.vocabulary.service > _HALF:
-            note.act = DialogueAct.CONSTRAINT.value
-            note.score = self._score(message, note.act)
+    def _hear_reply(self, note: Note, message: Message, text: str, *, says_something: bool) -> None:
+        """Take a user's message for what it does as a reply to somebody who serves; among companions it is talk.
+
+        What answers a question says how something is to be.
+        """
+        if self._before is None or note.takes_back or self.vocabulary.service <= _HALF:
+            return
+        act = act_of_reply(text, message_text(self._before), note.act, note.traits)
+        if act == note.act == DialogueAct.UNMATCHED and note.answers and says_something and not note.traits.asks:
+            act = DialogueAct.CONSTRAINT.value
+        if act != note.act:
+            note.act = act
+            note.score = self._score(message, act) if self._score_of_act is not None else note.score
 
     def _score(self, message: Message, act: str) -> float:
         try:

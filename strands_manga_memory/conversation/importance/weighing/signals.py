@@ -23,6 +23,7 @@ class SignalWeights:
 
     Attributes:
         act: The scorer's score, per unit above 0.5: dialogue acts with ``RuleScorer``.
+        instruction: A user says how all answers are to be: it is needed in every turn, though it names nothing.
         constraint: A user sets a condition: how many, when, where, at what price.
         service: An assistant that serves; less so the more it tells of itself, as a companion does.
         answers: The message before it asked a question.
@@ -47,6 +48,7 @@ class SignalWeights:
     """
 
     act: float = 6.0
+    instruction: float = 3.0
     constraint: float = 1.5
     service: float = -7.0
     answers: float = 1.2
@@ -100,6 +102,7 @@ def fixed_signals(note: Note, weights: SignalWeights) -> dict[str, float]:
     traits = note.traits
     return {
         "act": weights.act * (note.score - _NEUTRAL),
+        "instruction": weights.instruction * (note.act == DialogueAct.INSTRUCTION),
         "constraint": weights.constraint * (note.act == DialogueAct.CONSTRAINT),
         "answers": weights.answers * note.answers,
         "number": weights.number * traits.number,

@@ -1,0 +1,176 @@
+"""What a user's message does as a reply: after "there is no table at seven", "how about eight?" corrects. Pure.
+
+The same words correct, answer or ask, by what they reply to. So the rules read the end of the assistant's message as well: it
+refused something, asked whether it had understood, or offered something.
+"""
+
+from __future__ import annotations
+
+import re
+
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act, plain
+from strands_manga_memory.language.acts.traits import Traits, traits
+
+
+class Phrases:
+    """A pattern for texts in lower case; to save time it is searched only if one of its cues, separated by commas, is there."""
+
+    def __init__(self, cues: str, pattern: str) -> None:
+        self._cues = tuple(cues.split(","))
+        self._pattern = re.compile(pattern)
+
+    def are_in(self, lower: str) -> bool:
+        """Whether a text says one of them."""
+        for cue in self._cues:
+            if cue in lower:
+                return self._pattern.search(lower) is not None
+        return False
+
+
+DECLINES = Phrases(
+    "un,not,n't,sorry,no ,booked,another,different,full,満席,満室,売り切れ,在庫切れ,取れま,できま,出来ま,ありませ,ございませ"
+    ",見つか,失敗",
+    r"\b(?:unfortunately|unable to|unsuccessful|unavailable|(?:was|were|is|are) not (?:available|able|successful|possible)"
+    r"|(?:was|were|is|are|could|did)n't (?:available|able|successful|possible|book|find|work)|could not (?:book|find|get|make)"
+    r"|no (?:availability|tables?|rooms?|seats?|openings?)\b|(?:fully|all) booked|(?:they|it) (?:are|is) (?:booked|full)"
+    r"|(?:another|different) (?:time|day|date|length|number))"
+    r"|満席|満室|売り切れ|在庫切れ|取れませ|(?:でき|出来|あり|ござい)ませ(?!んか)(?<!とんでもございませ)|見つかりませ|失敗",
+)
+"""The assistant says that something cannot be had: a value the user gives next stands for the one that could not."""
+
+_FINDS_NONE = Phrases(
+    "no ,none,nothing,any,sold out,out of stock",
+    r"\b(?:there (?:is|are|were|was)|there's|have|see|find|found) (?:no|none|nothing)\b|\bno (?:match|result|other)"
+    r"|\bnothing (?:like|that|in|for|available|found)\b|\bnone (?:of|available|found|left|in)\b"
+    r"|(?:\bnot|n't)(?: \w+){0,2} any(?:thing)?\b|\bsold out\b|\bout of stock\b",
+)
+"""The assistant says that there is no such thing: what the user asks for next stands for it."""
+
+CONFIRMS = Phrases(
+    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
+    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
+    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
+)
+"""The assistant repeats what it understood: another value than it says is a correction."""
+
+ELSE = re.compile(
+    r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a)\b|それと|それから|あと、|ほかに|他に"
+)
+"""Of what begins so, the next thing is spoken."""
+
+_COUNTERS = Phrases(
+    "about,instead,make,work,other,different,more,additional",
+    r"\b(?:how|what) about (?!(?:you|your|that|it|this|me|us)\b)\w|\binstead\b|\bmake (?:it|that)\b"
+    r"|\b(?:won't|doesn't|does not|will not) work\b"
+    r"|\b(?:find|show|see|suggest|recommend|hear|check|give|try|have|(?:are|is) there)(?: \w+){0,3} "
+    r"(?:other|different|more|additional)\b",
+)
+"""The user says what is wanted in place of what was spoken of."""
+_TRIES = re.compile(r"\btry\b|\bthen\b|\b(?:how|what) about\b")
+_ASKS_FOR = re.compile(r"\b(?:is|are) there\b|\bdo you have\b|\b(?:find|check|look(?: up| for)?|any)\b")
+_ACCEPTS = re.compile(
+    r"\A(?:yes|yeah|yep|yup|ok|okay|sure|correct|right|great|good|perfect|fine|sounds|looks"
+    r"|that(?:'s| is| will| works| sounds))\b"
+)
+_REFUSES = re.compile(r"\A(?:no|nope|nah)\b[,.! ]+")
+_AGREES = re.compile(r"\A(?:(?:yes|yeah|yep|sure)\b[ ,.]*actually|(?:no[ ,.]*)?actually[ ,]+(?:yes|yeah|yep|sure))\b")
+_TURNS = re.compile(r"\A(?:no[ ,.]*)?(?:actually|wait|i actually)\b[ ,.]*")
+_CLOSES = re.compile(
+    r"\b(?:anything|something) else\b|\bfurther\b|\bhelp (?:you )?with\b|\b(?:good ?bye|bye|welcome|pleasure)\b"
+    r"|\b(?:good|nice|great|lovely|wonderful) (?:day|evening|night|time|stay|trip)\b"
+)
+"""Nothing is open any more: with "actually" something new begins."""
+_OPEN = re.compile(r"\b(?:what|which|where|when|who|how (?:many|much|long|about))\b")
+
+_JAPANESE_COUNTERS = re.compile(
+    r"(?:\A|[、。 ])(?:それ)?(?:では|じゃあ?|なら|でしたら|だったら|であれば|そ(?:う)?したら)"
+    r"|(?:だと|たら|なら|では)(?:どう|いかが|どこか|予約|あり|でき|お願い)"
+    r"|でも(?:いい|良い|よい|大丈夫|構い|かまい|結構)|に(?:して|変え|変更|ずらし)"
+)
+_JAPANESE_LETS_GO = re.compile(
+    r"(?:な|無)くて|(?:なし|無し)で|(?:どこ|何|なん|いつ|どれ|どちら|どの\w{1,8}|誰)でも|以外でも|問(?:わ|いません)|諦め|あきらめ"
+    r"|考え(?:な|る必要)|考慮し(?:な|ま)|気にし(?:な|ま)|限定し(?:な|ま)|除い|外し"
+)
+"""A condition is let go: no other value takes its place."""
+_JAPANESE_TAKES_OR_ASKS = re.compile(
+    r"(?:そちら|そこ|そのお?店|その方|その場所)|それ(?:を|に|で(?!す|は))|教えて|何(?:です|でしょう)|どこですか|いくら"
+)
+"""What was offered instead is taken, or asked about."""
+_JAPANESE_REFUSES = re.compile(
+    r"\A(?:いや|いえ|いいえ)[、,。 ][^。]{0,20}(?:大丈夫|結構|ありません|ございません|ないです|必要(?:あり|ない)|不要)(?!か)"
+    r"|(?:他|ほか)に[^。]{0,10}(?:ありません|ないです|ないんです)(?!か)"
+)
+"""Nothing more is wanted: that takes nothing back."""
+
+_END = 300
+"""So many characters at the end of an answer are what the user replies to."""
+
+_OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
+
+
+def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
+    """Return what a user's message does after what the assistant said.
+
+    A correction may turn out to be none - "no, just the address" refuses an offer - and what gives another value after a
+    refusal is one, whatever its words. Other acts stay what they are.
+
+    Args:
+        text: What the user says.
+        answer: What the assistant said before.
+        act: What the message does by its own words (``dialogue_act``).
+        shown: Its traits (``traits``).
+    """
+    said, before = plain(text), plain(answer[-_END:])
+    if act == DialogueAct.CORRECTION:
+        return _without_refusal(said, before)
+    if act in _OPEN_TO_CHANGE and not ELSE.search(said) and _changes(said, before, act, shown):
+        return DialogueAct.CORRECTION.value
+    return act
+
+
+def _changes(said: str, before: str, act: str, shown: Traits) -> bool:
+    """Whether a message gives another value than the one that was spoken of."""
+    finds_none = _FINDS_NONE.are_in(before)
+    was_declined = finds_none or DECLINES.are_in(before)
+    if not said.isascii():
+        return (
+            was_declined
+            and _JAPANESE_COUNTERS.search(said) is not None
+            and _JAPANESE_TAKES_OR_ASKS.search(said) is None
+            and _JAPANESE_LETS_GO.search(said) is None
+        )
+    says_how = act == DialogueAct.CONSTRAINT or shown.number or shown.time or shown.names > 0
+    if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
+        return True
+    if _ACCEPTS.match(said):
+        return False
+    if says_how and not shown.asks and CONFIRMS.are_in(before):
+        return True
+    return _COUNTERS.are_in(said) and _OPEN.search(_question(before)) is None
+
+
+def _without_refusal(said: str, before: str) -> str:
+    """Return the act of what seems to correct, without a "no" that answers an offer and an "actually" that agrees."""
+    if _JAPANESE_REFUSES.search(said) or _JAPANESE_LETS_GO.search(said):
+        return DialogueAct.UNMATCHED.value
+    begins_anew = _AGREES.match(said) or (_TURNS.match(said) if _CLOSES.search(before) else None)
+    if begins_anew:
+        return dialogue_act(said[begins_anew.end() :], "user").value
+    refuses = _REFUSES.match(said)
+    if refuses is None or not (question := _question(before)):
+        return DialogueAct.CORRECTION.value
+    rest = said[refuses.end() :]
+    asked, told = traits(question)[0], traits(rest)[0]
+    is_other_value = (asked.number and told.number) or (asked.time and told.time)  # "On Monday?" - "No, on Friday."
+    if is_other_value or _COUNTERS.are_in(rest):
+        return DialogueAct.CORRECTION.value
+    return dialogue_act(rest, "user").value
+
+
+def _question(before: str) -> str:
+    """Return the question a message ends with; nothing if it ends with none."""
+    before = before.rstrip()
+    if not before.endswith("?"):
+        return ""
+    return before[max(before.rfind(end, 0, -1) for end in ".!?\n") + 1 :]

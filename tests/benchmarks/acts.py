@@ -1,0 +1,121 @@
+"""acts: how often a message does what the rules say it does, act by act.
+
+With ``--kit FOLDER`` on the recorded dialogues of the benchmark kit, each message read after those before it, as a conversation
+manager reads it; and on its labelled single messages. Without the kit, on the shop talk of the tests.
+
+Gold is what people wrote beside the dialogues. ``inform``: the message states a value that the task needs. ``correction``: it
+gives another value than before, asks for another option, or denies; a "no" to "anything else?" is none, whatever its label.
+``needed`` is either: instructions, preferences, corrections, facts and constraints should be.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strands_manga_memory.conversation import EstimateCounter, RuleScorer
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.language import dialogue_act
+from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.messages import is_turn_start
+from tests.benchmarks import progress
+from tests.unit.language.shop_talk import ACTS
+
+KIT: Path | None = None
+"""The folder of the kit; set by the command line."""
+
+BUDGETS: dict[str, Any] = {"shop_talk_preference_precision": ">= 0.9", "shop_talk_correction_f1": ">= 0.7"}
+
+_KIT_BUDGETS = {
+    "sgd_correction_f1": ">= 0.7",
+    "jmultiwoz_correction_f1": ">= 0.7",
+    "single_sgd_correction_f1": ">= 0.7",
+    **{f"{name}_needed_precision": ">= 0.8" for name in ("sgd", "multiwoz", "jmultiwoz")},
+    **{f"{name}_needed_recall": ">= 0.6" for name in ("sgd", "multiwoz", "jmultiwoz")},
+    **{f"{name}_correction_is_needed": ">= 0.7" for name in ("sgd", "multiwoz", "jmultiwoz")},
+}
+_SETS = ("sgd", "multiwoz", "jmultiwoz")
+_NEEDED = frozenset({"instruction", "preference", "correction", "fact", "constraint"})
+_LABEL_OF = {"farewell": "greeting", "instruction": "preference", "fact": "preference", "constraint": "preference"}
+"""Labels are coarser than acts: a farewell is labelled as greeting, and every value that is stated as preference."""
+
+_MORE_HELP = re.compile(r"\b(?:else|further|help|assist|assistance|that be all)\b[^.!?]*\?\s*\Z", re.IGNORECASE)
+
+Row = tuple[str, frozenset[str]]
+"""What the rules say, and the labels."""
+
+
+def run() -> dict[str, float]:
+    """Return precision, recall and F1 of each act."""
+    if KIT is None:
+        return _measured("shop_talk", [(str(dialogue_act(text, role)), frozenset({act})) for role, text, act in ACTS])
+    global BUDGETS
+    BUDGETS = _KIT_BUDGETS
+    sys.path.insert(0, str(KIT))
+    values: dict[str, float] = {}
+    for name in progress(_SETS, "acts in recorded dialogues"):
+        values |= _in_dialogues(name, list(_said(name)))
+    for name, rows in _single(KIT / "data" / "acts.jsonl.gz").items():
+        values |= _measured(f"single_{name}", rows)
+    return values
+
+
+def _said(name: str) -> Iterator[Row]:
+    """Yield what every message of users is taken for, and its labels."""
+    from retention import data  # type: ignore[import-not-found]
+
+    for stream in data.load(name):
+        labels: defaultdict[int, set[str]] = defaultdict(set)
+        for query in stream["queries"]:
+            for number in query["gold"]:
+                labels[number].add(query["kind"])
+        messages = stream["messages"]
+        notes = Notes(EstimateCounter(), RuleScorer(), list).read(messages)
+        for at, (message, note) in enumerate(zip(messages, notes, strict=True)):
+            if is_turn_start(message):
+                gold = frozenset(labels[at])
+                is_last = at > 0 and gold == {"correction"} and _MORE_HELP.search(message_text(messages[at - 1]))
+                yield note.act, frozenset() if is_last else gold
+
+
+def _single(path: Path) -> dict[str, list[Row]]:
+    """Return the same of the labelled single messages, by set: of these what comes before is not known."""
+    found: dict[str, list[Row]] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            act = str(dialogue_act(line["text"], line["role"]))
+            found.setdefault(line["set"], []).append((_LABEL_OF.get(act, act), frozenset(line["labels"])))
+    return found
+
+
+def _in_dialogues(name: str, rows: list[Row]) -> dict[str, float]:
+    values = _scores(f"{name}_correction", rows, "correction", "correction")
+    needed = [(act, frozenset({"needed"}) if gold else gold) for act, gold in rows]
+    values |= _scores(
+        f"{name}_needed", [("needed" if act in _NEEDED else act, gold) for act, gold in needed], "needed", "needed"
+    )
+    for act in sorted(_NEEDED & {act for act, _ in rows}):
+        told = [bool(gold) for said, gold in rows if said == act]
+        values |= {f"{name}_{act}_told": len(told), f"{name}_{act}_is_needed": sum(told) / len(told)}
+    return values
+
+
+def _measured(name: str, rows: list[Row]) -> dict[str, float]:
+    acts = sorted({act for _, gold in rows for act in gold} - {"unmatched"})
+    return {row: value for act in acts for row, value in _scores(f"{name}_{act}", rows, act, act).items()}
+
+
+def _scores(name: str, rows: list[Row], act: str, label: str) -> dict[str, float]:
+    """Return precision, recall and F1 of an act; a message with several labels is missed only if none of them was told."""
+    told = sum(said == act for said, _ in rows)
+    hits = sum(said == act and label in gold for said, gold in rows)
+    missed = sum(said != act and label in gold and said not in gold for said, gold in rows)
+    precision, recall = hits / max(1, told), hits / max(1, hits + missed)
+    f1 = 2 * precision * recall / max(1e-9, precision + recall)
+    return {f"{name}_precision": precision, f"{name}_recall": recall, f"{name}_f1": f1}

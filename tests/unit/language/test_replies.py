@@ -1,0 +1,66 @@
+"""What a user's message does depends on what it replies to."""
+
+from __future__ import annotations
+
+import pytest
+
+from strands_manga_memory.language import dialogue_act
+from strands_manga_memory.language.acts.replies import act_of_reply
+from strands_manga_memory.language.acts.traits import traits
+
+
+def after(answer: str, text: str) -> str:
+    return str(act_of_reply(text, answer, str(dialogue_act(text, "user")), traits(text)[0]))
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("Unfortunately, the box set is sold out and not available.", "Volumes 1 to 3 in paperback, please."),
+        ("I was unable to reserve a seat at the signing. Another time?", "Half past five works for us."),
+        ("I'm sorry, that edition is unavailable.", "Could you try the hardcover?"),
+        ("So that is two copies to Osaka. Is that correct?", "Three copies to Kobe."),
+        ("Shall I send it on Monday?", "No, on Thursday."),
+        ("Here is the first omnibus.", "How about a single volume?"),
+        ("The deluxe edition is 40 dollars.", "That won't work for me, can you make it the paperback?"),
+        ("I found a shop in Kyoto.", "Can you show me a different shop?"),
+        ("No, sorry?", "I meant the second one."),
+        ("There are no first editions of it.", "Do you have a reprint?"),
+        ("I don't see any copies in that size.", "What about the large one?"),
+        ("Would you like the box set?", "Actually, I want the single volumes."),
+        ("申し訳ございません。その日は予約できませんでした。", "では、18時だといかがですか？"),
+        ("あいにく限定版は見つかりませんでした。", "それなら通常版にしてください。"),
+        ("本日は満席です。", "じゃあ、明日でお願いします。"),
+    ],
+)
+def test_another_value_after_a_refusal_or_a_question_corrects(answer: str, text: str) -> None:
+    assert after(answer, text) == "correction"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("Would you like me to order it for you?", "No, I just need the shipping cost."),
+        ("Shall I put it in your cart?", "No, but tell me who drew the cover."),
+        ("Is there anything else?", "Actually yes, when do you close?"),
+        ("Is there anything else?", "Yes, actually. Who wrote it?"),
+        ("That title is sold out.", "I also need a gift card for 20 dollars."),
+        ("Which genre would you like?", "How about horror?"),
+        ("So that is two copies, right?", "Yes, two copies."),
+        ("What about you?", "What about you?"),
+        ("Can I help you with anything else?", "Actually, I need a gift card."),
+        ("You're welcome. Goodbye!", "Wait, when do you open?"),
+        ("すみません、その本は在庫切れです。", "いつ入荷するか教えてください。"),
+        ("申し訳ございません、該当する店舗がございません。", "では、駐車場はなくても構いません。"),
+        ("条件に合うものは見つかりませんでした。通常版ならございます。", "では、そちらをお願いします。"),
+        ("他にご用件はございませんか。", "いえ、あとは大丈夫です。"),
+        ("他にご用件はございませんか。", "では、3巻の値段はどうなりますか。"),
+    ],
+)
+def test_a_refused_offer_an_agreement_and_what_comes_besides_correct_nothing(answer: str, text: str) -> None:
+    assert after(answer, text) != "correction"
+
+
+@pytest.mark.parametrize("text", ["Thanks!", "I prefer hardcover.", "Always answer in French.", "My name is Rin.", ""])
+def test_acts_that_no_reply_changes(text: str) -> None:
+    assert after("Unfortunately, it is not available.", text) == dialogue_act(text, "user")
