@@ -1,7 +1,7 @@
 """What a user's message does as a reply: after "there is no table at seven", "how about eight?" corrects. Pure.
 
 The same words correct, answer or ask, by what they reply to. So the rules read the end of the assistant's message as well: it
-refused something, asked whether it had understood, or offered something.
+refused something, offered something, or said goodbye.
 """
 
 from __future__ import annotations
@@ -47,24 +47,15 @@ _FINDS_NONE = Phrases(
 )
 """The assistant says that there is no such thing: what the user asks for next stands for it."""
 
-CONFIRMS = Phrases(
-    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
-    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
-    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
-)
-"""The assistant repeats what it understood: another value than it says is a correction."""
-
 ELSE = re.compile(
     r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a)\b|それと|それから|あと、|ほかに|他に"
 )
 """Of what begins so, the next thing is spoken."""
 
 _COUNTERS = Phrases(
-    "about,instead,make,work,other,different,more,additional",
+    "about,instead,make,work",
     r"\b(?:how|what) about (?!(?:you|your|that|it|this|me|us)\b)\w|\binstead\b|\bmake (?:it|that)\b"
-    r"|\b(?:won't|doesn't|does not|will not) work\b"
-    r"|\b(?:find|show|see|suggest|recommend|hear|check|give|try|have|(?:are|is) there)(?: \w+){0,3} "
-    r"(?:other|different|more|additional)\b",
+    r"|\b(?:won't|doesn't|does not|will not) work\b",
 )
 """The user says what is wanted in place of what was spoken of."""
 _TRIES = re.compile(r"\btry\b|\bthen\b|\b(?:how|what) about\b")
@@ -103,8 +94,8 @@ _JAPANESE_REFUSES = re.compile(
 )
 """Nothing more is wanted: that takes nothing back."""
 
-_END = 300
-"""So many characters at the end of an answer are what the user replies to."""
+_SHORT, _END = 300, 100
+"""What the user replies to: a short answer, of a longer one the last words."""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
@@ -121,7 +112,7 @@ def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
         act: What the message does by its own words (``dialogue_act``).
         shown: Its traits (``traits``).
     """
-    said, before = plain(text), plain(answer[-_END:])
+    said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
         return _without_refusal(said, before)
     if act in _OPEN_TO_CHANGE and not ELSE.search(said) and _changes(said, before, act, shown):
@@ -143,11 +134,7 @@ def _changes(said: str, before: str, act: str, shown: Traits) -> bool:
     says_how = act == DialogueAct.CONSTRAINT or shown.number or shown.time or shown.names > 0
     if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
         return True
-    if _ACCEPTS.match(said):
-        return False
-    if says_how and not shown.asks and CONFIRMS.are_in(before):
-        return True
-    return _COUNTERS.are_in(said) and _OPEN.search(_question(before)) is None
+    return _COUNTERS.are_in(said) and _ACCEPTS.match(said) is None and _OPEN.search(_question(before)) is None
 
 
 def _without_refusal(said: str, before: str) -> str:

@@ -11,7 +11,7 @@ from strands.types.content import Message
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.instructions import standing, takes_back
-from strands_manga_memory.language.acts.replies import CONFIRMS, DECLINES, ELSE, Phrases
+from strands_manga_memory.language.acts.replies import DECLINES, ELSE, Phrases
 from strands_manga_memory.language.entities.entities import Entity, EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.slots.corrections import Value, values_of
@@ -61,6 +61,12 @@ _INSTEAD = Phrases(
     r"|\badditional options\b|\ba different\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
 )
 """The user says that something else is wanted than what was spoken of."""
+_CONFIRMS = Phrases(
+    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
+    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
+    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
+)
+"""The assistant repeats what it understood: another value than it says is a correction."""
 _MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
@@ -123,7 +129,7 @@ class RuleSlotExtractor:
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Slot]:
         lower = answer[-_END:].lower()
         corrects, was_declined = False, DECLINES.are_in(lower) and ELSE.search(text.lower()) is None
-        understood = values_of(excerpt(answer), self.types) if CONFIRMS.are_in(lower) else []
+        understood = values_of(excerpt(answer), self.types) if _CONFIRMS.are_in(lower) else []
         for sentence in sentences(text):
             act = dialogue_act(sentence, "user")
             lower = sentence.lower()
