@@ -94,6 +94,15 @@ _NAME = rf"(?-i:\b(?!(?:{_NO_TITLE}|{_NUMBERED})\b)(?:{_WORD} {_SMALL}){{1,4}}(?
 _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 """A number that nothing follows that it could count."""
 
+
+def _series(match: re.Match[str]) -> str | None:
+    """Return the name of a series; None where "manga: volume 2" names only a volume."""
+    volume = VOLUME.pattern.match(match.string, match.start("value"))
+    if volume is not None and volume["series"] is None and volume.end() >= match.end("value"):
+        return None
+    return " ".join(match["value"].split()).casefold()
+
+
 SERIES = EntityType(
     "series",
     re.compile(
@@ -102,7 +111,7 @@ SERIES = EntityType(
         rf"(?=\s*(?:[\n,;。、|]|(?<!Dr)(?<!Mr)(?<!St)[.!?](?:\s|\Z)|\Z))|{_NAME}(?= {_ALONE})))",
         re.IGNORECASE,
     ),
-    lambda match: " ".join(match["value"].split()).casefold(),
+    _series,
     cues=(":", *"0123456789"),
     label="series: ",
 )

@@ -176,3 +176,16 @@ def test_a_bare_value_needs_no_label_where_its_type_is_known(name: str, text: st
 )
 def test_what_is_numbered_otherwise_is_no_series(text: str) -> None:
     assert {entity for entity, _ in found(text)}.isdisjoint({"series", "volume"})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The manga: volume 2, please buy it.", [("volume", "2")]),
+        ("manga: vol. 3", [("volume", "3")]),
+        ("作品名：第3巻", [("volume", "3")]),
+        ("manga: Volume 2 of Berserk", [("series", "volume 2 of berserk")]),
+    ],
+)
+def test_a_label_of_a_series_before_a_volume_alone_names_no_series(text: str, found: list[tuple[str, str]]) -> None:
+    assert [(entity.type, entity.value) for entity in SHOP.find(text)] == found
