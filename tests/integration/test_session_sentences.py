@@ -406,7 +406,9 @@ def test_who_looks_before_a_turn_sees_what_others_said_in_either_tier(world: Wor
     a, b = world.process(), world.process(refresh="turn")
     one, other = a.agent(), b.agent()
     one("in both tiers")
+    a.settle()
     other("hello")
+    b.settle()  # the first flush of each would take along what is said next
     assert texts(other.messages) == said("in both tiers", "hello")
     one("in the hot tier alone")
     a.settle()
