@@ -210,6 +210,30 @@ def test_the_first_turn_never_grows() -> None:
     assert [fate.why for fate in fates if fate.why == "first turn"] == ["first turn"] * 2
 
 
+def test_what_a_message_does_is_read_from_what_it_replies_to() -> None:
+    talk = [
+        user("Do you have volume 4?"),
+        assistant("I'm sorry, it is not available."),
+        user("Volume 5 in paperback."),
+        assistant("It is 12 dollars. Shall I order it?"),
+        user("No, I just need the price."),
+    ]
+    agent = made(messages=talk)
+    acts = [fate.act for fate in agent.conversation_manager.explain(agent)]
+    assert [acts[2], acts[4]] == ["correction", "unmatched"]
+
+
+def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
+    wishes = (f"I prefer edition {number} of Berserk from Hakusensha in Tokyo." for number in range(40))
+    talk = [each for text in wishes for each in (user(text), assistant("Noted."))]
+    talk[20:20] = [user("Never use emojis."), assistant("Understood.")]
+    agent = made(400, messages=talk)
+    agent.conversation_manager.apply_management(agent)
+    [fate] = [fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"]
+    assert fate.fate == "kept"
+    assert fate.signals["instruction"] == agent.conversation_manager.signals.instruction
+
+
 def test_explain_names_the_passages_of_what_is_shown_shortened() -> None:
     opening = "Here is the plan.\n\n```\nsort(shelf)\n```\n"
     plan = opening + "\n".join(f"- Step {number} takes one day." for number in range(300)) + "\nWrite when it is done."
