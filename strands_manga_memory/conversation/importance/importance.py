@@ -45,7 +45,7 @@ from strands_manga_memory.conversation.importance.weighing.kept_notes import Kep
 from strands_manga_memory.conversation.importance.weighing.notes import Notes, weakly
 from strands_manga_memory.conversation.importance.weighing.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, text_signals, tool_signals
-from strands_manga_memory.conversation.importance.weighing.workload import Work, on_event_loop, work_on
+from strands_manga_memory.conversation.importance.weighing.workload import NOT_COUNTED, Counted, Work, on_event_loop, work_on
 from strands_manga_memory.conversation.serving import serves
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.ledger import same_objects
@@ -150,6 +150,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self._reserve = Reserve()
         self._first_turn: frozenset[str] = frozenset()
         self._within: list[Message] = []
+        self._counted = NOT_COUNTED
         self._warned_over_budget = False
         self._calibration = Calibration(exact=getattr(self.counter, "exact", True))
         self._requests = Requests(self.counter, self._calibration)
@@ -245,6 +246,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Bring the history within the budget; errors are logged, never raised."""
         self._log.settle()
+        self._counted = NOT_COUNTED  # whoever asks may have edited a message in place
         self._keep_budget_now(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
@@ -413,13 +415,16 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     def _work_on(self, messages: Sequence[Message], beside: int = 0) -> tuple[Work, int]:
         """Return what there is to do to have messages within the budget, ``beside`` other tokens, and their tokens."""
-        return work_on(messages, self._notes, lambda tokens: self._is_over(messages, tokens + beside))
+        return work_on(messages, self._notes, self._over(messages, beside))
+
+    def _over(self, messages: Sequence[Message], beside: int = 0) -> Callable[[int], bool]:
+        return lambda tokens: self._is_over(messages, tokens + beside)
 
     async def _keep_budget_soon(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Keep the budget, where it can be waited for."""
-        work, _ = self._work_on([*agent.messages, *coming])
+        work, tokens = work_on(messages := [*agent.messages, *coming], self._notes, self._over(messages), self._counted)
         if work is Work.NONE:
-            self._is_within(agent, coming)
+            self._is_within(agent, coming, tokens)
         else:
             await self._done(work, lambda: self._keep_budget(agent, coming))
 
@@ -429,9 +434,10 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         At the end of a turn room is made for the next request too, or the same choice would be made again when it comes.
         """
         room = headroom.next_request(self._budget, self._notes.tokens) if ends_turn and not self._steps else headroom.no_room
-        work, _ = work_on(messages := agent.messages[:], self._notes, lambda got: self._is_over(messages, got + room(messages)))
+        messages = agent.messages[:]
+        work, tokens = work_on(messages, self._notes, self._over(messages, room(messages)), self._counted)
         if work is Work.NONE:
-            self._is_within(agent, [])
+            self._is_within(agent, [], tokens)
         elif work is Work.SHORT or not on_event_loop():
             self._keep_budget(agent, [], room)
 
@@ -474,11 +480,19 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         choice = choose(self._candidates(pool), limits, first_turn=self._first_turn, count=self._notes.count)
         return list(choice.kept.values())
 
-    def _is_within(self, agent: Agent, coming: Sequence[Message]) -> None:
-        """Take note that the history is within the budget, with what is ``coming``; forget what is known of other messages."""
+    def _is_within(self, agent: Agent, coming: Sequence[Message], tokens: int | None = None) -> None:
+        """Take note that the history is within the budget, with what is ``coming``; forget what is known of other messages.
+
+        Until a request is counted as it is sent, what was counted here counts so many ``tokens``: but for the last message,
+        which Strands may add to.
+        """
         with self._lock:
             ensure_ids(agent.messages)
             self._within = [*agent.messages, *coming]
+            last = self._within[-1:]
+            self._counted = (
+                NOT_COUNTED if tokens is None or not last else Counted(self._within[:-1], tokens - self._notes.total(last))
+            )
             if len(self._notes) > 2 * max(len(agent.messages), len(self._reserve)) + 128:
                 for memory in (self._notes, self._log, self._fates):
                     memory.forget_all_but([*self._reserve, *agent.messages])

@@ -179,6 +179,10 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
         messages: The history.
         known: The places that it had.
     """
+    known = list(known)
+    keys = [(message.get("tracking_id") or "", fingerprint(message)) for message in messages]
+    if keys == [(place.tracking_id, place.print) for place in known]:  # a turn that only said something: most of them
+        return known
     alike: dict[tuple[str, int], list[Place]] = defaultdict(list)
     by_id: dict[str, Place] = {}
     for place in known:
@@ -186,8 +190,7 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
         by_id[place.tracking_id] = place
     places: list[Place] = []
     for at in reversed(range(len(messages))):
-        message = messages[at]
-        key = message.get("tracking_id") or "", fingerprint(message)
+        message, key = messages[at], keys[at]
         same = alike.get(key)
         if same:
             places.append(same.pop())

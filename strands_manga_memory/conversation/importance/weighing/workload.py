@@ -7,11 +7,12 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
-from strands_manga_memory.conversation.tokens.ledger import size_of
+from strands_manga_memory.conversation.tokens.ledger import same_objects, size_of
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,19 @@ class Work(Enum):
     LONG = 2
 
 
-def work_on(messages: Sequence[Message], notes: Notes, is_over: Callable[[int], bool]) -> tuple[Work, int]:
+class Counted(NamedTuple):
+    """The beginning of a history that was counted, and its tokens."""
+
+    messages: Sequence[Message]
+    tokens: int
+
+
+NOT_COUNTED = Counted((), 0)
+
+
+def work_on(
+    messages: Sequence[Message], notes: Notes, is_over: Callable[[int], bool], counted: Counted = NOT_COUNTED
+) -> tuple[Work, int]:
     """Return what there is to do to have messages within the budget, and their tokens.
 
     They are not counted if that alone is long work, and their size is not looked at if there is nothing to do.
@@ -36,8 +49,12 @@ def work_on(messages: Sequence[Message], notes: Notes, is_over: Callable[[int], 
         messages: The messages.
         notes: What is known of them.
         is_over: Whether they are over the budget with so many tokens.
+        counted: What need not be looked at again if the messages begin with it.
     """
-    tokens, new = notes.counted(messages)
+    begins = same_objects(messages[: len(counted.messages)], counted.messages)
+    before = counted if begins else NOT_COUNTED
+    tokens, new = notes.counted(messages[len(before.messages) :])
+    tokens += before.tokens
     if any(size > _LARGE for size in itertools.accumulate(map(size_of, new))):
         return Work.LONG, 0
     try:
