@@ -13,6 +13,9 @@ MEMORY_ACTIONS = ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
 """What ``create_if_missing`` and ``init-table`` need."""
 
+OBJECT_ACTIONS = ("DeleteObject", "GetObject", "PutObject")
+"""S3 actions on the objects of a bucket."""
+
 REDIS_COMMANDS = (
     *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hmget", "hset", "pexpire", "set", "time"),
     *("zadd", "zrangebyscore", "zrem", "zremrangebyscore"),
@@ -42,7 +45,8 @@ def iam_policy(
         setup: Also what makes the tables; leave it out where they are made by CloudFormation.
         kms_key: ARN of the KMS key, if ``KmsKeys`` is used.
         stream: ARN of the Kinesis stream, if ``KinesisPreferenceSink`` is used.
-        bucket: ARN of the S3 bucket, if a ``TieredStorage`` keeps large values in one.
+        bucket: ARN of the S3 bucket, if large values are kept in one. Without the right to list it S3 does not tell an object
+            that is gone from one that may not be read.
 
     Raises:
         ValueError: ``sessions`` is empty.
@@ -59,7 +63,8 @@ def iam_policy(
     if stream:
         statements.append(_statement("Preferences", "kinesis", ("PutRecord",), stream))
     if bucket:
-        statements.append(_statement("Objects", "s3", ("DeleteObject", "GetObject", "PutObject"), f"{bucket}/*"))
+        statements.append(_statement("Objects", "s3", OBJECT_ACTIONS, f"{bucket}/*"))
+        statements.append(_statement("Bucket", "s3", ("ListBucket",), bucket))
     return {"Version": "2012-10-17", "Statement": statements}
 
 

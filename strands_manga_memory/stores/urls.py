@@ -33,10 +33,10 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     Args:
         url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``), or
             ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part may be missing: the table's
-            name then comes from ``schema``, the rest from the AWS configuration of the process. ``&bucket=name`` puts values
-            of a ``TieredStorage`` that no record holds into S3, at ``s3_endpoint`` if that is not AWS; ``&indexes=false``
-            leaves the schema's indexes out, which this package writes and never reads. Or a URL of libpq, such
-            as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from ``schema``.
+            name then comes from ``schema``, the rest from the AWS configuration of the process. ``&bucket=name`` puts
+            messages and values of a ``TieredStorage`` that no record holds into S3, at ``s3_endpoint`` if that is not AWS;
+            ``&indexes=false`` leaves the schema's indexes out, which this package writes and never reads. Or a URL of libpq,
+            such as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:

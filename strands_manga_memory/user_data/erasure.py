@@ -25,6 +25,7 @@ from strands_manga_memory.session.upkeep.directory import listings, unseen_copie
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
+from strands_manga_memory.stores.objects import OBJECT, delete_rows
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
 from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
 from strands_manga_memory.stores.table import Table
@@ -170,11 +171,11 @@ def _forget_session(
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
     rest = [
-        (session, str(row["sk"]))
-        for row in durable.query(session, attributes=["state"])
+        row
+        for row in durable.query(session, attributes=["state", OBJECT])
         if not str(row["sk"]).endswith("#HEAD") and row["sk"] != GRAVE
     ]
-    durable.batch_write(deletes=rest)
+    delete_rows(durable, rest)
     return len({*members, ("A", scope.agent_id)}) * (1 if hot is None else 2)
 
 

@@ -192,16 +192,26 @@ class Authorizer:
 
     def guard(self, client: Any) -> Any:
         client.meta.events.register("before-parameter-build.*.*", self._check)
+        client.meta.events.register("after-call.s3.GetObject", self._check_gone)
         return client
+
+    def _check_gone(self, parsed: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        """Of an object that is not there S3 says so only to those who may list the bucket."""
+        if parsed.get("Error", {}).get("Code") == "NoSuchKey":
+            bucket = context["input_params"]["Bucket"]
+            self._grant("s3:ListBucket", f"arn:aws:s3:::{bucket}", model.name)
 
     def _check(self, params: dict[str, Any], model: Any, **_: Any) -> None:
         service = model.service_model.endpoint_prefix
         for action, resource in _needed(service, model.name, params):
-            hits = {(a, r) for a, r in self.granted if fnmatchcase(action, a) and fnmatchcase(resource, r)}
-            if not hits:
-                answer: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"not authorized: {action} on {resource}"}}
-                raise ClientError(answer, model.name)
-            self.used |= hits
+            self._grant(action, resource, model.name)
+
+    def _grant(self, action: str, resource: str, operation: str) -> None:
+        hits = {(a, r) for a, r in self.granted if fnmatchcase(action, a) and fnmatchcase(resource, r)}
+        if not hits:
+            answer: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"not authorized: {action} on {resource}"}}
+            raise ClientError(answer, operation)
+        self.used |= hits
 
 
 def _needed(service: str, operation: str, params: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -273,6 +283,7 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         cold = TieredStorage(durable=durable, user_id="u1", tenant="acme", codec=opened().codec)
         assert asyncio.run(cold.read("large"))
         asyncio.run(storage.delete("large"))
+        assert durable.objects.get("gone") is None  # type: ignore[attr-defined]
         assert KmsKeys(iam.guard(kms_server.client()), key_id=key, table=durable).current("acme").id == "000001"
         unused = iam.granted - iam.used
         assert unused == set()

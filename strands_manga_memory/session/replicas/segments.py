@@ -12,6 +12,7 @@ from strands_manga_memory.session.core.records import Message, pack_messages, un
 from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_values
 from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.objects import OBJECT, delete_rows
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 
 logger = logging.getLogger(__name__)
@@ -98,9 +99,9 @@ class Segments:
     def delete(self, lives: Iterable[str]) -> None:
         """Delete the log of some lives."""
         for life in sorted(lives):
-            keys = self._keys(life)
-            if keys:
-                self._table.batch_write(deletes=keys)
+            rows = list(self._rows(life, attributes=[OBJECT]))
+            if rows:
+                delete_rows(self._table, rows)
 
     def reseal(self) -> int:
         """Seal every segment anew, as the codec does it now; return how many that are. Nothing else changes.
@@ -115,8 +116,8 @@ class Segments:
         first, last = log_range(self._member, life)
         return self._table.query(self._session, first=first, last=last, attributes=attributes)
 
-    def _keys(self, life: str | None = None) -> list[Key]:
-        return [key_of(self._table, row) for row in self._rows(life, attributes=[])]
+    def _keys(self) -> list[Key]:
+        return [key_of(self._table, row) for row in self._rows(None, attributes=[])]
 
     def _messages(self, item: Item) -> list[Message] | None:
         """Return the messages of a segment; None if it cannot be read."""
@@ -155,7 +156,7 @@ def resealed(table: Table, key: Key, codec: Codec) -> bool:
             return False
         ((whole, data),) = whole_values(table, [item])
         data = codec.seal(codec.unseal(data, name), name)
-        anew = {"data", "parts", "tag", table.schema.partition, table.schema.sort}
+        anew = {"data", "parts", "tag", OBJECT, table.schema.partition, table.schema.sort}
         attributes = {one: value for one, value in whole.items() if one not in anew}
         if put_split(table, key, data, attributes=attributes, when=Condition(equals={"v": item.get("v")}), before=item):
             return True

@@ -1,12 +1,14 @@
-"""Values larger than one item of a Table: split into parts, read back whole."""
+"""Values larger than one item of a Table: split into parts, or an object of its bucket; read back whole."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
+from strands_manga_memory.stores.objects import OBJECT, delete_rows, object_of, objects_of, put_object
 from strands_manga_memory.stores.table import Condition, Item, Key, Table
 
 MOST_BYTES = 350_000
@@ -31,7 +33,8 @@ def put_split(
     """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
 
     Parts have a random tag in their keys: they are those of this one try, so whoever replaces it deletes nobody else's. They
-    live as long as the first part.
+    live as long as the first part. Where the table has a bucket, all that follows the first part is one object of it, save of a
+    value that has a time to live: the table, which ends it, deletes no objects.
 
     Args:
         table: The table.
@@ -45,13 +48,19 @@ def put_split(
     Returns:
         The first part as it was put, without ``data``; None if ``when`` was not met.
     """
-    chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
-    tag = secrets.token_hex(8)
-    split = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
-    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
     lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}
-    for (partition, sort), chunk in zip(_part_keys(key, len(chunks), tag), chunks[1:], strict=True):
-        table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **lives})
+    is_object = len(data) > MOST_BYTES and not lives and objects_of(table) is not None
+    chunks = [b"", data] if is_object else [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
+    tag = secrets.token_hex(8)
+    split: Item = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
+    if is_object:
+        split[OBJECT] = "/".join([*(hashlib.sha256(half.encode()).hexdigest() for half in key), tag])
+    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
+    for part, chunk in zip(_rows(table, _part_keys(key, len(chunks), tag)), chunks[1:], strict=True):
+        if is_object:
+            put_object(table, split[OBJECT], chunk, named_by=part)
+        else:
+            table.put({**part, "data": chunk, **lives})
     if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
         # The driver may have tried twice, and the first time with success.
         if split and (table.get(*key) or {}).get("tag") != tag:
@@ -70,8 +79,9 @@ def whole_values(table: Table, items: Sequence[Item]) -> list[tuple[Item, bytes]
     Raises:
         CorruptRecordError: A part is missing. Names the record.
         OvertakenError: A value has gone meanwhile, or is replaced again and again.
+        StoreError: A value is in a bucket that was not named.
     """
-    keys = [part for item in items for part in part_keys(table, item)]
+    keys = [part for item in items if OBJECT not in item for part in part_keys(table, item)]
     found = table.batch_get(keys) if keys else {}
     return [_joined(table, item, found) or _read_anew(table, item) for item in items]
 
@@ -82,7 +92,7 @@ def _read_anew(table: Table, item: Item) -> tuple[Item, bytes]:
         present = table.get(*key)
         if present is None:
             break
-        keys = part_keys(table, present)
+        keys = [] if OBJECT in present else part_keys(table, present)
         joined = _joined(table, present, table.batch_get(keys) if keys else {})
         if joined is not None:
             return joined
@@ -95,9 +105,13 @@ def _read_anew(table: Table, item: Item) -> tuple[Item, bytes]:
 
 def discard_parts(table: Table, items: Iterable[Item]) -> None:
     """Delete the further parts of values whose first parts are ``items``."""
-    keys = [part for item in items for part in part_keys(table, item)]
-    if keys:
-        table.batch_write(deletes=keys)
+    rows = [
+        {**row, OBJECT: item[OBJECT]} if OBJECT in item else row
+        for item in items
+        for row in _rows(table, part_keys(table, item))
+    ]
+    if rows:
+        delete_rows(table, rows)
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
@@ -118,12 +132,19 @@ def key_of(table: Table, item: Item) -> Key:
     return key[0], key[1]
 
 
+def _rows(table: Table, keys: Iterable[Key]) -> list[Item]:
+    return [{table.schema.partition: partition, table.schema.sort: sort} for partition, sort in keys]
+
+
 def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
     return [(key[0], f"{key[1]}~{part:03d}.{tag}") for part in range(1, parts)]
 
 
 def _joined(table: Table, item: Item, found: Mapping[Key, Item]) -> tuple[Item, bytes] | None:
     """Return the first part and the whole value; None if parts are missing."""
+    if OBJECT in item:
+        whole = object_of(table, item)
+        return None if whole is None else (item, whole)
     parts = [item, *(found.get(key) for key in part_keys(table, item))]
     chunks = [part.get("data") for part in parts if part is not None]
     if len(chunks) < len(parts) or not all(isinstance(chunk, bytes) for chunk in chunks):

@@ -17,14 +17,13 @@ from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.objects import OBJECT, delete_rows, object_of, objects_of, put_object
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.storage.storage_keys import checked, cut, digest, normal, part_of, sort_of
 from strands_manga_memory.stores.table import Condition, Item, Table
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy, StorageSearchResult
-
-    from strands_manga_memory.stores.aws.s3 import S3Objects
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +79,6 @@ class TieredStorage(Storage):
             raise ValueError(f"hot_ttl must be a positive number of seconds, got {hot_ttl!r:.80}")
         self._table = table_of(durable)
         self._hot = hot_store_of(hot)
-        self._objects: S3Objects | None = getattr(getattr(self._table, "observes", self._table), "objects", None)
         escaped_tenant = "" if tenant is None else encoded_id(checked_id("tenant", tenant))
         self._owner = f"{escaped_tenant}:{encoded_id(checked_id('user_id', user_id))}"
         self._partition = f"storage/{self._owner}"
@@ -196,11 +194,11 @@ class TieredStorage(Storage):
         Raises:
             StoreUnavailableError: A tier does not answer.
         """
-        found = list(self._heads("", ["key", "version", "parts", "object"]))
+        found = list(self._heads("", ["key", "version", "parts", OBJECT]))
         for item in found:
-            if ("parts" in item or "object" in item) and self._hot is not None:
+            if ("parts" in item or OBJECT in item) and self._hot is not None:
                 self._hot.put_value(self._place(item), b"", ttl=1.0)
-        self._delete_rows(list(self._table.query(self._partition, attributes=["object"])))
+        delete_rows(self._table, list(self._table.query(self._partition, attributes=[OBJECT])))
         return len(found)
 
     def values(self) -> Iterator[tuple[str, bytes]]:
@@ -239,39 +237,26 @@ class TieredStorage(Storage):
         return self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
 
     def _put_parts(self, item: Item, sealed: bytes) -> None:
-        if self._objects is not None and len(sealed) > _PART:
-            # The part's record is first: whoever deletes what a crash left behind finds the object by it.
-            item["object"] = f"{digest(self._owner)}/{digest(str(item['key']))}/{item['version']}"
-            self._table.put({**self._key(part_of(item, 0)), "object": item["object"]})
-            self._objects.put(item["object"], sealed)
+        if len(sealed) > _PART and objects_of(self._table) is not None:
+            item[OBJECT] = f"{digest(self._owner)}/{digest(str(item['key']))}/{item['version']}"
+            put_object(self._table, item[OBJECT], sealed, named_by=self._key(part_of(item, 0)))
             return
         parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]
         item["parts"] = len(parts)
         self._table.batch_write(puts=[{**self._key(part_of(item, at)), "data": part} for at, part in enumerate(parts)])
 
-    def _bucket(self) -> S3Objects:
-        if self._objects is None:
-            raise StoreError(f"table=<{self._table!r}> | a value is in a bucket: name it, dynamodb://table?bucket=name")
-        return self._objects
-
     def _joined(self, item: Item) -> bytes | None:
-        if "object" in item:
-            return self._bucket().get(str(item["object"]))
+        if OBJECT in item:
+            return object_of(self._table, item)
         keys = [(self._partition, part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
         first = f"p/{digest(key)}/"
-        rows = list(self._table.query(self._partition, first=first, last=first + before, attributes=["object"]))
+        rows = list(self._table.query(self._partition, first=first, last=first + before, attributes=[OBJECT]))
         if rows:
-            self._delete_rows(rows)
-
-    def _delete_rows(self, rows: builtins.list[Item]) -> None:
-        for row in rows:
-            if "object" in row:
-                self._bucket().delete(str(row["object"]))
-        self._table.batch_write(deletes=[(self._partition, str(row[self._table.schema.sort])) for row in rows])
+            delete_rows(self._table, rows)
 
     # The hot tier, which may be down
 
