@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Trimmer(Protocol):
     """What is asked of a trimmer by the parts beside it."""
 
-    def beside(self, messages: Sequence[Message], quoted: int) -> list[Message]:
-        """Return what a history has left when ``quoted`` tokens of its budget go to something else."""
+    def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
+        """Return what a history has left when up to ``quoted`` tokens of its budget go to quotes, and how many do."""
         ...
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:

@@ -173,6 +173,41 @@ def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
     assert quoted(agent) == ""
 
 
+def test_quotes_give_way_to_what_a_tool_answers_in_their_turn() -> None:
+    """What the model has just asked for is whole, where quotes and older messages would leave it no room."""
+    answer = "the shelf list: " + ", ".join(f"book {number} on shelf {number * 7}" for number in range(40))
+
+    @tool(name="stock")
+    def long_stock(title: str) -> str:
+        """Return where books are.
+
+        Args:
+            title: A title.
+        """
+        return answer
+
+    def replies(messages: list[Any]) -> Any:
+        if "shelf is" in messages[-1]["content"][0].get("text", ""):
+            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
+        return "answer"
+
+    manager = ImportanceWeightedConversationManager(1_200, includes_recall=True)
+    agent = made(HistoryRecall(900), model=ScriptedModel(replies), manager=manager, tools=[long_stock])
+    agent("hello")
+    for number in range(60):
+        agent(f"My cat number {number} sleeps near the book, on the shelf of the cat {number + 1}, in Kyoto.")
+    agent("On which shelf is the book about my cat in Kyoto?")
+    model: Any = agent.model
+    first, second = (request.messages for request in model.requests[-2:])
+    result = second[-1]["content"][0]["toolResult"]["content"][0]["text"]
+    assert result == answer
+    quotes = [COUNTER.count({"role": "user", "content": [sent[-1]["content"][-1]]}) for sent in (first, second)]
+    assert 600 < quotes[0] <= 900
+    assert 150 < quotes[1] < quotes[0], "fewer, and the best of them"
+    assert set(second[-1]["content"][-1]["text"].splitlines()) < set(first[-1]["content"][-1]["text"].splitlines())
+    assert sum(map(COUNTER.count, second)) <= 1_200
+
+
 def test_what_is_still_shown_is_not_quoted() -> None:
     agent = made(HistoryRecall())
     agent(CAT)

@@ -362,11 +362,12 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         budget = self._calibration.budget(max_tokens)
         return list(self._choose(self._candidates(messages), budget, room=headroom.NO_HEADROOM).kept.values())
 
-    def beside(self, messages: Sequence[Message], quoted: int) -> list[Message]:
-        """Return what of a history a model is sent beside so many tokens of quotes; nothing is changed."""
-        if not self.includes_recall or not self._is_over(messages, self._notes.total(messages) + quoted):
-            return list(messages)
-        return list(self._chosen_beside(messages, quoted).kept.values())
+    def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
+        """Return what of a history a model is sent beside up to so many tokens of quotes, and how many those may be."""
+        most = headroom.for_quotes(messages, self._budget, self._notes.total) if self.includes_recall else quoted
+        if self.includes_recall and self._is_over(messages, self._notes.total(messages) + min(quoted, most)):
+            messages = list(self._chosen_beside(messages, min(quoted, most)).kept.values())
+        return list(messages), min(quoted, most)
 
     def _chosen_beside(self, messages: Sequence[Message], quoted: int) -> Choice:
         return self._choose(self._candidates(messages), max(1, self._budget - quoted))

@@ -101,7 +101,7 @@ class HistoryRecall(Plugin):
         if not offer_tool:
             self._tools = []
         self._agent: weakref.ref[Agent] | None = None
-        self._shown = ""
+        self._forget_question()
 
     @property
     def max_tokens(self) -> int:
@@ -131,6 +131,12 @@ class HistoryRecall(Plugin):
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._intake.turn_begins()
+        self._forget_question()
+
+    def _forget_question(self) -> None:
+        self._hits: list[Hit] = []
+        self._terms: list[str] = []
+        self._most = 0
         self._shown = ""
 
     def forget(self, tracking_id: str) -> None:
@@ -145,17 +151,20 @@ class HistoryRecall(Plugin):
             return context
         if is_turn_start(messages[-1]):
             asked = without_added(context)[0][-1]  # other plugins' blocks are no part of the question
-            self._shown = await self._found(message_text(asked), context.agent)
+            self._forget_question()
+            self._shown = await self._done(self._recalled, message_text(asked), context.agent)
+        elif self._shown:
+            self._shown = await self._done(self._narrowed, context.agent)
         if not self._shown:
             return context
         block: ContentBlock = {"text": f"\n\n{self._shown}"}
         last: Message = {**messages[-1], "content": [*messages[-1]["content"], block]}
         return context.replace(messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
 
-    async def _found(self, question: str, agent: Any) -> str:
-        """Return the quotes for a question; an empty text if there are none, or the search fails."""
+    async def _done(self, work: Callable[..., str], *arguments: Any) -> str:
+        """Return the quotes that work finds; an empty text if there are none, or it fails."""
         try:
-            return await asyncio.to_thread(self._recalled, question, agent)
+            return await asyncio.to_thread(work, *arguments)
         except Exception:
             logger.warning("recall failed | sending the request without it", exc_info=True)
             return ""
@@ -176,13 +185,18 @@ class HistoryRecall(Plugin):
         if dialogue_act(question, "user") in _ASKS_NOTHING:
             return ""
         asked = in_full(question, history)
-        hits = self.search(asked)
-        most = self._quoting.wanted(hits, query_terms(asked))
-        trimmer = trimmer_of(agent)
-        if trimmer is not None:  # for this call the history may give way to the quotes
-            history = trimmer.beside(history, most)
-        whole = _whole(history)
-        return self._quoting.quoted([hit for hit in hits if hit.message.id not in whole], query_terms(asked), most)
+        self._hits, self._terms = self.search(asked), query_terms(asked)
+        self._most = self._quoting.wanted(self._hits, self._terms)
+        return self._quoted_beside(*_beside(agent, history, self._most))
+
+    def _narrowed(self, agent: Any) -> str:
+        """Return the quotes for the question, fewer if the results of tools have come to need their room."""
+        history, most = _beside(agent, agent.messages[:], self._most)
+        return self._shown if most >= self._most else self._quoted_beside(history, most)
+
+    def _quoted_beside(self, history: Sequence[Message], most: int) -> str:
+        whole, self._most = _whole(history), most
+        return self._quoting.quoted([hit for hit in self._hits if hit.message.id not in whole], self._terms, most)
 
     def _quotes(self, question: str, history: Sequence[Message]) -> str:
         return self._quoting.quoted(self.search(question, leave_out=_whole(history)), query_terms(question))
@@ -195,6 +209,12 @@ class HistoryRecall(Plugin):
             leave_out: Tracking ids of messages not wanted.
         """
         return self._seeking.hits(question, leave_out)
+
+
+def _beside(agent: Any, history: list[Message], most: int) -> tuple[list[Message], int]:
+    """Return what of a history is sent beside quotes, for which it may give way, and the tokens that those may have."""
+    trimmer = trimmer_of(agent)
+    return (history, most) if trimmer is None else trimmer.beside(history, most)
 
 
 def _whole(messages: Iterable[Message]) -> frozenset[str]:
