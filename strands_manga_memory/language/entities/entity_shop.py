@@ -95,8 +95,16 @@ _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 """A number that nothing follows that it could count."""
 
 
+_QUESTION = re.compile(
+    r"(?:which|what|who|where|when|why|how|is|are|was|were|do|does|did|have|has|can|could|would|will|should) [^\n?]*\?"
+)
+"""A question in small letters, as no title is written."""
+
+
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a series; None where "manga: volume 2" names only a volume."""
+    """Return the name of a series; None where "manga: volume 2" names only a volume, or "manga: which was it?" asks."""
+    if _QUESTION.match(match.string, match.start("value")):
+        return None
     volume = VOLUME.pattern.match(match.string, match.start("value"))
     if volume is not None and volume["series"] is None and volume.end() >= match.end("value"):
         return None

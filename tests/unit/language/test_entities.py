@@ -185,7 +185,13 @@ def test_what_is_numbered_otherwise_is_no_series(text: str) -> None:
         ("manga: vol. 3", [("volume", "3")]),
         ("作品名：第3巻", [("volume", "3")]),
         ("manga: Volume 2 of Berserk", [("series", "volume 2 of berserk")]),
+        ("I asked about a quiet manga: which one was it?", []),
+        ("About that manga: do you have it, too?", []),
+        ("manga: What's Michael?", [("series", "what's michael")]),
+        ("Title: who made me a princess", [("series", "who made me a princess")]),
     ],
 )
-def test_a_label_of_a_series_before_a_volume_alone_names_no_series(text: str, found: list[tuple[str, str]]) -> None:
+def test_a_label_of_a_series_before_a_volume_alone_or_a_question_names_no_series(
+    text: str, found: list[tuple[str, str]]
+) -> None:
     assert [(entity.type, entity.value) for entity in SHOP.find(text)] == found
