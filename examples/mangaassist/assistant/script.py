@@ -235,7 +235,7 @@ def _known_one(heard: Heard, key: str) -> str:
     found = re.findall(rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", heard.told, re.MULTILINE)
     if not found:
         return _say(heard, f"You have not told me your {key} yet. What is it?", "まだ伺っていません。教えていただけますか？")
-    return _say(heard, f"Your {key}: {found[-1]}. You told me so.", f"{found[-1]}、と伺っています。")
+    return _say(heard, f"You told me your {key}: {found[-1]}.", f"{found[-1]}、と伺っています。")
 
 
 # --- What all of them say -------------------------------------------------------------------------------------------------

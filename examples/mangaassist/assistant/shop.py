@@ -25,7 +25,7 @@ from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.squad import Handoffs, SessionChatStorage, SessionStrandsAgent
 
 BUDGET = 1_600
-"""Tokens of history of each agent, a quarter of them for what is recalled. Small, so that there is something to see."""
+"""Tokens of history of each agent, up to three quarters for what is recalled. Small, so that there is something to see."""
 
 OnChange = Callable[[ConversationScope, dict[str, Any]], None]
 

@@ -163,7 +163,7 @@ const happened = []; // { at, text, kind }, the latest first
 
 function note(text, kind = "") {
   happened.unshift({ at: new Date(), text, kind });
-  happened.length = Math.min(happened.length, 12);
+  happened.length = Math.min(happened.length, 8);
   byId("happened").replaceChildren(
     ...happened.map((each) => {
       const item = element("li", { classes: each.kind ? [each.kind] : [] });
@@ -211,7 +211,7 @@ function drawTracks() {
       });
       for (const at of stale.filter((time) => time > begin)) {
         const mark = element("span", { text: "◆", classes: ["mark"], title: "an earlier answer stood in" });
-        mark.style.left = `${place(at)}%`;
+        mark.style.left = `min(${place(at)}%, 100% - .4rem)`; // whole, also where it is new
         line.append(mark);
       }
       const row = element("div", { classes: ["tool"] });
