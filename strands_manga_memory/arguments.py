@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 def positive(name: str, value: object) -> int:
@@ -16,12 +19,40 @@ def positive(name: str, value: object) -> int:
     return value
 
 
-def with_method(name: str, value: Any, method: str) -> Any:
-    """Return an object that has a method of this name.
+def seconds(name: str, value: object) -> float:
+    """Return a number of seconds above 0.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+        raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
+    return value
+
+
+def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
+    """Return an object of a kind, which ``words`` describe; default the name of the kind.
+
+    Raises:
+        ValueError: It is of another kind.
+    """
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {words or f'a {kind.__name__}'}, got {value!r:.80}")
+    return value
+
+
+def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
+    """Return an object that has a method, such as ``score(message)``.
+
+    Args:
+        name: Name of the argument.
+        value: The object.
+        method: The method, with what it is called with.
+        words: What the object should be. Default: what has that method.
 
     Raises:
         ValueError: It has none.
     """
-    if not callable(getattr(value, method, None)):
-        raise ValueError(f"{name} must have a method {method}(message), got {value!r:.80}")
+    if not callable(getattr(value, method.partition("(")[0], None)):
+        raise ValueError(f"{name} must {f'be {words}' if words else f'have a method {method}'}, got {value!r:.80}")
     return value

@@ -134,16 +134,21 @@ class Options(SessionSettings, PartsSettings, AgentOptions, total=False):
 
 _OF_SESSIONS = tuple(SessionSettings.__annotations__)
 _OF_PARTS = tuple(PartsSettings.__annotations__)
+_OF_SCOPES = tuple(name for name in PartsAsked.__annotations__ if name not in (*_OF_SESSIONS, *_OF_PARTS))
 _OF_AGENTS = tuple(AgentOptions.__annotations__)
 
 
-def check_names(settings: Iterable[str]) -> None:
+def check_names(settings: Iterable[str], *, beside: Iterable[str] = ()) -> None:
     """Refuse what is no setting of a ``TieredSessionManager``.
 
+    Args:
+        settings: The names.
+        beside: Other arguments of the same call, one of which may have been meant.
+
     Raises:
-        ValueError: The message names each, and the setting that is closest.
+        ValueError: The message names each, and what is closest.
     """
-    _check(settings, _OF_SESSIONS)
+    _check(settings, _OF_SESSIONS, beside)
 
 
 def check_parts(settings: Iterable[str]) -> None:
@@ -152,7 +157,7 @@ def check_parts(settings: Iterable[str]) -> None:
     Raises:
         ValueError: The message names each, and the setting that is closest.
     """
-    _check(settings, (*_OF_SESSIONS, *_OF_PARTS))
+    _check(settings, (*_OF_SESSIONS, *_OF_PARTS), _OF_SCOPES)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -161,13 +166,13 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     Raises:
         ValueError: One is for neither; the message names it, and what is closest.
     """
-    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *_OF_AGENTS))
+    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *_OF_AGENTS), _OF_SCOPES)
     agent = {name: value for name, value in options.items() if name in _OF_AGENTS}
     return {name: value for name, value in options.items() if name not in _OF_AGENTS}, agent
 
 
-def _check(names: Iterable[str], known: tuple[str, ...]) -> None:
-    problems = [(name, f"is no setting, {_hint(name, known)}") for name in names if name not in known]
+def _check(names: Iterable[str], known: tuple[str, ...], beside: Iterable[str]) -> None:
+    problems = [(name, f"is no setting, {_hint(name, (*beside, *known))}") for name in names if name not in known]
     if problems:
         raise SettingsError(problems)
 

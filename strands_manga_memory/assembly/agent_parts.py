@@ -12,6 +12,7 @@ from strands import Agent
 from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
+from strands_manga_memory.arguments import with_method
 from strands_manga_memory.conversation import HistoryRecall
 from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor, StableTexts
 from strands_manga_memory.scope import ConversationScope
@@ -31,6 +32,16 @@ def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRe
         return session.records() if session is not None and session.stats()["left_messages"] else ()
 
     return HistoryRecall(tokens, history=log if session is not None else None)
+
+
+def keeping_state(asked: bool | Mapping[str, Any], **given: Any) -> StateCoordinator:  # noqa: FBT001 - as agent_kwargs takes it
+    """Return the plugin that keeps where the task stands, with what was asked for over what is given.
+
+    Raises:
+        ValueError: It is neither True nor a mapping.
+    """
+    more = {} if asked is True else with_method("task_state", asked, "keys()", "True, False or a mapping")
+    return StateCoordinator(**{**given, **more})
 
 
 def told_once(instructions: bool | InstructionFiles) -> list[StableTexts]:  # noqa: FBT001 - as agent_kwargs takes it

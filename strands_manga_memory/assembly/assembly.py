@@ -26,6 +26,7 @@ from strands_manga_memory.assembly.agent_parts import (
     EnvironmentMetadata,
     Prepared,
     UserTier,
+    keeping_state,
     recalling,
     surroundings,
     told_once,
@@ -46,7 +47,7 @@ from strands_manga_memory.memory import (
 from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.state import EnvironmentSource, StateCoordinator
+from strands_manga_memory.state import EnvironmentSource
 from strands_manga_memory.stores import Codec, HotStore, Table
 from strands_manga_memory.telemetry import ObservedCodec
 
@@ -166,8 +167,8 @@ class Assembly:
                 for about eight turns like the last ones, at least four fifths of ``max_tokens``.
             max_turns: Turns that a history keeps at most, whatever room it has. Default: as many as fit.
             recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
-                search them. They take up to a quarter of ``max_tokens`` of a request; the history gives way to them for that
-                call. The first question of each agent reads the session's log, once. Default that of the process: False.
+                search them. They take up to three quarters of ``max_tokens``; the history gives way to them for that call. The
+                first question of each agent reads the session's log, once. Default that of the process: False.
             learn: How preferences of the user are picked up from what he says, once the turn is over. ``rules``: by rules, in
                 English and Japanese. ``model``: then also by the agent's ``aux_model``, in the background; a value whose words
                 he did not use is left out. ``nothing``: not at all. Default ``rules`` with ``memories``.
@@ -192,9 +193,8 @@ class Assembly:
         prepared = (None if settings else self._prefetched.pop(scope, None)) or self._prepared(scope, settings, session=session)
         environment, manager = prepared.environment, prepared.manager if session else None
         arguments |= {} if manager is None else {"session_manager": manager}
-        if learn not in (None, "nothing"):
+        if self.memories is not None or learn not in (None, "nothing"):
             self._known()
-        if self.memories is not None:
             store, cache = self.user(user_id, tenant=tenant), self._cache(user_id, tenant)
             ours.append(user := UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
             if manager is not None:
@@ -203,7 +203,7 @@ class Assembly:
         state = wanted.task_state if task_state is None else task_state
         if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            coordinator = StateCoordinator(**{**given, "environment": environment, **({} if state is True else state)})
+            coordinator = keeping_state(state, environment=environment, **given)
             prepared.tier.follow(coordinator)
             ours.append(coordinator)
         elif environment is not None:

@@ -6,11 +6,13 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from strands.models import Model
 
+from strands_manga_memory.arguments import of_kind, with_method
 from strands_manga_memory.assembly.agent_options import SessionSettings, check_names
 from strands_manga_memory.assembly.agent_parts import Prepared
 from strands_manga_memory.assembly.assembly import Assembly
@@ -34,6 +36,7 @@ from strands_manga_memory.session.basis.returns import gaps_of
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.state import EnvironmentChanges, EnvironmentSource
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, TieredStorage, open_hot_store, open_table
+from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import NO_USERS, users_table_url, without_password
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
@@ -95,10 +98,10 @@ class MangaMemory(Assembly):
         environment: EnvironmentSource | None = None,
         defaults: MangaMemorySettings | None = None,
     ) -> None:
-        self.hot = hot
-        self.durable = durable
-        self.memories = memories
-        self.settings = defaults or _DEFAULTS
+        self.hot = hot_store_of(hot)
+        self.durable = table_of(durable)
+        self.memories = table_of(memories, USER_MEMORY, name="memories")
+        self.settings = of_kind("defaults", defaults or _DEFAULTS, MangaMemorySettings)
         check_names(settings or ())
         self._settings = dict(settings or {})
         Tiers.of(hot, durable, **{"clock": time.time, **self._settings})  # refuses a value that no session could take
@@ -115,13 +118,13 @@ class MangaMemory(Assembly):
             self._settings["codec"] = ObservedCodec(self._settings.get("codec") or Codec())
         self._has_no_memories = False
         self._profile = ProfileReader.of(profile, deadline=self.settings.profile_deadline)
-        self._environment = environment
-        self._pii = pii or self.settings.pii_policy(self._memory_codec)
+        self._environment = environment and with_method("environment", environment, "load(scope)")
+        self._pii = of_kind("pii", pii or self.settings.pii_policy(self._memory_codec), PiiPolicy)
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None
         if memories is not None:
             table = self._stores["memories"]
-            into = sink or TablePreferenceSink(table, codec=self._memory_codec)
+            into = with_method("sink", sink or TablePreferenceSink(table, codec=self._memory_codec), "send(signal)")
             self._spool = PreferenceSpool(
                 table,
                 into,
@@ -171,7 +174,7 @@ class MangaMemory(Assembly):
             ValueError: A URL is not understood, or a setting is not allowed.
             StoreUnavailableError: The durable tier does not answer.
         """
-        check_names(settings)
+        check_names(settings, beside=signature(cls.open).parameters.keys() - {"settings"})
         hot_store = open_hot_store(hot) if isinstance(hot, str) else hot
         table = open_table(durable) if isinstance(durable, str) else durable
         known = _memories(memories, durable)

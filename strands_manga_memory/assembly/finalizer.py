@@ -103,7 +103,7 @@ class SessionFinalizer:
         self._memory_codec = memory_codec
         self._pii = pii or PiiPolicy()
         self._keeper = MemoryKeeper(
-            table=table_of(memories, USER_MEMORY),
+            table=table_of(memories, USER_MEMORY, name="memories"),
             summarizer=summarizer_of(model),
             pii=self._pii,
             codec=memory_codec,

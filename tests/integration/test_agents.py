@@ -60,9 +60,21 @@ def test_the_types_name_what_the_constructors_take() -> None:
     ("given", "message"),
     [
         ({"flush_evry": 3}, "flush_evry is no setting, closest=flush_every"),
-        ({"flush_every": 0}, "flush_every must be an integer of at least 1, got 0"),
+        ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
         ({"save_on": "tun"}, "save_on must be one of 'turn', 'message', got 'tun'"),
         ({"max_tokens": 3}, r"max_tokens .*defaults=MangaMemorySettings\(max_tokens=...\)"),
+        ({"memorys": True}, "memorys is no setting, closest=memories"),
+        ({"create_table": True}, "create_table is no setting, closest=create_tables"),
+        ({"ttl": 1_800}, r"ttl must be a TtlPolicy\(...\), got 1800"),
+        ({"codec": "zlib"}, r"codec must be a Codec\(...\), got 'zlib'"),
+        ({"clock": 5}, "clock must be a function"),
+        ({"hot": 5}, "hot must be a HotStore or its URL, got 5"),
+        ({"memories": 5}, "memories must be a Table or its URL, got 5"),
+        ({"memories": True, "sink": 5}, r"sink must have a method send\(signal\), got 5"),
+        ({"profile": 5}, r"profile must have a method read\(user_id, tenant=None\), got 5"),
+        ({"pii": 5}, "pii must be a PiiPolicy, got 5"),
+        ({"environment": 5}, r"environment must have a method load\(scope\), got 5"),
+        ({"defaults": 5}, "defaults must be a MangaMemorySettings, got 5"),
     ],
 )
 def test_every_setting_is_checked_before_anything_is_opened(tmp_path: Path, given: dict[str, Any], message: str) -> None:
@@ -84,6 +96,8 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
     for build in (memory.agent_kwargs, memory.agent):
         with pytest.raises(ValueError, match="max_turn is no setting, closest=max_turns"):
             build(user_id="u", session_id="s", max_turn=3)  # type: ignore[operator]
+        with pytest.raises(ValueError, match="tennant is no setting, closest=tenant"):
+            build(user_id="u", session_id="s", tennant="t")  # type: ignore[operator]
     memory.close()
 
 
@@ -94,6 +108,7 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
         ({"max_turns": 0}, "max_turns must be 1 to 10,000 turns, got '0'"),
         ({"instructions": "AGENT.md"}, "instructions must be True, False or InstructionFiles"),
         ({"cache_monitor": True}, "cache_monitor must be a PromptCacheMonitor or None, got True"),
+        ({"task_state": "on"}, "task_state must be True, False or a mapping, got 'on'"),
     ],
 )
 def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, Any], message: str) -> None:

@@ -25,7 +25,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.arguments import positive, with_method
+from strands_manga_memory.arguments import positive, with_method
 from strands_manga_memory.conversation.copying import CopiedAsNew
 from strands_manga_memory.conversation.history.exchanges import ages, ids_of_first_turn
 from strands_manga_memory.conversation.history.layout import Layout, MessageLog, check_manager, ensure_ids, identify
@@ -131,10 +131,10 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         if self.trim_to > self.max_tokens:
             raise ValueError(f"trim_to must be at most max_tokens ({self.max_tokens}), got {trim_to!r:.80}")
         self._steps = Steps(self.max_tokens, self.trim_to, None if trim_every is None else positive("trim_every", trim_every))
-        self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score")
+        self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message)")
         self.bands = bands or Bands()
         self.signals = signals or SignalWeights()
-        self.counter = with_method("counter", counter if counter is not None else default_counter(), "count")
+        self.counter = with_method("counter", counter if counter is not None else default_counter(), "count(message)")
         if on_evict is not None and not callable(on_evict):
             raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r:.80}")
         self.includes_recall = includes_recall

@@ -8,6 +8,7 @@ import threading
 import weakref
 from concurrent.futures import Future
 
+from strands_manga_memory.arguments import with_method
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.memory.profile.profile_source import Profile, ProfileSource, profile_of
 from strands_manga_memory.memory.records.memory_records import Owner
@@ -36,8 +37,7 @@ class ProfileReader:
     """
 
     def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
-        if not callable(getattr(source, "read", None)):
-            raise ValueError(f"profile must have a method read(user_id, tenant=None), got {type(source).__name__}")
+        with_method("profile", source, "read(user_id, tenant=None)")
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline <= threading.TIMEOUT_MAX:
             raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r:.80}")
         self._source = source

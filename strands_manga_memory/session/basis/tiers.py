@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
 from strands_manga_memory.session.basis.returns import gaps_of
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -56,14 +57,18 @@ class Tiers:
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
-        for name, number in (("flush_every", self.flush_every), ("max_unsaved", self.max_unsaved)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {number!r:.80}")
-        for name, seconds in (("hot_deadline", self.hot_deadline), ("durable_deadline", self.durable_deadline)):
-            if not seconds > 0:
-                raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r:.80}")
+        positive("flush_every", self.flush_every)
+        positive("max_unsaved", self.max_unsaved)
+        seconds("hot_deadline", self.hot_deadline)
+        seconds("durable_deadline", self.durable_deadline)
+        of_kind("codec", self.codec, Codec, "a Codec(...)")
+        of_kind("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
+        of_kind("resume_cold", self.resume_cold, bool, "True or False")
+        with_method("clock", self.clock, "__call__()", "a function that returns seconds since 1970")
         if self.hot is None and self.durable is None:
-            raise ValueError("hot and durable are both None: pass hot=open_hot_store(url), durable=open_table(url), or both")
+            raise ValueError(
+                "hot and durable are both None: pass a store or a URL, such as durable='sqlite:///sessions.sqlite3'"
+            )
 
     @classmethod
     def of(

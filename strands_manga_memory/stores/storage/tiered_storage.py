@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -75,15 +76,13 @@ class TieredStorage(Storage):
         search_strategy: SearchStrategy[TieredStorage] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not hot_ttl > 0:
-            raise ValueError(f"hot_ttl must be a positive number of seconds, got {hot_ttl!r:.80}")
         self._table = table_of(durable)
         self._hot = hot_store_of(hot)
         escaped_tenant = "" if tenant is None else encoded_id(checked_id("tenant", tenant))
         self._owner = f"{escaped_tenant}:{encoded_id(checked_id('user_id', user_id))}"
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
-        self._hot_ttl = hot_ttl
+        self._hot_ttl = seconds("hot_ttl", hot_ttl)
         self._search = search_strategy
         self._clock = clock
         self._prefix = ""
