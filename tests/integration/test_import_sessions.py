@@ -36,6 +36,7 @@ from strands_manga_memory import (
     open_table,
 )
 from strands_manga_memory.cli.app import run
+from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.ops.importing import (
     Folder,
     MessageFilesSource,
@@ -762,6 +763,25 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: Any) -> None:
         ["dynamodb://t?endpoint=nowhere", "--from", "dynamodb"],
     ):
         assert run(["import", *wrong, "--durable", url, "--yes"]) == 2, wrong
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "dynamodb"])
+def test_the_command_needs_no_tables_before(
+    backend: str, folder: Path, tmp_path: Path, unique: str, capsys: Any, dynamodb_server: servers.DynamoDB
+) -> None:
+    """The first commands of somebody who comes from another session manager, and has nothing here yet."""
+    talk(build(FileSessionManager("s1", storage_dir=str(folder))), turns=2)
+    url = f"sqlite:///{tmp_path}/new.sqlite3" if backend == "sqlite" else dynamodb_server.table_url(unique)
+    there = [str(folder), "--from", "file", "--durable", url, "--yes"]
+    assert command(capsys, *there, "--dry-run")["counts"] == {"new": 1, "messages": 4}
+    with pytest.raises(StoreRefusedError, match="there is no such table"):
+        open_table(url).get("nobody", "nothing")
+    assert command(capsys, *there)["counts"] == {"imported": 1, "messages": 4}
+    assert command(capsys, *there, "--dry-run")["counts"] == {"exists": 1, "messages": 0}
+    assert (
+        build(TieredSessionManager("s1", durable=url)).messages
+        == build(FileSessionManager("s1", storage_dir=str(folder))).messages
+    )
 
 
 def test_an_export_brings_times_media_history_and_states(tmp_path: Path, capsys: Any) -> None:

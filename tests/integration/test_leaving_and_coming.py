@@ -15,6 +15,7 @@ from strands.multiagent import GraphBuilder
 from strands.session import SnapshotSessionManager
 from strands.storage import LocalFileStorage
 from strands.types.tools import ToolContext
+from strands_harness import create_harness
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.cli.app import run
@@ -26,7 +27,7 @@ from tests.unit.session.support import same, tool_use
 
 GUIDE = (Path(__file__).parents[2] / "strands_manga_memory/guide/migration.md").read_text(encoding="utf-8")
 DIFFS = re.findall(r"```diff\n(.*?)```", GUIDE, re.DOTALL)
-NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto"]
+NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto", "harness"]
 
 
 @pytest.fixture
@@ -57,13 +58,15 @@ def test_both_sides_of_each_diff_run(
     if name == "s3":
         request.getfixturevalue("aws")
     monkeypatch.chdir(tmp_path)
-    given: dict[str, Any] = {"Agent": Agent, "SnapshotSessionManager": SnapshotSessionManager}
+    given: dict[str, Any] = {"Agent": Agent, "SnapshotSessionManager": SnapshotSessionManager, "create_harness": create_harness}
     given["model"] = ScriptedModel(["はい"])
     exec(side(DIFFS[NAMES.index(name)], sign), given)
     agent = given["agent"]
     agent("こんにちは")
     assert len(agent.messages) == 2
-    if name not in ("sliding", "summarizing", "auto"):
+    if sign == "+" and name == "harness":
+        given["memory"].close()
+    if name not in ("sliding", "summarizing", "auto") and (name != "harness" or sign == "+"):
         exec(side(DIFFS[NAMES.index(name)], sign), given)
         assert same(given["agent"].messages, agent.messages)
 

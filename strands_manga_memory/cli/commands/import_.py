@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from strands_manga_memory.assembly.facade import MangaMemory
+from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of
 from strands_manga_memory.cli.output import advance, confirmed, console, messages, print_json, progress
+from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.ops.importing import KINDS, SessionsReport, import_sessions, import_user, open_source
 from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.stores import Table
 
 _KINDS = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
 
@@ -52,7 +57,7 @@ def import_(
     if kind is None:
         if user or ids or tenant or dry_run:
             raise typer.BadParameter("--user, --ids, --tenant and --dry-run go with --from")
-        open_ = partial(opened, settings_of(hot=hot, durable=durable, users=users), codec)
+        open_ = partial(_destination, settings_of(hot=hot, durable=durable, users=users), codec, dry_run=False)
         _import_user(Path(source), open_, yes=yes, as_json=as_json)
         return None
     scope_of = _scope_of(user, ids, tenant)
@@ -62,10 +67,9 @@ def import_(
         raise typer.BadParameter(str(error)) from error
     if not dry_run:
         confirmed(f"Store the sessions of {kind} {source!r}?", yes=yes)
-    memory = opened(settings_of(hot=hot, durable=durable, users=users), codec)
-    with progress("conversations") as shown:
+    stores = _destination(settings_of(hot=hot, durable=durable, users=users), codec, dry_run=dry_run)
+    with stores as memory, progress("conversations") as shown:
         report = import_sessions(found, memory, scope_of=scope_of, dry_run=dry_run, progress=lambda _: advance(shown))
-    memory.close()
     if as_json:
         print_json({**asdict(report), "counts": report.counts, "dry_run": dry_run})
     else:
@@ -73,7 +77,31 @@ def import_(
     return 0 if report.complete and report.conversations else FAILED
 
 
-def _import_user(file: Path, open_: Callable[[], MangaMemory], *, yes: bool, as_json: bool) -> None:
+@contextmanager
+def _destination(settings: MangaMemorySettings, codec: str | None, *, dry_run: bool) -> Iterator[MangaMemory]:
+    """Open the stores, and make the tables that are missing; for a dry run empty ones stand in for them."""
+    with opened(settings, codec) as memory:
+        missing = [table for table in (memory.durable, memory.memories) if table is not None and not _is_there(table)]
+        for table in () if dry_run else missing:
+            table.create_if_missing()
+        if not dry_run or memory.durable not in missing:
+            yield memory
+            return
+    with TemporaryDirectory() as folder, MangaMemory.open(durable=f"sqlite:///{folder}/empty.sqlite3") as memory:
+        yield memory
+
+
+def _is_there(table: Table) -> bool:
+    try:
+        table.get("nobody", "nothing")
+    except StoreRefusedError as error:
+        if error.reason != "table":
+            raise
+        return False
+    return True
+
+
+def _import_user(file: Path, open_: Callable[[], AbstractContextManager[MangaMemory]], *, yes: bool, as_json: bool) -> None:
     if not file.is_file():
         raise typer.BadParameter(f"{str(file)!r} is no file; to read another session manager's sessions, say --from")
     try:
@@ -82,10 +110,8 @@ def _import_user(file: Path, open_: Callable[[], MangaMemory], *, yes: bool, as_
     except (ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(f"{file} is not what export writes: {error}") from error
     confirmed(f"Store {count} conversations and {len(exported.get('memories', ()))} memories of {who!r}?", yes=yes)
-    memory = open_()
-    with progress("conversations") as shown:
+    with open_() as memory, progress("conversations") as shown:
         report = import_user(exported, memory, progress=lambda _: advance(shown))
-    memory.close()
     if as_json:
         print_json(asdict(report))
         return
