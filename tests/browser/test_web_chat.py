@@ -202,6 +202,26 @@ async def test_the_memory_is_reachable_on_a_phone(visit: NewPage) -> None:
     await page.click("#panel")
     await expect(page.locator("#form")).to_be_in_viewport()
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert await page.evaluate("text.scrollHeight <= text.clientHeight"), "the placeholder is not cut off"
+    await page.click("#forget")
+    box = await page.locator("#sure").bounding_box()
+    assert box is not None
+    assert box["x"] >= 8
+    assert box["x"] + box["width"] <= 382
+    await page.click("#sure button")
+
+
+async def test_what_has_nothing_yet_says_so(visit: NewPage) -> None:
+    def said(selector: str) -> str:
+        return f"getComputedStyle(document.querySelector('{selector}'), '::after').content"
+
+    page = await visit()
+    for selector in ("#state", "#tiers", "#happened"):
+        assert "Nothing yet" in await page.evaluate(said(selector))
+    assert (await page.locator("h2:has(#agent)").inner_text()).strip().lower() == "context"
+    await say(page, "Recommend me something to read.")
+    for selector in ("#state", "#tiers"):
+        assert "Nothing yet" not in await page.evaluate(said(selector))
 
 
 # --- what survives ----------------------------------------------------------------------------------------------------
