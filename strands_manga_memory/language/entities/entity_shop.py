@@ -96,7 +96,7 @@ _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 
 
 _QUESTION = re.compile(
-    r"(?:which|what|who|where|when|why|how|is|are|was|were|do|does|did|have|has|can|could|would|will|should) [^\n?]*\?"
+    r"(?:which|what|who|where|when|why|how|is|are|was|were|do|does|did|have|has|can|could|would|will|should) [^\n?]{0,80}\?"
 )
 """A question in small letters, as no title is written."""
 
