@@ -162,8 +162,10 @@ class Author:
             self._moves, self._based_on = offer.moves, self._window_stamp
         if offer.names:
             self._seen = self._seen.including(offer.writer, offer.entry)
-        for name, record in self.outbox.accept(offer).items():
-            self.redact(name, load(record))
+        for draft in self.outbox.accept(offer):
+            name = offer.names[draft]
+            if draft.record != offer.copy.messages[name].record:  # it was revised on its way
+                self.redact(name, load(draft.record))
 
     @property
     def _window_stamp(self) -> Stamp | None:

@@ -30,11 +30,9 @@ class Offer:
         first: The number of the first message of its last turn.
         segment: The segment of its last message; None if it has said nothing.
         names: The names of what was said.
-        records: Their content.
         registers: What was changed of the states.
         turns: So many turns without messages are counted in it.
         moves: How often the history had moved.
-        has_window: Whether it has a window of its own.
     """
 
     base: Copy
@@ -44,11 +42,14 @@ class Offer:
     first: int
     segment: Segment | None
     names: Mapping[Draft, Name] = field(default_factory=dict)
-    records: Mapping[Draft, bytes] = field(default_factory=dict)
     registers: Mapping[Path, Register] = field(default_factory=dict)
     turns: int = 0
     moves: int = 0
-    has_window: bool = False
+
+    @property
+    def has_window(self) -> bool:
+        """Whether it has a window of its own."""
+        return self.copy.window is not self.base.window
 
 
 class Offering:
@@ -79,9 +80,8 @@ class Offering:
         self._copy, self._clock = base, base.clock
         self._number, self._turn, self._first, self._turns = last.number, last.clock, first, last.turns
         self.names: dict[Draft, Name] = {}
-        self._records: dict[Draft, bytes] = {}
         self._registers: dict[Path, Register] = {}
-        self._has_window, self._counted = False, 0
+        self._counted = 0
 
     def say(self, drafts: Sequence[Draft], *, turns: int = 0) -> None:
         """Give drafts their names, and count turns that have none."""
@@ -106,7 +106,6 @@ class Offering:
         self._number += 1
         if self._segment is None or self._number - self._segment.number >= MOST_IN_SEGMENT:
             self._segment = Segment(min(self._copy.lives), self._turn, self._writer, self._number)
-        self._records[draft] = draft.record
         message = Message(self._segment, self._number, self._turn, draft.at, draft.record, about=draft.about)
         self.names[draft] = message.name
         return message
@@ -129,7 +128,7 @@ class Offering:
         reached = Vector({writer: Entry(*entry[:2]) for writer, entry in seen.last.items()}, seen.floor)
         window = without_redacted(Window(stamp, tuple(slots), reached, bodies), self._copy.redactions)
         self._copy = replace(self._copy, clock=stamp.clock, window=window)
-        self._clock, self._has_window = stamp.clock, True
+        self._clock = stamp.clock
 
     def change(self, layers: Layers, *, with_window: bool) -> None:
         """Take what was changed of the states."""
@@ -162,11 +161,9 @@ class Offering:
             first=self._first,
             segment=self._segment,
             names=self.names,
-            records=self._records,
             registers=self._registers,
             turns=self._counted if is_new else 0,
             moves=moves,
-            has_window=self._has_window,
         )
 
     def _entry(self, *, in_turn: bool) -> Entry:

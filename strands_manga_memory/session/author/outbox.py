@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from strands_manga_memory.session.author.history import Draft
 from strands_manga_memory.session.author.offer import Offer, Offering
@@ -74,14 +74,14 @@ class Outbox:
         offering.say(self.drafts, turns=self._turns)
         return offering
 
-    def accept(self, offer: Offer) -> Mapping[Name, bytes]:
-        """Take note that a store has an offer, or may have it; return what was revised while it was on its way."""
-        revised = {name: draft.record for draft, name in offer.names.items() if draft.record != offer.records[draft]}
+    def accept(self, offer: Offer) -> list[Draft]:
+        """Take note that a store has an offer, or may have it; return which drafts have their names since now."""
+        named = [draft for draft in self.drafts if draft in offer.names]
         self.drafts = [draft for draft in self.drafts if draft not in offer.names]
         if offer.writer == self.writer and offer.entry > self.told:  # else it was accepted already
             self.told, self._first, self._segment = offer.entry, offer.first, offer.segment
             self._turns -= offer.turns
-        return revised
+        return named
 
     def confirm(self, offer: Offer, *, for_good: bool) -> None:
         """Take note that a store has an offer; ``for_good`` if that is the durable tier, or there is none."""
