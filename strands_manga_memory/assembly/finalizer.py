@@ -115,7 +115,7 @@ class SessionFinalizer:
 
     def __call__(self, conversation: Conversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
-        place, ids = conversation.place, conversation.ids
+        place, ids = conversation.place, conversation.own.ids
         for earlier in earlier_transcripts(place, self._tiers, ids=ids):
             self._finalized(earlier)
         transcript = ended_transcript(place, self._tiers, ids=ids)

@@ -158,7 +158,7 @@ def inspect(
         return None
     logged = [(one.seq, one.turn, one.message) for one in conversation.history()] if window is not None else []
     scorer = ImportanceWeightedConversationManager()
-    facts = conversation.copy.facts
+    facts = conversation.own.facts
     return Inspection(
         conversation=place.conversation,
         hot=None
@@ -173,7 +173,7 @@ def inspect(
         turns=facts.turns,
         created=facts.created,
         last_activity=facts.active,
-        metadata=conversation.copy.meta,
+        metadata=conversation.own.meta,
         messages=_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},

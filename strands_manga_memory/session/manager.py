@@ -235,7 +235,7 @@ class TieredSessionManager(SessionManager[Agent]):
     def close(self) -> None:
         """Flush everything and tell the durable tier that it has it all. The manager can still be used."""
         for conversation in self._members.conversations.copy().values():
-            conversation.copy.closing = True
+            conversation.own.closing = True
         self.flush()
 
     def exists(self, agent_id: str | None = None) -> bool:
@@ -338,9 +338,9 @@ class TieredSessionManager(SessionManager[Agent]):
         conversation = members.known_or_looked_at(id_)
         with conversation.lock:
             for message in messages:
-                conversation.copy.say({**message, "tracking_id": str(uuid.uuid4())}, at=self._tiers.clock())
+                conversation.own.say({**message, "tracking_id": str(uuid.uuid4())}, at=self._tiers.clock())
             if keep is not None:
-                conversation.copy.evict(keep=keep)
+                conversation.own.evict(keep=keep)
         members.conversations["A", id_] = conversation
         wait_for(conversation.commits.request(), self._tiers, must=True)
 
@@ -405,9 +405,9 @@ class TieredSessionManager(SessionManager[Agent]):
         if not conversation.is_dirty:
             conversation = self._members.looked_at(agent_id)
         with conversation.lock:
-            facts = conversation.copy.facts
+            facts = conversation.own.facts
             counters = dict(zip(COUNTERS, (facts.turns, facts.created, facts.active), strict=True))
-            return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.copy.meta, **counters}
+            return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.own.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
         """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.
@@ -423,7 +423,7 @@ class TieredSessionManager(SessionManager[Agent]):
                 raise ValueError(f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got {type(value).__name__}")
         conversation = self._members.known_or_looked_at(agent_id)
         with conversation.lock:
-            conversation.copy.set_meta(fields)
+            conversation.own.set_meta(fields)
         wait_for(conversation.commits.request(), self._tiers, must=True)
 
     # Inside

@@ -63,7 +63,7 @@ def stats_of(conversation: Conversation, agent: Agent | None) -> SessionStats:
     hot, hot_error, hot_failures = _standing(None if pair.hot is None else commits.hot_health)
     durable, durable_error, durable_failures = _standing(None if pair.durable is None else commits.durable_health)
     with conversation.lock:
-        facts, author, view = conversation.copy.facts, conversation.copy.author, conversation.copy.author.copy.view
+        facts, author, view = conversation.own.facts, conversation.own.author, conversation.own.author.copy.view
         logged = [one for one in view if isinstance(one, Message)]
         oldest = next((one.at for one in logged), None) or next((one.at for one in author.outbox.drafts), None)
         return SessionStats(

@@ -73,7 +73,7 @@ def standing_of(conversation: Conversation) -> Standing:
     """
     if conversation.open(inspect=True) is not None:
         return "exists"
-    return "ended" if conversation.stored_copy().graves else "new"
+    return "ended" if conversation.pair.copy.graves else "new"
 
 
 def store(conversation: Conversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
@@ -88,9 +88,9 @@ def store(conversation: Conversation, transferred: TransferredConversation | Tra
     if standing != "new":
         return standing
     with conversation.lock:
-        transferred.give(conversation.copy)
-        conversation.copy.touch()
-        conversation.copy.closing = True
+        transferred.give(conversation.own)
+        conversation.own.touch()
+        conversation.own.closing = True
     try:
         conversation.commits.request_flush().result()
     except ConflictError:
@@ -111,7 +111,7 @@ def for_storing(tiers: Tiers) -> Tiers:
 def taken_out(conversation: Conversation) -> TransferredConversation:
     """Return what an opened conversation holds, to be stored elsewhere."""
     with conversation.lock:
-        fields, created, meta = conversation.copy.fields, conversation.copy.facts.created, conversation.copy.meta
+        fields, created, meta = conversation.own.fields, conversation.own.facts.created, conversation.own.meta
     return TransferredConversation(
         log=[(one.message, one.at) for one in conversation.history()],
         window=conversation.shown(),
@@ -124,5 +124,5 @@ def taken_out(conversation: Conversation) -> TransferredConversation:
 def orchestrator_taken_out(conversation: Conversation) -> TransferredOrchestrator | None:
     """Return what an opened record of a Graph or Swarm holds; None if it never ran."""
     with conversation.lock:
-        state = conversation.copy.fields.get(ORCHESTRATOR)
+        state = conversation.own.fields.get(ORCHESTRATOR)
     return None if state is None else TransferredOrchestrator(load(state))

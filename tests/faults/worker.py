@@ -112,7 +112,7 @@ class Talker:
 
     @property
     def _author(self) -> Any:
-        return self.manager._members.conversations["A", _AGENT].copy.author
+        return self.manager._members.conversations["A", _AGENT].own.author
 
     async def _note_epoch(self, _: BeforeModelCallEvent) -> None:
         self.turn_epoch = min(self.turn_epoch, self.epoch)

@@ -214,7 +214,7 @@ def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_wo
     conversation = gone._session_manager._members.conversations["A", gone.agent_id]
     with conversation.lock:
         revised = {**gone.messages[2], "content": [{"text": "revised"}]}
-        assert conversation.copy.revise(revised)
+        assert conversation.own.revise(revised)
     conversation.commits.request().result()
     after = both.elsewhere().agent(flush_every=100)
     assert texts(after.messages)[2] == texts(after._session_manager.history())[2] == "revised"

@@ -63,9 +63,9 @@ def test_sync_agent_writes_nothing_where_nothing_changed(both: Stores) -> None:
     live = both.agent()
     live("hello")
     quiet(live)
-    before = live._session_manager._members.conversations["A", "default"].copy.author.copy
+    before = live._session_manager._members.conversations["A", "default"].own.author.copy
     live._session_manager.sync_agent(live)
-    assert live._session_manager._members.conversations["A", "default"].copy.author.copy is before
+    assert live._session_manager._members.conversations["A", "default"].own.author.copy is before
 
 
 def test_append_message_saves_what_is_said_between_turns(stores: Stores) -> None:

@@ -62,7 +62,7 @@ class LiveAgent:
         """Give the agent the ``messages`` of its conversation and its states, or begin the conversation with its own."""
         seeds = list(agent.messages)
         with self.conversation.lock:
-            own = self.conversation.copy
+            own = self.conversation.own
             own.keeps_window = own.keeps_window and not agent.model.stateful
             has_log = bool(messages or own.facts.messages)
         if messages is not None:
@@ -77,7 +77,7 @@ class LiveAgent:
 
     def _restore(self, agent: Agent, messages: list[Message], *, over: Mapping[str, Any] = MappingProxyType({})) -> None:
         with self.conversation.lock:
-            fields = self.conversation.copy.fields
+            fields = self.conversation.own.fields
         snapshot.give(agent, messages, fields, over=over, record=self.conversation.place.conversation)
 
     def _give_back_stash(self, agent: Agent) -> None:
@@ -91,7 +91,7 @@ class LiveAgent:
                     raise ValueError(f"messages must have a role and a list of content blocks, got {message!r:.200}")
                 if not message.get("tracking_id"):
                     message["tracking_id"] = str(uuid.uuid4())
-                self.conversation.copy.say(message, at=now)
+                self.conversation.own.say(message, at=now)
 
     # What happens in a turn, in this order
 
@@ -111,7 +111,7 @@ class LiveAgent:
                 await saved(conversation, conversation.commits.request())
         if conversation.tiers.refresh == "turn":
             await saved(conversation, conversation.commits.request_refresh())
-        unsaved = conversation.copy.author.outbox.unstored
+        unsaved = conversation.own.author.outbox.unstored
         if unsaved >= conversation.tiers.max_unsaved:
             raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers")
         messages = conversation.take_over(agent.messages)
@@ -120,15 +120,15 @@ class LiveAgent:
             await asyncio.to_thread(self._give_back_stash, agent)
         self.in_turn = True
         with conversation.lock:
-            facts, now = conversation.copy.facts, conversation.tiers.clock()
+            facts, now = conversation.own.facts, conversation.tiers.clock()
             away = now - facts.active if facts.messages else None
-            conversation.copy.begin_turn()
+            conversation.own.begin_turn()
         if away is not None:
             conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Take note of a message, without I/O."""
-        conversation, own = self.conversation, self.conversation.copy
+        conversation, own = self.conversation, self.conversation.own
         with conversation.lock:
             own.closing = False
             identity = message.get("tracking_id") or ""
@@ -151,14 +151,14 @@ class LiveAgent:
         """Put ``message`` in place of the original everywhere; return when that is stored, None if it is not known."""
         stash.replace(self.agent, message)
         with self.conversation.lock:
-            is_known = self.conversation.copy.revise(message, every=True)
+            is_known = self.conversation.own.revise(message, every=True)
         return self.conversation.commits.request_flush() if is_known else None
 
     def turn_ended(self) -> None:
         """Take note of it, without I/O."""
         self.in_turn = False
         with self.conversation.lock:
-            self.conversation.copy.end_turn()
+            self.conversation.own.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
         """Save the turn."""
@@ -170,15 +170,15 @@ class LiveAgent:
 
     def _note_checkpoint(self, agent: Agent) -> None:
         with self.conversation.lock:
-            if agent.messages and not self.conversation.copy.author.is_gone:
-                self.conversation.copy.set_field(CHECKPOINT, dump({"after": agent.messages[-1].get("tracking_id")}))
+            if agent.messages and not self.conversation.own.author.is_gone:
+                self.conversation.own.set_field(CHECKPOINT, dump({"after": agent.messages[-1].get("tracking_id")}))
 
     # Beside the turns
 
     def touch(self) -> None:
         """Take note that the agent changed."""
         with self.conversation.lock:
-            self.conversation.copy.touch()
+            self.conversation.own.touch()
 
     def capture_between_turns(self) -> None:
         """Take the agent's window and states, unless it is used just now, or no longer."""
@@ -190,5 +190,5 @@ class LiveAgent:
         fields = snapshot.fields_of(snapshot.taken(agent))
         told = announced(agent)
         with self.conversation.lock:
-            self.conversation.copy.capture(agent.messages, fields, in_turn=in_turn)
-            self.conversation.copy.announce(told)
+            self.conversation.own.capture(agent.messages, fields, in_turn=in_turn)
+            self.conversation.own.announce(told)

@@ -20,9 +20,9 @@ def restore(source: MultiAgentBase, conversation: Conversation) -> None:
         StoreUnavailableError: What is stored cannot be read.
         CorruptRecordError: What is stored cannot be trusted.
     """
-    if conversation.open() is not None and ORCHESTRATOR in conversation.copy.fields:
+    if conversation.open() is not None and ORCHESTRATOR in conversation.own.fields:
         with trusted(conversation.place.conversation):
-            source.deserialize_state(load(conversation.copy.fields[ORCHESTRATOR]))
+            source.deserialize_state(load(conversation.own.fields[ORCHESTRATOR]))
 
 
 def begin_run(conversation: Conversation) -> None:
@@ -40,8 +40,8 @@ def request_save(source: MultiAgentBase, conversation: Conversation, *, is_over:
     """Save the orchestrator's state on the writer; flush it if the run ends with an interrupt."""
     state = source.serialize_state()
     with conversation.lock:
-        if not conversation.copy.author.is_gone:  # else the run began before its end, nothing of it may come back
-            conversation.copy.capture([], {ORCHESTRATOR: dump(state)}, in_turn=False)
+        if not conversation.own.author.is_gone:  # else the run began before its end, nothing of it may come back
+            conversation.own.capture([], {ORCHESTRATOR: dump(state)}, in_turn=False)
             if is_over:
-                conversation.copy.count(turns=1)
+                conversation.own.count(turns=1)
     return conversation.commits.request(flush=is_over and state.get("status") == "interrupted")

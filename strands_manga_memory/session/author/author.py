@@ -162,10 +162,8 @@ class Author:
             self._moves, self._based_on = offer.moves, self._window_stamp
         if offer.names:
             self._seen = self._seen.including(offer.writer, offer.entry)
-        for draft in self.outbox.accept(offer):
-            name = offer.names[draft]
-            if draft.record != offer.copy.messages[name].record:  # it was revised on its way
-                self.redact(name, load(draft.record))
+        for name, record in self.outbox.accept(offer).items():
+            self.redact(name, load(record))
 
     @property
     def _window_stamp(self) -> Stamp | None:
@@ -240,9 +238,9 @@ class Author:
     def become_another(self) -> None:
         """Go on as another writer, and leave what no store has to the one who said it: the history shows it as one's own."""
         outbox = self.outbox
-        unstored = {message.name: message.record for message in outbox.unstored_of(self.copy)}
+        unstored = {message.name for message in outbox.unstored_of(self.copy)}
         if unstored or outbox.drafts:
-            self.history.embody(unstored)
+            self.history.release(unstored)
             messages = {name: message for name, message in self.copy.messages.items() if name not in unstored}
             vector = self.copy.vector.without(outbox.writer)
             vector = vector.including(outbox.writer, outbox.stored) if outbox.stored.clock else vector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,17 +132,10 @@ class History:
 
         self.places = [place.holding(again(place.held)) for place in self.places]
 
-    def embody(self, records: Mapping[Name, bytes]) -> None:
-        """Have drafts, and these messages, as what the window alone has."""
-
-        def own(held: Held) -> Held:
-            if isinstance(held, Draft):
-                return Body(held.record)
-            if isinstance(held, EditedDraft):
-                return held.form
-            return Body(records[held]) if isinstance(held, Name) and held in records else held
-
-        self.places, self.moves = [place.holding(own(place.held)) for place in self.places], self.moves + 1
+    def release(self, names: Collection[Name]) -> None:
+        """Know nothing of drafts and of these messages: what is captured next has them as what the window alone has."""
+        drafts = Draft | EditedDraft
+        self.places = [one for one in self.places if not (isinstance(one.held, drafts) or one.held in names)]
 
     def slots(self, names: Mapping[Draft, Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
         """Return it as a window, with the names that drafts are to get, and the bodies that it shows. Notes are not in it."""

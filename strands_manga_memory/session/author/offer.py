@@ -33,6 +33,7 @@ class Offer:
         registers: What was changed of the states.
         turns: So many turns without messages are counted in it.
         moves: How often the history had moved.
+        changes: How often anything had changed; 0 if nothing is offered but what was accepted before.
     """
 
     base: Copy
@@ -45,6 +46,7 @@ class Offer:
     registers: Mapping[Path, Register] = field(default_factory=dict)
     turns: int = 0
     moves: int = 0
+    changes: int = 0
 
     @property
     def has_window(self) -> bool:

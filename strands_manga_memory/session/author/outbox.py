@@ -74,14 +74,14 @@ class Outbox:
         offering.say(self.drafts, turns=self._turns)
         return offering
 
-    def accept(self, offer: Offer) -> list[Draft]:
-        """Take note that a store has an offer, or may have it; return which drafts have their names since now."""
-        named = [draft for draft in self.drafts if draft in offer.names]
+    def accept(self, offer: Offer) -> dict[Name, bytes]:
+        """Take note that a store has an offer, or may have it; return what was revised while it was on its way."""
+        named = {offer.names[draft]: draft.record for draft in self.drafts if draft in offer.names}
         self.drafts = [draft for draft in self.drafts if draft not in offer.names]
         if offer.writer == self.writer and offer.entry > self.told:  # else it was accepted already
             self.told, self._first, self._segment = offer.entry, offer.first, offer.segment
             self._turns -= offer.turns
-        return named
+        return {name: record for name, record in named.items() if record != offer.copy.messages[name].record}
 
     def confirm(self, offer: Offer, *, for_good: bool) -> None:
         """Take note that a store has an offer; ``for_good`` if that is the durable tier, or there is none."""

@@ -39,6 +39,20 @@ class Facts:
         return {"ids": dict(self.ids), "ahead": self.is_ahead}
 
 
+def has_news(mine: Copy, other: Copy) -> bool:
+    """Tell whether a copy has more than facts that another one lacks."""
+    if not mine.vector.at_least(other.vector):
+        return True
+    if any(revision > mine.redactions.get(name, 0) for name, revision in other.redactions.items()):
+        return True
+    if other.window is not None and (mine.window is None or mine.window.stamp < other.window.stamp):
+        return True
+    news = (
+        path for path, register in other.states.items() if path not in mine.states or mine.states[path].stamp < register.stamp
+    )
+    return any(path[0] != FACTS for path in news)
+
+
 def facts_of(copy: Copy, record: str) -> Facts:
     """Return the facts of a copy; zeros if nothing is noted yet.
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strands_manga_memory.stores.encoding.codec import load
+from strands_manga_memory.session.core.registers import States, layer_of
+from strands_manga_memory.stores.encoding.codec import dump, load
+
+STATES = "state"
+"""The layer of states that are each one value; ``state.agent`` and ``meta`` are layers of their own, told apart by key."""
 
 AGENT = "state.agent"
 MANAGER = "state.manager"
@@ -24,6 +28,11 @@ def pauses_after(fields: Mapping[str, bytes]) -> str | None:
     return load(fields[CHECKPOINT]).get("after") if CHECKPOINT in fields else None
 
 
-def run_waits(fields: Mapping[str, bytes]) -> bool:
-    """Tell whether an orchestrator's run waits for the answer to an interrupt."""
-    return ORCHESTRATOR in fields and load(fields[ORCHESTRATOR]).get("status") == "interrupted"
+def is_waiting(states: States) -> bool:
+    """Tell whether an agent, or an orchestrator's run, waits for the answer to an interrupt, by what is stored."""
+    layer = layer_of({path: register for path, register in states.items() if path[1:] in _WAITING}, STATES)
+    fields = {name: dump(value) for name, value in layer.items()}
+    return is_interrupted(fields) or layer.get(ORCHESTRATOR, {}).get("status") == "interrupted"
+
+
+_WAITING = {(INTERRUPTS,), (ORCHESTRATOR,)}

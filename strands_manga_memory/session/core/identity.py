@@ -30,6 +30,10 @@ class Segment(NamedTuple):
     number: int
 
 
+GRAVE_SECONDS = 25 * 3600.0
+"""Seconds for which a hot replica keeps a grave. It must not live longer than that unused."""
+
+
 def new_tag() -> str:
     """Return a random tag for a writer or a life: 12 hexadecimal digits."""
     return secrets.token_hex(6)

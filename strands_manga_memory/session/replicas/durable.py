@@ -64,10 +64,9 @@ class DurableReplica:
         entries: Returns records by which the conversation is found, put before its first head.
         attributes: Returns attributes of the head that are readable without the codec.
         has_hot: Whether there is a hot tier beside the table. The head says from then on that one may have a copy.
-
-    Attributes:
-        answers: How often the table has said that it holds what is known to be there.
     """
+
+    tier = "durable"
 
     def __init__(
         self,
@@ -88,7 +87,6 @@ class DurableReplica:
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
         self._has_hot = has_hot
         self._stored: _Stored | None = None
-        self.answers = 0
         self._has_looked = True
         self.segments = Segments(table, session, member, codec=codec)
 
@@ -123,7 +121,6 @@ class DurableReplica:
         """
         self._stored = None
         found = self._table.batch_get([self._key, *self._watched])
-        self.answers += 1
         item = found.pop(self._key, None)
         stored = _Stored(item=item) if item is None or self._is_over(item) else self._read(item)
         graves = self._graves_in(found.values())
@@ -217,7 +214,6 @@ class DurableReplica:
         item = put_split(self._table, self._key, data, attributes=attributes, when=when, before=before.item)
         if item is None:
             return False
-        self.answers += 1
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
         self._stored = _Stored(copy, item, versions, listed, names, unreadable)
         return True

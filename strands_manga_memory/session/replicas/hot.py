@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.core.cells import Head, Key, Version, cells_of, head_of, message_key, packed, read_cells
-from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS, Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
 from strands_manga_memory.session.core.records import Lost
+from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hidden_fields import listed_fields, pack_hidden, unpack_hidden
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import (
@@ -64,18 +65,27 @@ class HotReplica:
         store: The store.
         conversation: The conversation's name there.
         codec: Seals what is stored.
-        keeps_log: Whether it keeps messages that no view shows, as there is no durable tier.
+        durable: The other replica; None: this one keeps the log, too, that is, messages that no view shows.
+        ttl: Returns the seconds that what is written now is to live.
 
     Attributes:
-        answers: How often the store has said that it holds what is known to be there.
         expires_in: Seconds that it had to live when it was read; negative if its time was over, None if it was not there.
     """
 
-    def __init__(self, store: HotStore, conversation: str, *, codec: Codec, keeps_log: bool = False) -> None:
-        self._store, self._name, self._codec, self._keeps_log = store, conversation, codec, keeps_log
+    tier = "hot"
+
+    def __init__(
+        self,
+        store: HotStore,
+        conversation: str,
+        *,
+        codec: Codec,
+        durable: DurableReplica | None = None,
+        ttl: Callable[[], float] = lambda: 1800.0,
+    ) -> None:
+        self._store, self._name, self._codec, self._durable, self._ttl = store, conversation, codec, durable, ttl
         self._writer, self._count = secrets.token_hex(6), 0
         self._stored: _Stored | None = None
-        self.answers = 0
         self.expires_in: float | None = None
 
     @property
@@ -100,7 +110,6 @@ class HotReplica:
         """
         self._stored = None
         record = self._store.load(self._name, [_HEAD, GRAVES, _LOG, WINDOW_FIELD], touch=touch)
-        self.answers += 1
         self.expires_in = None if record is None else record.expires_in
         if record is None or record.state == DELETED:
             self._stored = _Stored(fence=1 if record is None else record.epoch + 1)
@@ -141,13 +150,13 @@ class HotReplica:
             frozenset(unreadable),
         )
 
-    def write(self, copy: Copy, *, durable: Copy, ttl: float) -> bool:
+    def write(self, copy: Copy) -> bool:
         """Write what the replica lacks of a copy that includes it. One round trip, or none if it lacks nothing.
+
+        What no view shows leaves, where the durable replica is known to have it.
 
         Args:
             copy: The copy. It was merged with what was last read.
-            durable: What the durable replica is known to have: what no view shows of it leaves.
-            ttl: Seconds to live.
 
         Returns:
             Whether the replica has it; False if somebody else wrote meanwhile, and it has to be read.
@@ -160,7 +169,7 @@ class HotReplica:
             raise ValueError("the replica has to be read before it is written")
         is_new_life = copy.graves != before.copy.graves
         base = _Stored(before.expect, before.fence) if is_new_life else before
-        after, changed, removed = self._difference(copy, base, durable)
+        after, changed, removed = self._difference(copy, base)
         if not changed and not removed and copy.head == before.copy.head:
             return True
         self._stored = None
@@ -177,7 +186,7 @@ class HotReplica:
                 number=self._count,
                 fields={**self._sealed(copy, after, changed), **self._index(after), **self._head(copy)},
                 removed=[] if is_new_life else [*removed, *([GRAVES] if copy.has_begun > before.copy.has_begun else [])],
-                ttl=ttl,
+                ttl=self._ttl() if copy.has_begun else GRAVE_SECONDS,
                 replace=is_new_life and before.expect is not None,
             ),
         )
@@ -185,7 +194,6 @@ class HotReplica:
             return True
         if result.status is not WriteStatus.OK:
             return False
-        self.answers += 1
         self._stored = replace(after, expect=(before.fence, version), fence=before.fence, copy=copy)
         return True
 
@@ -197,12 +205,12 @@ class HotReplica:
         names = {key: message_field(after.fields[key]) for key in keys}
         return {name: self._codec.seal(packed(key, copy), self._place(name)) for key, name in names.items()}
 
-    def _difference(self, copy: Copy, base: _Stored, durable: Copy) -> tuple[_Stored, list[Key], list[str]]:
+    def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, list[Key], list[str]]:
         """Return what the store has afterwards, the cells that change, and the names of the fields that go."""
         shown = copy.needed
-        due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base, durable)]
+        due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base)]
         cells = cells_of(copy, due)
-        archived = base.archived | (self._leaving(base, shown) if self._keeps_log else frozenset())
+        archived = base.archived | (self._leaving(base, shown) if self._durable is None else frozenset())
         kept = archived - cells.keys()
         versions = {**cells, **{key: base.versions[key] for key in kept}}
         fields = {key: number for key, number in base.fields.items() if key in versions}
@@ -215,13 +223,12 @@ class HotReplica:
         after = _Stored(fields=fields, versions=versions, archived=kept, unreadable=base.unreadable)
         return after, changed, [name for name in removed if int(name[1:]) not in set(fields.values())]
 
-    def _is_due(self, copy: Copy, name: Name, base: _Stored, durable: Copy) -> bool:
+    def _is_due(self, copy: Copy, name: Name, base: _Stored) -> bool:
         """Tell whether a message that no view shows has to be in the replica."""
         message, there = copy.messages[name], base.versions.get(message_key(name))
-        if there is not None and self._keeps_log:
-            return bool(message.revision > there)
-        # What it includes and does not have has left, as the durable replica has it.
-        return not durable.has(message) and (there is not None or not base.copy.vector.includes(name, message.clock))
+        if there is None:  # what it includes and does not have has left, as the durable replica has it
+            return not (base.copy.vector.includes(name, message.clock) or (self._durable and self._durable.copy.has(message)))
+        return bool(message.revision > there) if self._durable is None else not self._durable.copy.has(message)
 
     @staticmethod
     def _leaving(base: _Stored, shown: Collection[Name]) -> frozenset[Key]:

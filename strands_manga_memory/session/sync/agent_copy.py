@@ -10,23 +10,19 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.messages import starts_turn, tool_use_ids
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.author.offer import Offer
-from strands_manga_memory.session.basis.facts import FACTS, Facts, facts_of
+from strands_manga_memory.session.basis.facts import FACTS, Facts, facts_of, has_news
 from strands_manga_memory.session.basis.states import (
     AGENT,
-    INTERRUPTS,
     MANAGER,
     META,
-    ORCHESTRATOR,
+    STATES,
     is_interrupted,
+    is_waiting,
     pauses_after,
-    run_waits,
 )
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.registers import WITH_WINDOW, layer_of
+from strands_manga_memory.session.core.registers import WITH_WINDOW
 from strands_manga_memory.stores.encoding.codec import dump, load
-
-_STATES = "state"
-"""The layer of states that are each one value; ``state.agent`` and ``meta`` are layers of their own, told apart by key."""
 
 
 class AgentCopy:
@@ -39,6 +35,7 @@ class AgentCopy:
         keeps_window: False for a model that keeps the conversation itself: its window is always empty.
         may_be_ahead: Whether a hot tier may go on without the durable one.
         on_conflict: What becomes of the changes of two writers.
+        author: What is offered to stores. Default: one of its own.
 
     Attributes:
         author: What is offered to stores.
@@ -57,12 +54,24 @@ class AgentCopy:
         keeps_window: bool = True,
         may_be_ahead: bool = True,
         on_conflict: Literal["merge", "raise"] = "merge",
+        author: Author | None = None,
     ) -> None:
         self._record, self._ids, self._clock = record, dict(ids), clock
         self._may_be_ahead, self._on_conflict = may_be_ahead, on_conflict
         self.keeps_window = keeps_window
-        self.author = Author()
+        self.author = author or Author()
         self.renew()
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """The original ids of session, user, tenant and member, as far as they are known."""
+        return {**self._ids, **facts_of(self.author.copy, self._record).ids}
+
+    def check_ids(self) -> None:
+        """Raise ``CorruptRecordError`` if what is stored has other ids than those asked for."""
+        stored = facts_of(self.author.copy, self._record).ids
+        if stored and any(stored.get(name) != value for name, value in self._ids.items()):
+            raise CorruptRecordError(f"record={self._record!r} belongs to other ids than those asked for", record=self._record)
 
     def renew(self) -> None:
         """Begin anew, as another writer; in the child of a fork what is unsaved is the parent's to save."""
@@ -176,15 +185,16 @@ class AgentCopy:
 
     # What stores are offered, and what they have
 
-    def offer(self, *, in_turn: bool) -> Offer:
+    def offer(self) -> Offer:
         """Return what is new, with the states and facts."""
         author, is_dirty = self.author, self.is_dirty
         if is_dirty:
             self._keep_states()
         if author.copy.has_begun or author.has_changed or (is_dirty and not author.is_gone):
-            ids = layer_of(author.copy.states, FACTS).get("ids") or self._ids
-            author.layers.set(FACTS, Facts(ids=ids, is_ahead=self._may_be_ahead and not self.closing).layer())
-        return author.offer(at=self._clock() if is_dirty else 0.0, in_turn=in_turn, created=self._created)
+            author.layers.set(FACTS, Facts(ids=self.ids, is_ahead=self._may_be_ahead and not self.closing).layer())
+        at = self._clock() if is_dirty else 0.0
+        offer = author.offer(at=at, in_turn=self.is_going_on, created=self._created)
+        return replace(offer, changes=self.changes)
 
     def _keep_states(self) -> None:
         changed = {name: data for name, data in self._fields.items() if self._kept.get(name) != data}
@@ -195,23 +205,26 @@ class AgentCopy:
         if MANAGER in changed:
             self.author.keep(WITH_WINDOW, {MANAGER: load(changed[MANAGER])}, depth=2)
         others = {name: load(data) for name, data in changed.items() if name not in (AGENT, MANAGER)}
-        self.author.layers.set(_STATES, others | ({AGENT: True} if AGENT in changed else {}))
+        self.author.layers.set(STATES, others | ({AGENT: True} if AGENT in changed else {}))
         self._kept = dict(self._fields)
 
-    def absorbing(self, other: Copy) -> None:
-        """Take note that a store has a copy that is not quite ours.
+    def absorb(self, other: Copy) -> None:
+        """Take in a copy that a store has.
 
         Raises:
             ConflictError: It cannot be merged with what is unsaved, or with a turn that goes on, or is not to be.
         """
-        mine = self.author.copy
+        self._note_news(self.author.copy, other)
+        self.author.absorb(other)
+
+    def _note_news(self, mine: Copy, other: Copy) -> None:
         if not other.graves <= mine.graves:
             self._last = None
             self._told = {}
             self._fields, self._kept = dict(self._built), {}  # what the agent has of a life that is over is not of the next one
             self.has_news = True
             self.touch()
-        if other.graves != mine.graves or not other.has_begun or not _has_news(mine, other):
+        if other.graves != mine.graves or not other.has_begun or not has_news(mine, other):
             return
         self.has_news = True
         # A turn that has begun goes on with the history it began with, also before anything was said in it.
@@ -219,12 +232,12 @@ class AgentCopy:
             return
         if self._on_conflict == "raise":
             raise ConflictError("someone else saved the conversation; on_conflict is 'raise'")
-        if _waits(mine) or _waits(other) or is_interrupted(self._fields):
+        if is_waiting(mine.states) or is_waiting(other.states) or is_interrupted(self._fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
 
-    def saved(self, changes: int) -> None:
-        """Take note that a store has what had been changed when it was so often."""
-        self._saved = max(self._saved, changes)
+    def saved(self, offer: Offer) -> None:
+        """Take note that the first tier has an offer."""
+        self._saved = max(self._saved, offer.changes)
 
     @property
     def is_dirty(self) -> bool:
@@ -269,7 +282,7 @@ class AgentCopy:
         Raises:
             CorruptRecordError: One of them cannot be read, or is no object.
         """
-        layer = self.author.layer(_STATES)
+        layer = self.author.layer(STATES)
         has_state = layer.pop(AGENT, False)
         found = {name: value for name, value in layer.items() if name.startswith("state.")} | self.author.layer(WITH_WINDOW)
         if has_state:
@@ -278,23 +291,3 @@ class AgentCopy:
             if not isinstance(value, dict):
                 raise CorruptRecordError(f"record={self._record!r} is damaged: {name} is no object", record=self._record)
         return {name: dump(value) for name, value in found.items()}
-
-
-def _has_news(mine: Copy, other: Copy) -> bool:
-    """Tell whether a copy has more than counts of what is done with the conversation."""
-    if not mine.vector.at_least(other.vector):
-        return True
-    if any(revision > mine.redactions.get(name, 0) for name, revision in other.redactions.items()):
-        return True
-    if other.window is not None and (mine.window is None or mine.window.stamp < other.window.stamp):
-        return True
-    news = (
-        path for path, register in other.states.items() if path not in mine.states or mine.states[path].stamp < register.stamp
-    )
-    return any(path[0] != FACTS for path in news)
-
-
-def _waits(copy: Copy) -> bool:
-    layer = layer_of({path: register for path, register in copy.states.items() if path[0] == _STATES}, _STATES)
-    fields = {name: dump(layer[name]) for name in (INTERRUPTS, ORCHESTRATOR) if name in layer}
-    return is_interrupted(fields) or run_waits(fields)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, OvertakenError, StoreError, StoreUnavailableError
 from strands_manga_memory.session.basis.facts import facts_of
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.basis.tiers import Tiers
-from strands_manga_memory.session.core.identity import Name
-from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.session.sync.watch import SILENT_SECONDS
@@ -33,7 +31,7 @@ class Committing:
     Args:
         place: Where it is kept.
         tiers: What it shares with the other conversations of its manager.
-        copy: What the agent said and changed.
+        saving: What saves it.
         pair: Its replicas.
 
     Attributes:
@@ -43,9 +41,8 @@ class Committing:
         durable_health: Whether the durable tier does.
     """
 
-    def __init__(self, place: Place, tiers: Tiers, copy: AgentCopy, pair: Pair) -> None:
-        self._place, self._tiers, self._copy, self._pair = place, tiers, copy, pair
-        self._saving = Saving(pair)
+    def __init__(self, place: Place, tiers: Tiers, saving: Saving, pair: Pair) -> None:
+        self._place, self._tiers, self._saving, self._pair, self._own = place, tiers, saving, pair, pair.own
         self.hot_health = TierHealth(tier="hot", whole=tiers.hot_health)
         self.durable_health = TierHealth(tier="durable", whole=tiers.durable_health)
         self.error: StoreError | None = None
@@ -107,29 +104,24 @@ class Committing:
         self.asked_at = time.monotonic()
         pair = self._pair
         pair.wake()
-        found = pair.look_hot(touch=self._tiers.ttl.refreshed_by_reads)
+        found = pair.look(pair.hot, touch=self._tiers.ttl.refreshed_by_reads)
         if found is None or not found.has_begun or found.vector != pair.copy.vector:
-            pair.look_durable()
+            pair.look(pair.durable)
 
     def _commit(self, *, flush: bool) -> None:
         self.check()
-        is_dirty = self._is_dirty
+        is_dirty = self._own.is_dirty
         if self._pair.hot is not None:
             self._commit_hot(is_dirty=is_dirty, flush=flush)
         elif is_dirty or flush:
             self.asked_at = time.monotonic()
-            self._attempt("durable", self._flush if flush else self._save, self.durable_health)
-
-    @property
-    def _is_dirty(self) -> bool:
-        with self._pair.lock:
-            return self._copy.is_dirty
+            self._attempt(self._flush if flush else self._saving.save, self.durable_health)
 
     def _commit_hot(self, *, is_dirty: bool, flush: bool) -> None:
         try:
             if is_dirty:
                 self.asked_at = time.monotonic()
-                self._attempt("hot", self._save, self.hot_health)
+                self._attempt(self._saving.save, self.hot_health)
         except StoreUnavailableError:
             if self._pair.durable is not None:
                 self._tiers.writer.submit(self._place, self._flush_quietly, slow=True)
@@ -149,35 +141,15 @@ class Committing:
             with suppress(StoreUnavailableError):
                 self._commit(flush=False)  # what the durable tier knows to be over goes from the hot one, too
 
-    def _save(self) -> None:
-        with self._pair.lock:
-            changes = self._copy.changes
-        self._saving.save(in_turn=lambda: self._copy.is_going_on)
-        with self._pair.lock:
-            self._copy.saved(changes)
-
     def _flush(self, *, offers: bool = True) -> None:
-        with self._pair.lock:
-            changes = self._copy.changes
-        self._saving.flush(in_turn=lambda: self._copy.is_going_on, offers=offers)
+        self._saving.flush(offers=offers)
         self._flushed_at = self._tiers.clock()
-        if self._pair.hot is None:
-            with self._pair.lock:
-                self._copy.saved(changes)
-
-    def flush_as_stored(self) -> None:
-        """Flush what was taken in, as it is; runs on whatever thread calls it."""
-        self._saving.flush()
-
-    def redact(self, name: Name, message: Mapping[str, Any]) -> None:
-        """Put another content in place of a message of the log, in all tiers; runs on the writer."""
-        self._saving.redact(name, message)
 
     @property
     def _is_flushed(self) -> bool:
         """Whether there is nothing to flush: nothing was ever said here, or stored."""
         with self._pair.lock:
-            return not (self._copy.author.copy.has_begun or self._copy.is_dirty or self._pair.over)
+            return not (self._pair.copy.has_begun or self._own.is_dirty or self._pair.over)
 
     @property
     def _flush_is_due(self) -> bool:
@@ -185,33 +157,30 @@ class Committing:
             return False
         name = self._place.conversation
         with self._pair.lock:
-            copy, stored = self._copy.author.copy, self._pair.durable.copy
+            copy, stored = self._pair.copy, self._pair.durable.copy
             facts, flushed = facts_of(copy, name), facts_of(stored, name)
             if not flushed.is_ahead or copy.redactions != stored.redactions:
                 return copy.has_begun
             if copy.vector != stored.vector and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
                 return True
-            return facts.turns - flushed.turns >= self._tiers.flush_every and not self._copy.in_turn
+            return facts.turns - flushed.turns >= self._tiers.flush_every and not self._own.in_turn
 
     def _flush_quietly(self, *, offers: bool = True) -> None:
         if self._is_flushed:
             return
-        if not self.durable_health.may_try():
-            self._retry(self.durable_health)
-            return
-        was_gone = self._copy.author.is_gone
+        was_gone = self._pair.author.is_gone
         try:
-            self._guarded(partial(self._flush, offers=offers), self.durable_health)
+            self._attempt(partial(self._flush, offers=offers), self.durable_health)
         except StoreError as error:
             logger.debug("error=<%s> | flush failed, it is tried again", type(error).__name__)
             return
-        if self._copy.author.is_gone and not was_gone:  # what the durable tier knows to be over goes from the hot one, too
+        if self._pair.author.is_gone and not was_gone:  # what the durable tier knows to be over goes from the hot one, too
             self.request()
 
-    def _attempt(self, tier: str, work: Callable[[], None], health: TierHealth) -> None:
+    def _attempt(self, work: Callable[[], None], health: TierHealth) -> None:
         if not health.may_try():
             self._retry(health)
-            raise StoreUnavailableError(f"the {tier} tier is down; it is tried again soon")
+            raise StoreUnavailableError("the tier is down; it is tried again soon")
         self._guarded(work, health)
 
     def _guarded(self, work: Callable[[], None], health: TierHealth) -> None:

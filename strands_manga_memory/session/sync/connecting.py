@@ -16,11 +16,20 @@ from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
 
 
-def hot_replica(place: Place, tiers: Tiers) -> HotReplica | None:
-    """Return the hot replica of a conversation; None if there is no such tier."""
+def hot_replica(
+    place: Place, tiers: Tiers, *, durable: DurableReplica | None = None, ttl: Callable[[], float] = lambda: 0.0
+) -> HotReplica | None:
+    """Return the hot replica of a conversation beside the durable one, if any; None if there is no such tier.
+
+    Args:
+        place: Where it is kept.
+        tiers: The stores.
+        durable: The durable replica.
+        ttl: Returns the seconds that what is written now is to live; the default is for who writes nothing.
+    """
     if tiers.hot is None:
         return None
-    return HotReplica(tiers.hot, place.conversation, codec=tiers.codec, keeps_log=tiers.durable is None)
+    return HotReplica(tiers.hot, place.conversation, codec=tiers.codec, durable=durable, ttl=ttl)
 
 
 def durable_replica(

@@ -6,19 +6,19 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.history import fingerprint
 from strands_manga_memory.session.author.showing import shown_messages
 from strands_manga_memory.session.author.tool_pairs import paired
 from strands_manga_memory.session.basis.expiry import FIRST_LOOK, ExpiryIndex
-from strands_manga_memory.session.basis.facts import facts_of
+from strands_manga_memory.session.basis.facts import Facts, facts_of
 from strands_manga_memory.session.basis.place import Place, directory_entry
 from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.core.identity import grave_by_age
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.records import Message as StoredMessage
@@ -30,6 +30,7 @@ from strands_manga_memory.session.sync.logged import Logged, counted, with_gaps
 from strands_manga_memory.session.sync.opening import Opened, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import Rules
+from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.stores.table import Item
 from strands_manga_memory.telemetry import RESTORE, measured
 
@@ -48,7 +49,7 @@ class Conversation:
     Attributes:
         place: Where it is kept.
         tiers: What it shares with the other conversations of its manager.
-        copy: What the agent said and changed; guarded by ``lock``.
+        own: What the agent said and changed; guarded by ``lock``.
         pair: Its replicas.
         commits: When it is saved and flushed.
         possible_loss: Whether the hot tier may have had turns that were gone when it was opened.
@@ -56,8 +57,7 @@ class Conversation:
 
     def __init__(self, place: Place, tiers: Tiers, *, base: Mapping[str, Any], keeps_window: bool = True) -> None:
         self.place, self.tiers = place, tiers
-        self._base = dict(base)
-        self.copy = AgentCopy(
+        self.own = AgentCopy(
             record=place.conversation,
             ids=base,
             clock=tiers.clock,
@@ -70,26 +70,25 @@ class Conversation:
 
     def _connect(self) -> None:
         """Begin with replicas of which nothing is known, and locks that nobody holds."""
-        place, tiers, known = self.place, self.tiers, (self.place, self._base, self.copy)
+        place, tiers, own = self.place, self.tiers, self.own
+        # None of these refers to the conversation: an agent that is let go is freed at once.
         durable = durable_replica(
-            place, tiers, ids=self._base, entries=partial(_entries, tiers, *known), attributes=partial(_attributes, *known)
+            place,
+            tiers,
+            ids=own.ids,
+            entries=lambda: _entries(place, tiers, own.ids),
+            attributes=lambda: {"member": own.ids.get("member")},
         )
-        ttl, session = partial(_ttl, tiers, self.copy), tiers.ttl.session
-        rules = Rules(clock=tiers.clock, ttl=ttl, session=session, turns_inline=tiers.flush_every)
-        self.pair = Pair(
-            hot=hot_replica(place, tiers), durable=durable, rules=rules, author=self.copy.author, listener=self.copy
-        )
-        self.commits = Committing(place, tiers, self.copy, self.pair)
+        hot = hot_replica(place, tiers, durable=durable, ttl=lambda: _ttl(tiers.ttl, own.facts, tiers.clock()))
+        rules = Rules(clock=tiers.clock, session=tiers.ttl.session, turns_inline=tiers.flush_every)
+        self.pair = Pair(hot=hot, durable=durable, rules=rules, own=own)
+        self._saving = Saving(self.pair)
+        self.commits = Committing(place, tiers, self._saving, self.pair)
 
     def renew_after_fork(self) -> None:
         """Become a writer of one's own in the child of a fork: unsaved messages are the parent's to save."""
-        self.copy.renew()
+        self.own.renew()
         self._connect()
-
-    @property
-    def ids(self) -> dict[str, Any]:
-        """The original ids of session, user, tenant and member, as far as they are known."""
-        return _ids(self.place, self._base, self.copy)
 
     @property
     def lock(self) -> threading.RLock:
@@ -99,14 +98,13 @@ class Conversation:
     @property
     def is_dirty(self) -> bool:
         """Whether there is something that no tier has confirmed."""
-        with self.lock:
-            return self.copy.is_dirty
+        return self.own.is_dirty
 
     @property
     def has_news(self) -> bool:
         """Whether a store had something that the agent was not given, such as the end of the conversation."""
         with self.lock:
-            return self.copy.has_news or self.copy.author.is_gone
+            return self.own.has_news or self.own.author.is_gone
 
     # Opening
 
@@ -130,12 +128,12 @@ class Conversation:
     def _open(self, *, inspect: bool) -> list[Message] | None:
         touch = self.tiers.ttl.refreshed_by_reads and not inspect
         opened = read_tiers(self.pair, self.commits, self.place, self.tiers, touch=touch)
-        author = self.copy.author
-        self.copy.has_news = author.is_gone = False
+        author = self.own.author
+        self.own.has_news = author.is_gone = False
         self.possible_loss = opened.possible_loss
         if not author.copy.has_begun:
             return None
-        self._check_ids()
+        self.own.check_ids()
         if self._is_over(opened, inspect=inspect) and self._end(inspect=inspect) and not author.copy.has_begun:
             return None  # else somebody has begun the next life already
         self.pair.complete()
@@ -143,7 +141,7 @@ class Conversation:
             return paired(author.take_over())  # type: ignore[arg-type]
 
     def _is_over(self, opened: Opened, *, inspect: bool) -> bool:
-        copy = self.stored_copy()
+        copy = self.pair.copy
         if opened.is_over(copy, self.tiers):
             return True
         return not (self.tiers.resume_cold or inspect or opened.hot_is_unread) and opened.is_cold(copy, self.tiers)
@@ -151,25 +149,19 @@ class Conversation:
     def _end(self, *, inspect: bool) -> bool:
         """End a life whose time is over; False if it goes on: somebody said something in it just now, or no store answers."""
         with self.lock:
-            copy, active = self.copy.author.copy, self.copy.facts.active
+            copy, active = self.own.author.copy, self.own.facts.active
         try:
             if inspect:
                 self.pair.absorb(Copy(graves=copy.graves | {grave_by_age(copy.lives)}, clock=copy.clock))
                 return True
             self.pair.complete()
-            self.commits.flush_as_stored()  # so that whoever summarizes it has all of it
+            self._saving.flush()  # so that whoever summarizes it has all of it
             return end(self.pair, lambda found: facts_of(found, self.place.conversation).active <= active)
         except StoreUnavailableError:
             return False
         finally:
             with self.lock:
-                self.copy.has_news = self.copy.author.is_gone = False
-
-    def _check_ids(self) -> None:
-        ids = facts_of(self.stored_copy(), self.place.conversation).ids
-        if ids and any(ids.get(name) != value for name, value in self._base.items()):
-            name = self.place.conversation
-            raise CorruptRecordError(f"record={name!r} belongs to other ids than those asked for", record=name)
+                self.own.has_news = self.own.author.is_gone = False
 
     # Others' work
 
@@ -182,14 +174,14 @@ class Conversation:
         with self.lock:
             if not self.has_news:
                 return None
-            self.copy.has_news = False
+            self.own.has_news = False
         messages = self.pair.take_over()
         with self.lock:
             if messages is None:  # what it lacks may be in a tier that is away
-                self.copy.has_news = self.copy.author.is_stale
+                self.own.has_news = self.own.author.is_stale
             else:
-                self.copy.take_over_states()
-        if messages is None or not self.copy.keeps_window:
+                self.own.take_over_states()
+        if messages is None or not self.own.keeps_window:
             return None if messages is None else []
         objects = {(message.get("tracking_id") or "", fingerprint(message)): message for message in live}
         taken = [objects.get((message.get("tracking_id") or "", fingerprint(message)), message) for message in messages]
@@ -208,20 +200,16 @@ class Conversation:
 
     def flush_claimed(self) -> bool:
         """Flush what the hot tier has of a conversation that a sweeper claimed, just as it is; False if it has nothing."""
-        self.pair.look_hot(touch=False)
-        self.copy.closing = True
-        if not self.stored_copy().has_begun:
+        self.pair.look(self.pair.hot, touch=False)
+        self.own.closing = True
+        if not self.pair.copy.has_begun:
             return False
         if self.pair.durable is not None:
             self.pair.complete()
-            self.commits.flush_as_stored()
+            self._saving.flush()
         return True
 
     # What is stored
-
-    def stored_copy(self) -> Copy:
-        """Return what is known of it."""
-        return self.pair.copy
 
     def history(self, *, after: int = 0, unsaved: Conversation | None = None) -> Iterator[Logged]:
         """Yield the log, turn by turn, with what only this process has.
@@ -231,56 +219,43 @@ class Conversation:
             unsaved: The same conversation, as it is in use here.
         """
         drafts = []
-        mine = self.stored_copy()
+        mine = self.pair.copy
         if unsaved is not None:
             with unsaved.lock:
-                mine, drafts = merge(mine, unsaved.copy.author.copy), list(unsaved.copy.author.outbox.drafts)
+                mine, drafts = merge(mine, unsaved.own.author.copy), list(unsaved.own.author.outbox.drafts)
         messages = with_gaps(self.pair.log_of(mine), mine.vector)
         yield from (one for one in counted([*messages, *drafts]) if one.seq > after)
 
     def window(self) -> list[Logged]:
         """Return those messages of the log that the history holds as they were said, in its order."""
-        names = [one.name for one in self.stored_copy().view if isinstance(one, StoredMessage)]
+        names = [one.name for one in self.pair.copy.view if isinstance(one, StoredMessage)]
         try:
             log = {one.name: one for one in self.history()}
         except StoreUnavailableError:  # what is at hand is the end of the log
-            known = sorted(self.stored_copy().messages.values(), key=lambda one: one.order)
-            before = max(0, self.copy.facts.messages - len(known))
+            known = sorted(self.pair.copy.messages.values(), key=lambda one: one.order)
+            before = max(0, self.own.facts.messages - len(known))
             log = {one.name: replace(one, seq=one.seq + before) for one in counted(known)}
         return [log[name] for name in names if name in log]
 
     def shown(self) -> list[Message]:
         """Return the history, as it is stored."""
-        return [piece.message for piece in shown_messages(self.stored_copy().view, {})]  # type: ignore[misc]
+        return [piece.message for piece in shown_messages(self.pair.copy.view, {})]  # type: ignore[misc]
 
     def request_correction(self, logged: Logged, message: Mapping[str, Any]) -> Future[None]:
         """Put a message in place of one of the log; the future ends when that is stored."""
 
         def work() -> None:
             if logged.name is not None:
-                self.commits.redact(logged.name, message)
+                self._saving.redact(logged.name, message)
 
         return self.tiers.writer.submit(self.place, work, slow=True)
 
 
-# What the replicas ask for of a conversation. They hold no reference to it: an agent that is let go is freed at once.
-
-
-def _ids(place: Place, base: Mapping[str, Any], copy: AgentCopy) -> dict[str, Any]:
-    return {**base, **facts_of(copy.author.copy, place.conversation).ids}
-
-
-def _attributes(place: Place, base: Mapping[str, Any], copy: AgentCopy) -> dict[str, Any]:
-    return {"member": _ids(place, base, copy).get("member")}
-
-
-def _entries(tiers: Tiers, place: Place, base: Mapping[str, Any], copy: AgentCopy) -> list[Item]:
-    ids = _ids(place, base, copy)
+def _entries(place: Place, tiers: Tiers, ids: Mapping[str, Any]) -> list[Item]:
     listed = directory_entry(place.session, ids)
     return [*ExpiryIndex.items(place, ids, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
 
 
-def _ttl(tiers: Tiers, copy: AgentCopy) -> float:
-    policy, facts = tiers.ttl, copy.facts
+def _ttl(policy: TtlPolicy, facts: Facts, now: float) -> float:
     seconds = policy.ttl(facts.turns)
-    return max(1.0, facts.created + seconds - tiers.clock()) if policy.mode == "fixed" else seconds
+    return max(1.0, facts.created + seconds - now) if policy.mode == "fixed" else seconds

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import grave_by_age, new_grave
-from strands_manga_memory.session.core.merge import EMPTY, Copy
-from strands_manga_memory.session.replicas.hot import HotReplica
+from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.sync.pair import Pair, Replica
-from strands_manga_memory.session.sync.rules import MOST_TRIES
-from strands_manga_memory.session.sync.watch import GRAVE_SECONDS
 
 _Graves = frozenset[str]
 
@@ -27,15 +25,14 @@ def delete(pair: Pair, grave: str | None = None) -> None:
     """
     graves = frozenset([grave] if grave else [])
     if pair.durable is not None:
-        with pair.durable_io:
+        with pair.io[pair.durable]:
             over = pair.durable.segments.lives()  # before there is a grave behind which the next life may begin
             graves = _bury(pair, pair.durable, new_grave, graves, discards=True)
             with pair.lock:
                 pair.over |= over
             clear_what_is_over(pair)
     if pair.hot is not None:
-        with pair.hot_io:
-            _bury(pair, pair.hot, new_grave, graves, discards=True)
+        _bury(pair, pair.hot, new_grave, graves, discards=True)
 
 
 def end(pair: Pair, is_over: Callable[[Copy], bool]) -> bool:
@@ -49,19 +46,15 @@ def end(pair: Pair, is_over: Callable[[Copy], bool]) -> bool:
         StoreUnavailableError: The durable replica, or the only one, cannot be written. The life goes on.
     """
     graves: _Graves = frozenset()
-    if pair.durable is not None:
-        with pair.durable_io:
-            graves = _bury(pair, pair.durable, grave_by_age, graves, is_over=is_over)
+    for replica in pair.io:
+        try:
+            graves = _bury(pair, replica, grave_by_age, graves, is_over=is_over)
+        except StoreUnavailableError:
+            if replica is pair.last:
+                raise
         if not graves:
             return False
-    if pair.hot is not None:
-        with pair.hot_io:
-            try:
-                graves = _bury(pair, pair.hot, grave_by_age, graves, is_over=is_over)
-            except StoreUnavailableError:
-                if pair.durable is None:
-                    raise
-    return bool(graves)
+    return True
 
 
 def _bury(
@@ -74,37 +67,33 @@ def _bury(
     discards: bool = False,
 ) -> _Graves:
     """Have a replica know graves of the life, or, without any, dig one; return them, none if the life is not over."""
-    for tried in range(MOST_TRIES):
-        if not replica.is_known:
-            _look_at(pair, replica, discards=discards)
+
+    def bury() -> bool:
+        nonlocal graves
         copy, there = pair.copy, replica.copy
         if not graves or not graves <= there.graves:  # else what is there has begun behind them
             if not is_over(copy):
-                return frozenset()
+                graves = frozenset()
+                return True
             graves |= {dug(there.lives)} if there.lives or not graves else set()
             copy = copy if graves <= copy.graves else Copy(graves=copy.graves | graves, clock=copy.clock)
-        if _written(replica, copy):
+        is_written = replica.write(copy)
+        if is_written:
             pair.absorb(copy)
-            return graves
-        pair.rules.pause(tried)
-    raise OvertakenError(f"a replica was overtaken {MOST_TRIES} times; the conversation is not over there yet")
+        return is_written
+
+    pair.until_written(replica, bury, look=partial(_look_at, pair, replica, discards=discards))
+    return graves
 
 
 def _look_at(pair: Pair, replica: Replica, *, discards: bool) -> None:
-    look = pair.look_hot if isinstance(replica, HotReplica) else pair.look_durable
     try:
-        look()
+        pair.look(replica)
     except CorruptRecordError:
         if not discards:
             raise
         replica.discard()
-        look()
-
-
-def _written(replica: Replica, copy: Copy) -> bool:
-    if isinstance(replica, HotReplica):
-        return replica.write(copy, durable=EMPTY, ttl=GRAVE_SECONDS)
-    return replica.write(copy)
+        pair.look(replica)
 
 
 def clear_what_is_over(pair: Pair) -> None:

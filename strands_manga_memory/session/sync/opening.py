@@ -81,10 +81,12 @@ def read_tiers(pair: Pair, commits: Committing, place: Place, tiers: Tiers, *, t
     """
     future = None
     if tiers.hot is not None:
-        future = tiers.writer.submit((place, "hot"), within("hot", tiers.hot_deadline)(lambda: pair.look_hot(touch=touch)))
+        future = tiers.writer.submit(
+            (place, "hot"), within("hot", tiers.hot_deadline)(lambda: pair.look(pair.hot, touch=touch))
+        )
         if tiers.durable is not None:
             wait([future], timeout=_HEAD_START_SECONDS)
-    durable, durable_error = _outcome(within("durable", tiers.durable_deadline)(pair.look_durable))
+    durable, durable_error = _outcome(within("durable", tiers.durable_deadline)(lambda: pair.look(pair.durable)))
     hot, hot_error = _outcome(future.result) if future is not None else (None, None)
     for health, failure in ((commits.hot_health, hot_error), (commits.durable_health, durable_error)):
         if failure is not None:

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any
 
-from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import is_end_by_age
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
-from strands_manga_memory.session.sync.rules import Rules
+from strands_manga_memory.session.sync.agent_copy import AgentCopy
+from strands_manga_memory.session.sync.rules import MOST_TRIES, Rules
 from strands_manga_memory.session.sync.watch import Watch
-from strands_manga_memory.telemetry import MERGE, note
+from strands_manga_memory.telemetry import COLLISION, MERGE, note
 
 Replica = HotReplica | DurableReplica
-
-
-class Listener(Protocol):
-    """Who is told what becomes of a process's copy; called with the pair's lock held."""
-
-    def offer(self, *, in_turn: bool) -> Offer:
-        """Return what was said and changed, to be offered to a store."""
-
-    def absorbing(self, other: Copy) -> None:
-        """A copy that a store has is about to be taken in; raises what keeps that from being done."""
 
 
 class Pair:
@@ -38,40 +29,30 @@ class Pair:
         hot: Its hot replica, or None.
         durable: Its durable replica, or None.
         rules: How it is kept.
-        author: What this process says.
-        listener: Who is told what becomes of the copy.
+        own: What the agent of this process says and changes.
 
     Attributes:
-        hot: Its hot replica, or None.
-        durable: Its durable replica, or None.
-        rules: How it is kept.
-        author: What this process says and knows; guarded by ``lock``.
+        first: The replica that a save goes to: the hot one, if there is one.
+        last: The replica that keeps the log: the durable one, if there is one.
+        author: What this process says and knows; guarded, as is ``own``, by ``lock``.
         lock: Never held during I/O.
-        hot_io: Held while the hot replica is asked.
-        durable_io: Held while the durable replica is asked; before ``hot_io``, if both are.
+        io: For each replica what is held while it is asked; that of the durable one before that of the hot one, if both are.
         over: Lives that are over and may have a log that is to be deleted; guarded by ``lock``.
 
     Raises:
         ValueError: There is neither replica.
     """
 
-    def __init__(
-        self,
-        *,
-        hot: HotReplica | None,
-        durable: DurableReplica | None,
-        rules: Rules,
-        author: Author,
-        listener: Listener | None = None,
-    ) -> None:
-        if hot is None and durable is None:
+    def __init__(self, *, hot: HotReplica | None, durable: DurableReplica | None, rules: Rules, own: AgentCopy) -> None:
+        replicas: list[Replica] = [replica for replica in (durable, hot) if replica is not None]
+        if not replicas:
             raise ValueError("hot or durable must be given, got neither")
-        self.hot, self.durable, self.rules = hot, durable, rules
-        self.author, self._listener = author, listener
-        self.lock, self.hot_io, self.durable_io = threading.RLock(), threading.RLock(), threading.RLock()
+        self.hot, self.durable, self.rules, self.own, self.author = hot, durable, rules, own, own.author
+        self.last, self.first = replicas[0], replicas[-1]
+        self.lock, self.io = threading.RLock(), {replica: threading.RLock() for replica in replicas}
         self.over: set[str] = set()
         self._watch = Watch(self.rules.clock, after=self.rules.silent)
-        self._answers: dict[Replica, int] = {}
+        self._seen: dict[Replica, Copy] = {}
 
     @property
     def copy(self) -> Copy:
@@ -79,39 +60,34 @@ class Pair:
         with self.lock:
             return self.author.copy
 
-    @property
-    def known_durable(self) -> Copy:
-        """What the durable replica is known to have."""
-        return EMPTY if self.durable is None else self.durable.copy
-
     # Reading
 
-    def look_hot(self, *, touch: bool = True) -> Copy | None:
-        """Read the hot replica and take it in; None if there is no such tier."""
-        if self.hot is None:
+    def look(self, replica: Replica | None, *, touch: bool = True) -> Copy | None:
+        """Read a replica, of the durable one the head, and take it in; None if there is no such tier.
+
+        Args:
+            replica: One of the two.
+            touch: Start the time to live of a hot one anew.
+        """
+        if replica is None:
             return None
-        with self.hot_io:
-            copy = self.hot.load(touch=touch)
+        with self.io[replica]:
+            copy = self._loaded(replica, touch=touch)
             self.absorb(copy)
             return copy
 
-    def look_durable(self) -> Copy | None:
-        """Read the durable replica's head and take it in; None if there is no such tier."""
-        if self.durable is None:
-            return None
-        with self.durable_io:
-            copy = self.durable.load()
-            self.absorb(copy)
-            return copy
+    def _loaded(self, replica: Replica, *, touch: bool = True) -> Copy:
+        copy = replica.load(touch=touch) if isinstance(replica, HotReplica) else replica.load()
+        self._seen[replica] = replica.copy
+        return copy
 
     def complete(self) -> None:
         """Read messages of the view that no head had."""
-        copy, keeps_log = self.copy, self.durable or self.hot
-        if keeps_log is None or not copy.has_begun:
-            return
-        completed = keeps_log.completed(copy)  # beside a flush, whatever it does just now: segments only grow
-        if completed is not copy:
-            self.absorb(completed)
+        copy = self.copy
+        if copy.has_begun:
+            completed = self.last.completed(copy)  # beside a flush, whatever it does just now: segments only grow
+            if completed is not copy:
+                self.absorb(completed)
 
     def complete_if_possible(self) -> None:
         """Read them, unless the durable replica does not answer: a view with placeholders is stored as well as one without."""
@@ -120,23 +96,53 @@ class Pair:
 
     def log_of(self, copy: Copy) -> list[Message]:
         """Return all messages of the log of a copy, in order."""
-        keeps_log = self.durable or self.hot
-        copy = copy if keeps_log is None else keeps_log.log(copy)
-        return sorted(copy.messages.values(), key=lambda message: message.order)
+        return sorted(self.last.log(copy).messages.values(), key=lambda message: message.order)
 
     def history(self) -> list[Message]:
         """Return all messages of the log, in order."""
         return self.log_of(self.copy)
 
-    # Taking in, and offering
+    # Writing
+
+    def until_written(self, replica: Replica, attempt: Callable[[], bool], *, look: Callable[[], object]) -> None:
+        """Try to write a replica, as often as others overtake it, eight times at most.
+
+        Args:
+            replica: One of the two.
+            attempt: Writes it; tells whether that is done.
+            look: Reads it, before an attempt of which it is not known what is there.
+
+        Raises:
+            OvertakenError: Others were always faster.
+        """
+        with self.io[replica]:
+            for tried in range(MOST_TRIES):
+                if not replica.is_known:
+                    look()
+                if attempt():
+                    return
+                note(COLLISION, attributes={"manga_memory.tier": replica.tier}, counts={"collisions": 1})
+                self.rules.pause(tried)
+        raise OvertakenError(f"the {replica.tier} replica was overtaken {MOST_TRIES} times; what it lacks is kept")
+
+    def confirm(self, offer: Offer, replica: Replica) -> None:
+        """Take note that a replica has an offer."""
+        with self.lock:
+            self.author.accept(offer)
+            self.author.outbox.confirm(offer, for_good=replica is self.last)
+            if replica is self.first:
+                self.own.saved(offer)
+            if replica.copy is not self._seen.get(replica):  # else it had all, and nobody was asked
+                self._seen[replica] = replica.copy
+                self._watch.saw(replica.copy, self.author.copy)
+
+    # Taking in
 
     def absorb(self, copy: Copy) -> None:
-        """Take in a copy."""
+        """Take in a copy; raises what keeps that from being done, as :meth:`AgentCopy.absorb` does."""
         with self.lock:
             before = self.author.copy
-            if self._listener is not None:
-                self._listener.absorbing(copy)
-            self.author.absorb(copy)
+            self.own.absorb(copy)
             if before.has_begun and self.author.copy.vector != before.vector:
                 note(MERGE, counts={"merges": 1})
             if not all(map(is_end_by_age, self.author.copy.graves - before.graves)):
@@ -159,34 +165,21 @@ class Pair:
         with self.lock:
             return self.author.take_over()
 
-    def offer(self, *, in_turn: bool) -> Offer:
-        """Return what was said and changed, to be offered to a store; the lock is held."""
-        if self._listener is not None:
-            return self._listener.offer(in_turn=in_turn)
-        return self.author.offer(at=self.rules.clock(), in_turn=in_turn)
-
-    def confirm(self, offer: Offer, replica: Replica) -> None:
-        """Take note that a replica has an offer."""
-        with self.lock:
-            self.author.accept(offer)
-            self.author.outbox.confirm(offer, for_good=replica is self.durable or self.durable is None)
-            if replica.answers > self._answers.get(replica, 0):  # else it had all, and nobody was asked
-                self._answers[replica] = replica.answers
-                self._watch.saw(replica.copy, self.author.copy)
-
     # After a long silence
 
     def wake(self) -> None:
         """Look whether the life goes on, if this process has not seen it for so long that its grave may be gone."""
         if not self._watch.is_silent:
             return
-        with self.durable_io, self.hot_io:
+        with ExitStack() as held:
+            for io in self.io.values():
+                held.enter_context(io)
             found, error = self._found()
             with self.lock:
                 mine = self.author.copy
                 goes_on = bool(mine.lives & found.lives) or found.graves > mine.graves
                 if error is not None and not goes_on:
-                    for replica in self._replicas:  # what was read counts for nothing if it is not taken in
+                    for replica in self.io:  # what was read counts for nothing if it is not taken in
                         replica.forget()
                     raise error
                 since, was_stored = self.rules.clock() - self.rules.keeps, self._watch.has_lost(mine, found)
@@ -196,15 +189,11 @@ class Pair:
                     self.author.forget_graves(found.graves)
                 self.absorb(found)
 
-    @property
-    def _replicas(self) -> list[Replica]:
-        return [replica for replica in (self.hot, self.durable) if replica is not None]
-
     def _found(self) -> tuple[Copy, StoreUnavailableError | None]:
         found, error = EMPTY, None
-        for replica in self._replicas:
+        for replica in self.io:
             try:
-                found = merge(found, replica.load())
+                found = merge(found, self._loaded(replica))
             except StoreUnavailableError as unavailable:
                 error = unavailable
         return found, error

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strands_manga_memory.session.sync.watch import GRAVE_SECONDS, SILENT_SECONDS
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS
+from strands_manga_memory.session.sync.watch import SILENT_SECONDS
 
 MOST_TRIES = 8
 """How often a write that others overtake is tried again."""
@@ -24,14 +25,12 @@ class Rules:
 
     Args:
         clock: Seconds since 1970.
-        ttl: Returns the seconds that the hot replica is to live from now on.
         session: Seconds after which a session ends that nobody uses. A grave lives for an hour more, at least.
         turns_inline: With a durable tier alone: so many turns are carried in the head before they move to a segment.
         pause: Waits between two tries; it gets their number.
     """
 
     clock: Callable[[], float]
-    ttl: Callable[[], float]
     session: float = 86_400.0
     turns_inline: int = 5
     pause: Callable[[int], None] = _pause

@@ -1,4 +1,4 @@
-"""Saving: what a process says and changes goes to the replicas of its conversation. Every try is counted."""
+"""Saving: what a process says and changes goes to the replicas of its conversation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from strands_manga_memory.exceptions import OvertakenError
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy, with_messages
@@ -15,13 +14,8 @@ from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import MOST_CARRIED, DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync.ending import clear_what_is_over
-from strands_manga_memory.session.sync.pair import Pair
-from strands_manga_memory.session.sync.rules import MOST_TRIES
-from strands_manga_memory.session.sync.watch import GRAVE_SECONDS
-from strands_manga_memory.telemetry import COLLISION, FLUSH, note
-
-InTurn = bool | Callable[[], bool]
-"""Whether the agent is in the middle of a turn, or what tells that when a store is about to be offered something."""
+from strands_manga_memory.session.sync.pair import Pair, Replica
+from strands_manga_memory.telemetry import FLUSH, note
 
 
 class Saving:
@@ -35,49 +29,54 @@ class Saving:
         self._pair = pair
         self._offering = threading.RLock()
 
-    def save(self, *, in_turn: InTurn = False) -> None:
+    def save(self) -> None:
         """Store what was said and changed: in the hot replica, or in the durable one if there is no other.
-
-        Args:
-            in_turn: Whether the agent is in the middle of a turn; if the agent may go on meanwhile, a function that tells.
 
         Raises:
             StoreUnavailableError: It could not be stored; everything is kept for the next save.
         """
+        self._pair.wake()
+        hot = self._pair.hot
+        if hot is None:
+            self._put(inline=True)
+        else:
+            self._until_written(hot, lambda: self._save_once(hot))
+
+    def flush(self, *, offers: bool = True) -> None:
+        """Store everything in the durable replica; raises what :meth:`save` does. Without a durable tier it is a save.
+
+        Args:
+            offers: False: only what was offered to the hot replica, and that has answered.
+        """
+        self._pair.wake()
+        if self._pair.durable is None:
+            self.save()
+        else:
+            self._put(inline=False, offers=offers)
+
+    def _until_written(self, replica: Replica, attempt: Callable[[], bool], *, offers: bool = True) -> None:
         pair = self._pair
-        pair.wake()
-        if pair.hot is None:
-            self._put(in_turn=in_turn, inline=True)
-            return
-        with self._offering, pair.hot_io:
-            for tried in range(MOST_TRIES):
-                if not pair.hot.is_known:
-                    pair.look_hot()
-                    pair.complete_if_possible()
-                if self._save_once(pair.hot, self._offer(in_turn)):
-                    return
-                self._collided("hot", tried)
-        raise OvertakenError(f"the hot replica was overtaken {MOST_TRIES} times; the save is put off")
 
-    def _collided(self, tier: str, tried: int) -> None:
-        """Somebody else was first: wait a moment, longer each time."""
-        note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
-        self._pair.rules.pause(tried)
+        def look() -> None:
+            pair.look(replica)
+            pair.complete_if_possible()
 
-    def _save_once(self, hot: HotReplica, offer: Offer) -> bool:
-        copy = offer.copy
-        ttl = self._pair.rules.ttl() if copy.has_begun else GRAVE_SECONDS
-        is_written = self._tried(offer, lambda: hot.write(copy, durable=self._pair.known_durable, ttl=ttl))
-        if is_written:
-            self._pair.confirm(offer, hot)
-            if self._pair.durable is None:
-                with self._pair.lock:
-                    self._pair.author.forget(hot.copy)
-        return is_written
+        with self._offering if offers else nullcontext():
+            pair.until_written(replica, attempt, look=look)
 
-    def _offer(self, in_turn: InTurn) -> Offer:
+    def _save_once(self, hot: HotReplica) -> bool:
+        offer = self._offer()
+        if not self._tried(offer, lambda: hot.write(offer.copy)):
+            return False
+        self._pair.confirm(offer, hot)
+        if self._pair.durable is None:
+            with self._pair.lock:
+                self._pair.author.forget(hot.copy)
+        return True
+
+    def _offer(self) -> Offer:
         with self._pair.lock:
-            return self._pair.offer(in_turn=in_turn() if callable(in_turn) else in_turn)
+            return self._pair.own.offer()
 
     def _tried(self, offer: Offer, write: Callable[[], bool]) -> bool:
         """Write; what may have been stored without an answer counts as stored."""
@@ -91,36 +90,20 @@ class Saving:
         with self._pair.lock:
             self._pair.author.accept(offer)
 
-    def flush(self, *, in_turn: InTurn = False, offers: bool = True) -> None:
-        """Store everything in the durable replica; raises what :meth:`save` does. Without a durable tier it is a save.
-
-        Args:
-            in_turn: As for :meth:`save`.
-            offers: False: only what was offered to the hot replica, and that has answered.
-        """
-        self._pair.wake()
-        if self._pair.durable is None:
-            self.save(in_turn=in_turn)
-        else:
-            self._put(in_turn=in_turn, inline=False, offers=offers)
-
-    def _put(self, *, in_turn: InTurn, inline: bool, offers: bool = True) -> None:
-        pair = self._pair
-        durable = pair.durable
+    def _put(self, *, inline: bool, offers: bool = True) -> None:
+        pair, durable = self._pair, self._pair.durable
         if durable is None:
             raise ValueError("there is no durable replica")
-        with self._offering if offers else nullcontext(), pair.durable_io:
-            for tried in range(MOST_TRIES):
-                if not durable.is_known:
-                    pair.look_durable()
-                    pair.complete_if_possible()
-                self._make_room(durable, inline=inline)
-                offer = self._offer(in_turn) if offers else self._offered()
-                if self._put_once(durable, offer, inline=inline):
-                    clear_what_is_over(pair)
-                    return
-                self._collided("durable", tried)
-        raise OvertakenError(f"the durable replica was overtaken {MOST_TRIES} times; the flush is put off")
+
+        def put() -> bool:
+            self._make_room(durable, inline=inline)
+            offer = self._offer() if offers else self._offered()
+            is_done = self._put_once(durable, offer, inline=inline)
+            if is_done:
+                clear_what_is_over(pair)
+            return is_done
+
+        self._until_written(durable, put, offers=offers)
 
     def _make_room(self, durable: DurableReplica, *, inline: bool) -> None:
         """Move what the head has carried along to its segments, when it is much, or when everything is to go there."""
@@ -134,8 +117,8 @@ class Saving:
 
     def _offered(self) -> Offer:
         """Return what the hot replica has answered for."""
-        author = self._pair.author
-        with self._pair.hot_io, self._pair.lock:
+        pair, author = self._pair, self._pair.author
+        with pair.io[pair.first], pair.lock:
             author.outbox.cut_segment()
             return author.outbox.settled(author.copy)
 

@@ -6,9 +6,6 @@ from collections.abc import Callable
 
 from strands_manga_memory.session.core.merge import Copy
 
-GRAVE_SECONDS = 25 * 3600.0
-"""Seconds for which a store keeps a grave, at least. A hot replica must not live longer than that unused."""
-
 SILENT_SECONDS = 12 * 3600.0
 """Seconds after which a process looks whether its life goes on before it writes, or takes in what others wrote."""
 

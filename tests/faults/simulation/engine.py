@@ -51,7 +51,7 @@ class ConversationCore:
 
     @property
     def _author(self) -> Author:
-        return self._conversation.copy.author
+        return self._conversation.own.author
 
     @property
     def epoch(self) -> int:
@@ -70,23 +70,23 @@ class ConversationCore:
         return self._conversation.open(inspect=inspect)
 
     def begin_turn(self) -> None:
-        self._conversation.copy.begin_turn()
+        self._conversation.own.begin_turn()
 
     def append(self, message: Any, *, at: float) -> None:
-        self._conversation.copy.say(message, at=at)
+        self._conversation.own.say(message, at=at)
 
     def state(self) -> dict[str, Any]:
-        return dict(load(self._conversation.copy.fields.get(AGENT, b"{}")))
+        return dict(load(self._conversation.own.fields.get(AGENT, b"{}")))
 
     def capture(self, messages: Sequence[Any], state: Mapping[str, Any], *, in_turn: bool) -> None:
         with self._conversation.lock:
-            self._conversation.copy.capture(messages, {AGENT: dump(dict(state))}, in_turn=in_turn)
+            self._conversation.own.capture(messages, {AGENT: dump(dict(state))}, in_turn=in_turn)
 
     def revise(self, message: Any) -> bool:
-        return self._conversation.copy.revise(message, every=True)
+        return self._conversation.own.revise(message, every=True)
 
     def set_metadata(self, name: str, value: Any) -> None:
-        self._conversation.copy.set_meta({name: value})
+        self._conversation.own.set_meta({name: value})
 
     def take_over(self, live: Sequence[Any]) -> list[Any] | None:
         return self._conversation.take_over(live)
@@ -131,7 +131,7 @@ class ConversationCore:
         return dig(table, partition, until=self._conversation.tiers.clock() + SESSION_SECONDS + 3600)
 
     def close(self) -> Future[Any]:
-        self._conversation.copy.closing = True
+        self._conversation.own.closing = True
         return self._conversation.commits.request_flush()
 
     def history(self) -> Iterator[tuple[str, int]]:
@@ -192,13 +192,13 @@ class Engine:
 
     def ids_in_hot(self, store: Any) -> set[str]:
         """Return the ids of the messages that the hot tier has."""
-        hot = HotReplica(store, _PLACE.conversation, codec=_CODEC, keeps_log=True)
+        hot = HotReplica(store, _PLACE.conversation, codec=_CODEC)
         copy = hot.log(hot.load(touch=False))
         return {_id(message.record) for message in copy.messages.values()}
 
     def buried(self, store: Any, table: Any) -> int:
         """Return how many graves there have been in the two tiers."""
-        hot = HotReplica(store, _PLACE.conversation, codec=_CODEC, keeps_log=True)
+        hot = HotReplica(store, _PLACE.conversation, codec=_CODEC)
         watched = [grave_key(_PLACE.session), grave_key(_DIRECTORY[0])]
         when: Any = {"expires_at": lambda: 0, "clock": lambda: 0.0}
         durable = DurableReplica(table, _PLACE.session, _PLACE.member, codec=_CODEC, watched=watched, **when)

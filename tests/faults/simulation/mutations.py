@@ -21,7 +21,6 @@ from strands_manga_memory.session.replicas import hot, segments, split
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import conversation, ending
-from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.watch import Watch
 from tests.faults.simulation import histories
 from tests.faults.simulation.drawing import Step
@@ -42,13 +41,12 @@ def _but_what_ever_was_pending(self: DurableReplica, copy: Copy) -> list[Any]:
 _PENDING = DurableReplica.pending
 
 
-def _without_graves(self: Pair) -> Copy | None:
-    if self.durable is not None:
-        self.durable._watched = ()
-    return _LOOK(self)
+def _without_graves(self: DurableReplica) -> Copy:
+    self._watched = ()
+    return _LOAD(self)
 
 
-_LOOK = Pair.look_durable
+_LOAD = DurableReplica.load
 
 
 def _damaged(table: Any, item: Any) -> Any:
@@ -79,7 +77,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
     "graves of the user are not looked for": (
         "deletions",
         histories.UNLISTED,
-        lambda: mock.patch.object(Pair, "look_durable", _without_graves),
+        lambda: mock.patch.object(DurableReplica, "load", _without_graves),
     ),
     "lives are not told apart": (
         "everything",

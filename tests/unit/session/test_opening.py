@@ -38,8 +38,8 @@ def opened(table: MemoryTable) -> tuple[Conversation, list[Any] | None]:
 def talked(table: MemoryTable) -> Conversation:
     conversation, _ = opened(table)
     message = user("hello", tracking_id="hello")
-    conversation.copy.say(message, at=1.0)
-    conversation.copy.capture([message], {}, in_turn=False)
+    conversation.own.say(message, at=1.0)
+    conversation.own.capture([message], {}, in_turn=False)
     assert conversation.commits.request(flush=True).exception() is None
     return conversation
 
@@ -57,7 +57,7 @@ def test_a_refresh_beside_a_deletion_takes_the_deletion_over() -> None:
     assert talked(table) is not first
     table.happens = first.bury
     reader.commits.request_refresh().result()
-    assert reader.copy.author.is_gone
+    assert reader.own.author.is_gone
 
 
 def test_messages_of_a_segment_that_is_missing_under_an_unchanged_head_are_damaged() -> None:
@@ -82,8 +82,8 @@ def test_a_turn_that_only_the_hot_tier_has_keeps_its_session_alive() -> None:
     live: list[Any] = []
     for number, pause in enumerate((3 * 86_400, 5_000)):
         live.append(user("hello", tracking_id=f"hello{number}"))
-        first.copy.say(live[-1], at=clock())
-        first.copy.capture(live, {}, in_turn=False)
+        first.own.say(live[-1], at=clock())
+        first.own.capture(live, {}, in_turn=False)
         saved = first.commits.request() if number else first.commits.request_flush()
         assert saved.exception() is None
         clock.advance(pause)
@@ -113,9 +113,9 @@ def test_what_moves_to_the_next_life_is_in_the_log_of_that_one_alone() -> None:
         return Conversation(PLACE, tiers, base={"session": "s", "member": "default"})
 
     def says(one: Conversation, text: str) -> None:
-        one.copy.begin_turn()
-        one.copy.say(user(text, tracking_id="m"), at=clock())
-        one.copy.capture([user(text, tracking_id="m")], {}, in_turn=False)
+        one.own.begin_turn()
+        one.own.say(user(text, tracking_id="m"), at=clock())
+        one.own.capture([user(text, tracking_id="m")], {}, in_turn=False)
         assert one.commits.request_flush().exception() is None
 
     first = conversation()
@@ -126,5 +126,5 @@ def test_what_moves_to_the_next_life_is_in_the_log_of_that_one_alone() -> None:
     says(first, large)
 
     logs = [(key[1].split("#")[2], b"latelate" in row["data"]) for key, row in table.rows.items() if "#LOG#" in key[1]]
-    assert {life for life, has_it in logs if has_it} == first.stored_copy().lives
-    assert {life for life, has_it in logs if not has_it}.isdisjoint(first.stored_copy().lives)
+    assert {life for life, has_it in logs if has_it} == first.pair.copy.lives
+    assert {life for life, has_it in logs if not has_it}.isdisjoint(first.pair.copy.lives)

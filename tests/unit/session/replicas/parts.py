@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -12,6 +13,7 @@ from strands_manga_memory.session.core.merge import EMPTY, merge
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import ending
+from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.sync.saving import Saving
@@ -35,13 +37,13 @@ class Process:
         clock: Any = None,
         codec: Codec | None = None,
         entry: bool = True,
+        ttl: Callable[[], float] = lambda: 1800.0,
         **rules: Any,
     ) -> None:
         clock = self._clock = clock or FakeClock()
         codec = codec or Codec()
         numbers = itertools.count()
         self.tag = tag or f"p{random.randrange(16**8):08x}"
-        self.hot = hot and HotReplica(hot, f"{session}/A:default", codec=codec, keeps_log=durable is None)
         expires_at = lambda: int(clock()) + 86_400  # noqa: E731
         self.durable = durable and DurableReplica(
             durable,
@@ -53,9 +55,11 @@ class Process:
             watched=[USER_GRAVE],
             entries=(lambda: [{durable.schema.partition: "user/u", durable.schema.sort: session}]) if entry else None,
         )
-        rules = {"ttl": lambda: 1800.0, "pause": lambda tried: None, **rules}
+        self.hot = hot and HotReplica(hot, f"{session}/A:default", codec=codec, durable=self.durable, ttl=ttl)
+        rules = {"pause": lambda tried: None, **rules}
         self.author = Author(tag=lambda: f"{self.tag}x{next(numbers)}")
-        self.pair = Pair(hot=self.hot, durable=self.durable, rules=Rules(clock=clock, **rules), author=self.author)
+        self.own = AgentCopy(record=session, ids={}, clock=clock, author=self.author)
+        self.pair = Pair(hot=self.hot, durable=self.durable, rules=Rules(clock=clock, **rules), own=self.own)
         self.saving = Saving(self.pair)
         self.save, self.flush, self.redact = self.saving.save, self.saving.flush, self.saving.redact
         self.history = self.pair.history
@@ -80,9 +84,9 @@ class Process:
         """Take in what either tier has; if one does not answer the other must have something."""
         self.pair.wake()
         found, errors = EMPTY, list[StoreUnavailableError]()
-        for look in (lambda: self.pair.look_hot(touch=touch), self.pair.look_durable):
+        for replica in (self.hot, self.durable):
             try:
-                found = merge(found, look() or EMPTY)
+                found = merge(found, self.pair.look(replica, touch=touch) or EMPTY)
             except StoreUnavailableError as error:
                 errors.append(error)
         if errors and found == EMPTY:
@@ -93,6 +97,7 @@ class Process:
         message["tracking_id"] = f"{self.tag}-{self.said}"
         self.live.append(message)
         self.author.say(message, at=self._clock(), begins=begins)
+        self.own.touch()
 
     def begin(self) -> None:
         taken = self.pair.take_over()

@@ -41,7 +41,7 @@ class World:
     def say(self, conversation: Conversation, text: str) -> None:
         for message in (user(text), assistant("ok")):
             self.said += 1
-            conversation.copy.say({**message, "tracking_id": f"m{self.said}"}, at=self.clock())
+            conversation.own.say({**message, "tracking_id": f"m{self.said}"}, at=self.clock())
 
     def turn(self, conversation: Conversation, text: str) -> None:
         conversation.take_over([])
@@ -62,7 +62,7 @@ def test_turns_are_counted_whoever_said_them(tiers: str) -> None:
     for each in (one, other):
         each.commits.request_flush().result()
     assert world.log() == [text for number in range(4) for text in (f"one {number}", f"other {number}")]
-    facts = world.open().copy.facts
+    facts = world.open().own.facts
     assert (facts.turns, facts.messages, facts.ids) == (8, 16, IDS)
 
 
@@ -113,7 +113,7 @@ def test_whoever_finds_a_life_too_old_ends_the_same_one_and_both_go_on_together(
     conversation.commits.request_flush().result()
     world.clock.advance(4 * 3600.0)
     one, other = world.open(), world.open()
-    assert one.copy.facts.turns == 0
+    assert one.own.facts.turns == 0
     world.turn(one, "one")
     world.turn(other, "other")
     for each in (one, other):
@@ -130,7 +130,7 @@ def test_what_a_sweeper_flushes_first_is_found_by_its_user() -> None:
     swept = Conversation(PLACE, Tiers.of(world.hot, world.durable, clock=world.clock), base={})
     swept.flush_claimed()
     assert ("user/:u", "s") in world.rows.rows
-    assert swept.ids == IDS
+    assert swept.own.ids == IDS
     assert world.log() == ["only hot"]
 
 
@@ -168,7 +168,7 @@ def test_a_deleted_conversation_says_so_though_its_keys_are_destroyed() -> None:
 def test_a_message_keeps_what_was_noted_with_it() -> None:
     world = World()
     conversation = world.open()
-    conversation.copy.set_meta({"active_intent": "order"})
+    conversation.own.set_meta({"active_intent": "order"})
     world.turn(conversation, "one more")
     conversation.commits.request_flush().result()
     records = [one.record for one in world.open().history()]
@@ -183,21 +183,21 @@ def test_what_is_said_when_the_session_is_over_is_counted_in_the_next_one() -> N
     world.clock.advance(4 * 3600.0)
     world.turn(world.open(), "another")
     world.turn(one, "one more")
-    facts = world.open().copy.facts
+    facts = world.open().own.facts
     assert (facts.turns, facts.messages) == (2, 4)
-    assert other.copy.facts.turns == 0
+    assert other.own.facts.turns == 0
 
 
 def test_what_was_kept_of_a_deleted_life_is_nothing_of_the_next_one() -> None:
     world = World("hot")
     conversation = world.open()
-    conversation.copy.as_built({"state.agent": b"{}"})
-    conversation.copy.capture([], {"state.agent": b'{"secret": 1}'}, in_turn=False)
+    conversation.own.as_built({"state.agent": b"{}"})
+    conversation.own.capture([], {"state.agent": b'{"secret": 1}'}, in_turn=False)
     world.turn(conversation, "hello")
     world.open().bury()
     world.turn(conversation, "dropped with it")
     conversation.take_over([])
-    conversation.copy.touch()
+    conversation.own.touch()
     conversation.commits.request().result()
     assert b"secret" not in repr(world.store._conversations).encode()
-    assert world.open().copy.fields["state.agent"] == b"{}"
+    assert world.open().own.fields["state.agent"] == b"{}"

@@ -10,9 +10,9 @@ import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.showing import CUT_TEXT
-from strands_manga_memory.session.core.identity import new_grave
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS, new_grave
 from strands_manga_memory.session.sync.rules import MOST_TRIES
-from strands_manga_memory.session.sync.watch import GRAVE_SECONDS, SILENT_SECONDS
+from strands_manga_memory.session.sync.watch import SILENT_SECONDS
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.unit.session.replicas.parts import USER_GRAVE, Process
@@ -465,35 +465,38 @@ def test_a_turn_that_began_while_a_flush_was_under_way_is_known_to_be_open(tiers
     world = World(tiers)
     a = world.process()
     a.turn("one")
-    in_turn = []
-
-    def is_in_turn() -> bool:
-        if not in_turn:
-            a.say(user("two"), begins=True)
-            in_turn.append(True)
-        return bool(in_turn)
-
     a.talk("one and a half")
-    a.flush(in_turn=is_in_turn)
+    offer = a.own.offer
+
+    def in_the_next_turn() -> Any:
+        if not a.own.in_turn:
+            a.own.begin_turn()
+            a.say(user("two"), begins=True)
+        return offer()
+
+    a.own.offer = in_the_next_turn  # type: ignore[method-assign]
+    a.flush()
     if world.hot is not None:
-        a.save(in_turn=is_in_turn)
+        a.save()
 
     assert world.process().shown()[-2:] in (["one and a half", "ok"], ["two", CUT_TEXT])
-    a.flush(in_turn=is_in_turn)
-    a.save(in_turn=is_in_turn)
+    a.flush()
+    a.save()
     assert world.process().shown()[-2:] == ["two", CUT_TEXT]
 
 
 def test_the_rest_of_a_turn_goes_with_the_life_that_is_gone() -> None:
     world = World("hot")
     a = world.process()
+    a.own.begin_turn()
     a.say(user("one"), begins=True)
-    a.save(in_turn=True)
+    a.save()
     world.clock.advance(26 * 3600.0)
     world.store.go_back({})
 
     a.say(assistant("answered too late"))
     a.author.capture(a.live)
+    a.own.end_turn()
     a.save()
     a.turn("two")
 
