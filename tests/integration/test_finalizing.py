@@ -228,6 +228,18 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back(world: World
     assert {record.version for record in world.summaries()} == {1}
 
 
+def test_an_incarnation_that_nobody_swept_before_the_user_came_back_and_said_nothing(world: World) -> None:
+    world.talk("s1", "Please ship order ord-41.")
+    world.clock.advance(25 * 3600)  # the session is over, and nobody has looked at it
+    assert world.talk("s1").messages == []
+    for _ in range(3):
+        world.clock.advance(3 * DAY)
+        world.sweeper().run_once()
+    (summary,) = world.summaries()
+    assert "ord-41" in summary.content
+    assert not any("#LOG#" in row for row in world.durable_rows())
+
+
 def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table, Table]) -> None:
     world = World(tables, hot=False)
     world.talk("s1", "I want horror manga")

@@ -22,6 +22,7 @@ from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import GRAVES
 from strands_manga_memory.session.sync.connecting import durable_replica
 from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.upkeep.ended import earlier_lives
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -229,7 +230,8 @@ class SessionSweeper:
         assert table is not None  # noqa: S101 - for the type checker
         lives = replica.segments.lives()
         if lives:  # of a life that is over, or that somebody is beginning just now: then what he says goes into the next one
-            is_finalized = not copy.graves and self._finalized(entry, replica, is_empty=False)
+            is_deleted = copy.graves and not earlier_lives(copy, lives)
+            is_finalized = not is_deleted and self._finalized(entry, replica, is_empty=False)
             self._bury(replica, copy, lives)
             index.move(entry, due=now + self._tiers.ttl.grace + self._lease)
             return is_finalized
