@@ -128,7 +128,7 @@ class Members:
 
     def delete(self) -> None:
         """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""
-        tiers, until = self._tiers, self._tiers.clock() + self._tiers.ttl.session + self._tiers.ttl.grace
+        tiers, until = self._tiers, self._tiers.clock() + self._tiers.ttl.graves
         grave, places, waits = None, {self.place("A", self.agent_id(None))}, False
         if tiers.durable is not None:
             grave = dig(tiers.durable, self._storage_id, until=until)

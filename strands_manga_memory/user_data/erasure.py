@@ -100,11 +100,11 @@ def forget_user(
     tombstones = 0
     sessions: set[str] = set()
     if memories is not None:  # first, so that whoever is finalizing stores nothing from now on
-        _mark_erased(memories, owner, clock() + policy.session + policy.grace)
+        _mark_erased(memories, owner, clock() + policy.graves)
         tombstones += 1
     directory = directory_key("", {"user": user_id, "tenant": tenant})
     assert directory is not None  # noqa: S101 - an owner has a user
-    dig(durable, directory[0], until=clock() + policy.session + policy.grace)
+    dig(durable, directory[0], until=clock() + policy.graves)
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
         listed = [one.scope for one in listings(durable, user_id, tenant)[0]]
@@ -120,7 +120,7 @@ def forget_user(
         record = hot.load(cache_name(owner), [], touch=False)
         counts["cache"] += record is not None and record.state != DELETED
         cache = ProfileCache(hot, user_id=user_id, tenant=tenant)
-        cache.bury(ttl=policy.session + policy.grace)
+        cache.bury(ttl=policy.graves)
         tombstones += 1
     counts["stored_values"] += TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant).erase()
     if memories is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS
+
 Tier = Literal["standard", "premium", "vip"]
 Mode = Literal["fixed", "sliding", "activity", "hybrid"]
 
@@ -66,6 +68,12 @@ class TtlPolicy:
         tier = self.tier() if callable(self.tier) else self.tier
         first, depth, deep = _HYBRID.get(tier.lower(), _HYBRID["standard"])
         return deep if turn_count >= depth else first
+
+    @property
+    def graves(self) -> float:
+        """Seconds for which stores keep a grave: 25 hours, and longer than a copy in any tier lives unused."""
+        longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
+        return max(GRAVE_SECONDS, max(self.session, longest) + self.grace)
 
     @property
     def refreshed_by_reads(self) -> bool:

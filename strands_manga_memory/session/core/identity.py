@@ -31,7 +31,7 @@ class Segment(NamedTuple):
 
 
 GRAVE_SECONDS = 25 * 3600.0
-"""Seconds for which a hot replica keeps a grave. It must not live longer than that unused."""
+"""Seconds for which stores keep a grave, at least."""
 
 
 def new_tag() -> str:

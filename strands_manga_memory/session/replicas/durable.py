@@ -58,7 +58,7 @@ class DurableReplica:
         session: Partition value of its records.
         member: What their sort values begin with.
         codec: Seals what is stored.
-        expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
+        expires_at: Returns when the table may delete the head of a copy that is written now, in seconds since 1970.
         clock: Seconds since 1970. A grave whose time is over counts as gone: a table deletes it up to two days later.
         watched: Keys of records that may end this conversation along with others: of its session, its user.
         entries: Returns records by which the conversation is found, put before its first head.
@@ -75,7 +75,7 @@ class DurableReplica:
         member: str,
         *,
         codec: Codec,
-        expires_at: Callable[[], int],
+        expires_at: Callable[[Copy], int],
         clock: Callable[[], float],
         watched: Sequence[Key] = (),
         entries: Callable[[], Sequence[Item]] | None = None,
@@ -207,7 +207,7 @@ class DurableReplica:
         data = codec.seal(framed(sorted(listed), blobs), "/".join(self._key))
         self._stored = None
         when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
-        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry()}
+        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry(copy)}
         attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
         if self._has_hot or (before.item or {}).get(HOT):
             attributes[HOT] = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.core.cells import Head, Key, Version, cells_of, head_of, message_key, packed, read_cells
-from strands_manga_memory.session.core.identity import GRAVE_SECONDS, Name
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
 from strands_manga_memory.session.core.records import Lost
 from strands_manga_memory.session.replicas.durable import DurableReplica
@@ -66,7 +66,8 @@ class HotReplica:
         conversation: The conversation's name there.
         codec: Seals what is stored.
         durable: The other replica; None: this one keeps the log, too, that is, messages that no view shows.
-        ttl: Returns the seconds that what is written now is to live.
+        ttl: Returns the seconds that a copy is to live that is written now.
+        refreshed_by_reads: Whether the agent's reads start the time to live anew.
 
     Attributes:
         expires_in: Seconds that it had to live when it was read; negative if its time was over, None if it was not there.
@@ -81,9 +82,11 @@ class HotReplica:
         *,
         codec: Codec,
         durable: DurableReplica | None = None,
-        ttl: Callable[[], float] = lambda: 1800.0,
+        ttl: Callable[[Copy], float] = lambda copy: 0.0,
+        refreshed_by_reads: bool = True,
     ) -> None:
-        self._store, self._name, self._codec, self._durable, self._ttl = store, conversation, codec, durable, ttl
+        self._store, self._name, self._codec, self._durable = store, conversation, codec, durable
+        self._ttl, self._refreshed_by_reads = ttl, refreshed_by_reads
         self._writer, self._count = secrets.token_hex(6), 0
         self._stored: _Stored | None = None
         self.expires_in: float | None = None
@@ -102,14 +105,14 @@ class HotReplica:
         """Read the copy; ``EMPTY`` if there is none. One round trip.
 
         Args:
-            touch: Start its time to live anew.
+            touch: The agent uses it; what only looks at it does not start its time to live anew.
 
         Raises:
             StoreUnavailableError: The store does not answer.
             CorruptRecordError: The head cannot be read.
         """
         self._stored = None
-        record = self._store.load(self._name, [_HEAD, GRAVES, _LOG, WINDOW_FIELD], touch=touch)
+        record = self._store.load(self._name, [_HEAD, GRAVES, _LOG, WINDOW_FIELD], touch=touch and self._refreshed_by_reads)
         self.expires_in = None if record is None else record.expires_in
         if record is None or record.state == DELETED:
             self._stored = _Stored(fence=1 if record is None else record.epoch + 1)
@@ -186,7 +189,7 @@ class HotReplica:
                 number=self._count,
                 fields={**self._sealed(copy, after, changed), **self._index(after), **self._head(copy)},
                 removed=[] if is_new_life else [*removed, *([GRAVES] if copy.has_begun > before.copy.has_begun else [])],
-                ttl=self._ttl() if copy.has_begun else GRAVE_SECONDS,
+                ttl=self._ttl(copy),
                 replace=is_new_life and before.expect is not None,
             ),
         )

@@ -104,7 +104,7 @@ class Committing:
         self.asked_at = time.monotonic()
         pair = self._pair
         pair.wake()
-        found = pair.look(pair.hot, touch=self._tiers.ttl.refreshed_by_reads)
+        found = pair.look(pair.hot)
         if found is None or not found.has_begun or found.vector != pair.copy.vector:
             pair.look(pair.durable)
 

@@ -25,11 +25,18 @@ def hot_replica(
         place: Where it is kept.
         tiers: The stores.
         durable: The durable replica.
-        ttl: Returns the seconds that what is written now is to live; the default is for who writes nothing.
+        ttl: Returns the seconds that a life is to stay there that is written now; the default is for who writes nothing.
     """
     if tiers.hot is None:
         return None
-    return HotReplica(tiers.hot, place.conversation, codec=tiers.codec, durable=durable, ttl=ttl)
+    return HotReplica(
+        tiers.hot,
+        place.conversation,
+        codec=tiers.codec,
+        durable=durable,
+        ttl=lambda copy: ttl() if copy.has_begun else tiers.ttl.graves,
+        refreshed_by_reads=tiers.ttl.refreshed_by_reads,
+    )
 
 
 def durable_replica(
@@ -51,13 +58,13 @@ def durable_replica(
     """
     if tiers.durable is None:
         return None
-    directory = directory_key(place.session, ids)
+    directory, keeps = directory_key(place.session, ids), tiers.ttl.session + tiers.ttl.grace
     return DurableReplica(
         tiers.durable,
         place.session,
         place.member,
         codec=tiers.codec,
-        expires_at=lambda: math.ceil(tiers.clock() + tiers.ttl.session + tiers.ttl.grace),
+        expires_at=lambda copy: math.ceil(tiers.clock() + (keeps if copy.has_begun else tiers.ttl.graves)),
         clock=tiers.clock,
         watched=[grave_key(place.session), *([grave_key(directory[0])] if directory else [])],
         entries=entries,
@@ -68,4 +75,4 @@ def durable_replica(
 
 def durable_replica_in(table: Table, place: Place, *, codec: Codec) -> DurableReplica:
     """Return the replica of a conversation in a table, to be looked at: nothing is to be begun or ended with it."""
-    return DurableReplica(table, place.session, place.member, codec=codec, expires_at=lambda: 0, clock=time.time)
+    return DurableReplica(table, place.session, place.member, codec=codec, expires_at=lambda copy: 0, clock=time.time)

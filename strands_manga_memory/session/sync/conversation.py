@@ -126,8 +126,7 @@ class Conversation:
         return messages
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
-        touch = self.tiers.ttl.refreshed_by_reads and not inspect
-        opened = read_tiers(self.pair, self.commits, self.place, self.tiers, touch=touch)
+        opened = read_tiers(self.pair, self.commits, self.place, self.tiers, touch=not inspect)
         author = self.own.author
         self.own.has_news = author.is_gone = False
         self.possible_loss = opened.possible_loss

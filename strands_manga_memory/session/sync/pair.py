@@ -67,7 +67,7 @@ class Pair:
 
         Args:
             replica: One of the two.
-            touch: Start the time to live of a hot one anew.
+            touch: As for ``HotReplica.load``.
         """
         if replica is None:
             return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS
 from strands_manga_memory.session.core.merge import EMPTY, merge
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -44,7 +45,7 @@ class Process:
         codec = codec or Codec()
         numbers = itertools.count()
         self.tag = tag or f"p{random.randrange(16**8):08x}"
-        expires_at = lambda: int(clock()) + 86_400  # noqa: E731
+        expires_at = lambda copy: int(clock()) + 86_400  # noqa: E731
         self.durable = durable and DurableReplica(
             durable,
             session,
@@ -55,7 +56,13 @@ class Process:
             watched=[USER_GRAVE],
             entries=(lambda: [{durable.schema.partition: "user/u", durable.schema.sort: session}]) if entry else None,
         )
-        self.hot = hot and HotReplica(hot, f"{session}/A:default", codec=codec, durable=self.durable, ttl=ttl)
+        self.hot = hot and HotReplica(
+            hot,
+            f"{session}/A:default",
+            codec=codec,
+            durable=self.durable,
+            ttl=lambda copy: ttl() if copy.has_begun else GRAVE_SECONDS,
+        )
         rules = {"pause": lambda tried: None, **rules}
         self.author = Author(tag=lambda: f"{self.tag}x{next(numbers)}")
         self.own = AgentCopy(record=session, ids={}, clock=clock, author=self.author)

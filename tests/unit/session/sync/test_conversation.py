@@ -201,3 +201,20 @@ def test_what_was_kept_of_a_deleted_life_is_nothing_of_the_next_one() -> None:
     conversation.commits.request().result()
     assert b"secret" not in repr(world.store._conversations).encode()
     assert world.open().own.fields["state.agent"] == b"{}"
+
+
+def test_a_grave_lives_longer_than_a_copy_that_its_tier_could_not_be_told_of() -> None:
+    world = World(ttl=TtlPolicy(seconds=72 * 3600.0))
+    conversation = world.open()
+    world.turn(conversation, "one")
+    conversation.commits.request_flush().result()
+    world.hot.down = True
+    with pytest.raises(StoreUnavailableError):
+        conversation.bury()
+    world.hot.down = False
+
+    world.clock.advance(60 * 3600.0)
+    world.rows.rows = {key: row for key, row in world.rows.rows.items() if row.get("expires_at", 1e12) > world.clock()}
+
+    assert world.log() == []
+    assert texts(world.open().shown()) == []
