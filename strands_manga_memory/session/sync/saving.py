@@ -65,13 +65,17 @@ class Saving:
             pair.until_written(replica, attempt, look=look)
 
     def _save_once(self, hot: HotReplica) -> bool:
+        pair = self._pair
+        if hot is pair.last:
+            with pair.lock:
+                pair.author.shorten(hot.copy.vector)
         offer = self._offer()
         if not self._tried(offer, lambda: hot.write(offer.copy)):
             return False
-        self._pair.confirm(offer, hot)
-        if self._pair.durable is None:
-            with self._pair.lock:
-                self._pair.author.forget(hot.copy)
+        pair.confirm(offer, hot)
+        if hot is pair.last:
+            with pair.lock:
+                pair.author.forget(hot.copy)
         return True
 
     def _offer(self) -> Offer:

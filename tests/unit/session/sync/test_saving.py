@@ -360,6 +360,20 @@ def test_five_hundred_workers_that_hold_nothing_keep_what_is_read_and_written_fl
     assert len(Process(hot, table, "s").open().log()) == 800
 
 
+def test_what_is_read_of_a_hot_tier_alone_stays_flat_too() -> None:
+    world = World("hot")
+    read = []
+    for at in range(200):
+        one = world.process()
+        one.live = one.live[-10:]
+        one.turn(f"turn {at}")
+        record = world.store.load("s/A:default", ["head", "graves", "log", "window"], touch=False)
+        read.append(len(record.fields))
+
+    assert max(read[150:]) <= max(read[50:100])
+    assert len(world.process().log()) == 400
+
+
 @pytest.mark.parametrize("tiers", TIERS)
 def test_a_first_turn_that_is_said_long_after_the_empty_conversation_was_opened_is_kept(tiers: str) -> None:
     world = World(tiers)
