@@ -27,7 +27,7 @@ from strands_manga_memory.session.sync.committing import Committing
 from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
 from strands_manga_memory.session.sync.ending import delete, end
 from strands_manga_memory.session.sync.logged import Logged, counted, with_gaps
-from strands_manga_memory.session.sync.opening import Opened, read_tiers
+from strands_manga_memory.session.sync.opening import is_cold, is_over, possible_loss, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.sync.saving import Saving
@@ -126,24 +126,22 @@ class Conversation:
         return messages
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
-        opened = read_tiers(self.pair, self.commits, self.place, self.tiers, touch=not inspect)
+        read_tiers(self.pair, self.commits, self.place, self.tiers, touch=not inspect)
         author = self.own.author
         self.own.has_news = author.is_gone = False
-        self.possible_loss = opened.possible_loss
+        self.possible_loss = possible_loss(self.pair, self.place.conversation)
         if not author.copy.has_begun:
             return None
         self.own.check_ids()
-        if self._is_over(opened, inspect=inspect) and self._end(inspect=inspect) and not author.copy.has_begun:
+        if self._is_over(inspect=inspect) and self._end(inspect=inspect) and not author.copy.has_begun:
             return None  # else somebody has begun the next life already
         self.pair.complete()
         with self.lock:
             return paired(author.take_over())  # type: ignore[arg-type]
 
-    def _is_over(self, opened: Opened, *, inspect: bool) -> bool:
-        copy = self.pair.copy
-        if opened.is_over(copy, self.tiers):
-            return True
-        return not (self.tiers.resume_cold or inspect or opened.hot_is_unread) and opened.is_cold(copy, self.tiers)
+    def _is_over(self, *, inspect: bool) -> bool:
+        read = self.pair, self.tiers, self.place.conversation
+        return is_over(*read) or (not (self.tiers.resume_cold or inspect) and is_cold(*read))
 
     def _end(self, *, inspect: bool) -> bool:
         """End a life whose time is over; False if it goes on: somebody said something in it just now, or no store answers."""

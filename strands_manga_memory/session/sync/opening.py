@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import wait
-from dataclasses import dataclass
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.basis.facts import facts_of
@@ -21,55 +20,7 @@ logger = logging.getLogger(__name__)
 _HEAD_START_SECONDS = 0.002
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opened:
-    """What was read.
-
-    Args:
-        hot: The hot replica's copy; None if there is no such tier, or it did not answer.
-        durable: The durable replica's copy; likewise.
-        hot_expires_in: Seconds that the hot replica has to live; None if it is not there.
-        hot_is_unread: Whether the hot tier did not answer.
-        record: What the conversation is called in errors.
-    """
-
-    hot: Copy | None
-    durable: Copy | None
-    hot_expires_in: float | None
-    hot_is_unread: bool
-    record: str
-
-    @property
-    def _is_hot(self) -> bool:
-        return self.hot is not None and self.hot.has_begun
-
-    @property
-    def possible_loss(self) -> bool:
-        """Whether the hot tier may have had more, and is not there or did not answer."""
-        if self.durable is None or not self.durable.has_begun:
-            return self.hot_is_unread
-        return not self._is_hot and facts_of(self.durable, self.record).is_ahead
-
-    def is_over(self, copy: Copy, tiers: Tiers) -> bool:
-        """Tell whether the session is over, by what both copies make together."""
-        hot_has_expired = self.hot_expires_in is not None and self.hot_expires_in <= 0
-        if tiers.durable is None:
-            return hot_has_expired
-        if self._is_hot and not hot_has_expired:
-            return False
-        active = facts_of(copy, self.record).active  # what was never flushed outlives the hot tier's time to live, too
-        return bool(active) and active + tiers.ttl.session <= tiers.clock()
-
-    def is_cold(self, copy: Copy, tiers: Tiers) -> bool:
-        """Tell whether it has left the hot tier; without one, whether it would have."""
-        if tiers.hot is not None:
-            return not self._is_hot or (self.hot_expires_in or 0.0) <= 0
-        facts = facts_of(copy, self.record)
-        since = facts.created if tiers.ttl.mode == "fixed" else facts.active
-        return since + tiers.ttl.ttl(facts.turns) <= tiers.clock()
-
-
-def read_tiers(pair: Pair, commits: Committing, place: Place, tiers: Tiers, *, touch: bool) -> Opened:
+def read_tiers(pair: Pair, commits: Committing, place: Place, tiers: Tiers, *, touch: bool) -> None:
     """Read both tiers side by side, the hot one with a head start, and take in what they have.
 
     Two clients that work at once in one interpreter hold each other up: the hot tier's .3 ms would be 2 ms. So the durable tier
@@ -93,19 +44,43 @@ def read_tiers(pair: Pair, commits: Committing, place: Place, tiers: Tiers, *, t
             health.failed(failure)
     error = hot_error or durable_error
     if error is not None:
-        nothing_found = (hot or EMPTY) == EMPTY and (durable or EMPTY) == EMPTY
-        if nothing_found and not (hot_error is not None and durable is not None and durable_error is None):
-            raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
-        if tiers.on_store_error == "raise" or (hot_error is not None and durable is None):
+        # A durable tier that answers is enough: a conversation is flushed with its first turn. A hot one that is empty is not.
+        is_enough = durable is not None or (hot or EMPTY) != EMPTY
+        if tiers.on_store_error == "raise" or not is_enough:
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         logger.warning("error=<%s> | a tier could not be read, the other one is used", type(error).__name__)
-    return Opened(
-        hot=hot,
-        durable=durable,
-        hot_expires_in=None if pair.hot is None else pair.hot.expires_in,
-        hot_is_unread=hot_error is not None,
-        record=place.conversation,
-    )
+
+
+def possible_loss(pair: Pair, record: str) -> bool:
+    """Tell whether the hot tier may have had more than was read, and is not there or did not answer."""
+    durable = pair.durable.copy if pair.durable is not None else EMPTY
+    if not durable.has_begun or durable.graves != pair.copy.graves:
+        return pair.hot is not None and not pair.hot.is_known
+    return not _is_hot(pair) and facts_of(durable, record).is_ahead
+
+
+def is_over(pair: Pair, tiers: Tiers, record: str) -> bool:
+    """Tell whether the session is over, by what both copies that were read make together."""
+    has_expired = pair.hot is not None and pair.hot.expires_in is not None and pair.hot.expires_in <= 0
+    if pair.durable is None:
+        return has_expired
+    if _is_hot(pair) and not has_expired:
+        return False
+    active = facts_of(pair.copy, record).active  # what was never flushed outlives the hot tier's time to live, too
+    return bool(active) and active + tiers.ttl.session <= tiers.clock()
+
+
+def is_cold(pair: Pair, tiers: Tiers, record: str) -> bool:
+    """Tell whether it has left the hot tier; without one, whether it would have. Not, if that tier did not answer."""
+    if pair.hot is not None:
+        return pair.hot.is_known and (not _is_hot(pair) or (pair.hot.expires_in or 0.0) <= 0)
+    facts = facts_of(pair.copy, record)
+    since = facts.created if tiers.ttl.mode == "fixed" else facts.active
+    return since + tiers.ttl.ttl(facts.turns) <= tiers.clock()
+
+
+def _is_hot(pair: Pair) -> bool:
+    return pair.hot is not None and pair.hot.copy.has_begun
 
 
 def _outcome(result: Callable[[], Copy | None]) -> tuple[Copy | None, StoreUnavailableError | None]:
