@@ -20,6 +20,7 @@ from strands_manga_memory.session.basis.states import (
     is_waiting,
     pauses_after,
 )
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.registers import WITH_WINDOW
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -38,7 +39,6 @@ class AgentCopy:
         author: What is offered to stores. Default: one of its own.
 
     Attributes:
-        author: What is offered to stores.
         in_turn: Whether the agent is being invoked.
         closing: Whether the owner is done with it for now: what is flushed next is everything.
         has_news: Whether a store had something since the agent was given its history.
@@ -109,6 +109,13 @@ class AgentCopy:
     def revise(self, message: Mapping[str, Any], *, every: bool = False) -> bool:
         """Put a message in place of the latest with its ``tracking_id``, or of every one; False if none is at hand."""
         found = self.author.revise(message, every=every)
+        if found:
+            self.touch()
+        return found
+
+    def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
+        """Put a message in place of another one of the log; False if that is not at hand."""
+        found = self.author.redact(name, message)
         if found:
             self.touch()
         return found

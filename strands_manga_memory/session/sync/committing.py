@@ -67,7 +67,7 @@ class Committing:
 
     def request_flush(self) -> Future[None]:
         """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
-        return self._tiers.writer.submit(self._place, self._commit_all, slow=self._pair.durable is not None)
+        return self._tiers.writer.submit(self._place, self.commit_all, slow=self._pair.durable is not None)
 
     def request_soon(self, delay: float) -> None:
         """Save ``delay`` seconds after the first thing that is new since the last save."""
@@ -130,7 +130,8 @@ class Committing:
             # A flush runs beside the next turn's save, so that no turn waits for the durable tier.
             self._tiers.writer.submit((self._place, "flush"), partial(self._flush_quietly, offers=False), slow=True)
 
-    def _commit_all(self) -> None:
+    def commit_all(self) -> None:
+        """Save and flush everything; on the writer. What a tier does not take now is tried again."""
         try:
             self._commit(flush=False)
         except StoreUnavailableError:

@@ -243,7 +243,11 @@ class Conversation:
 
         def work() -> None:
             if logged.name is not None:
-                self._saving.redact(logged.name, message)
+                self.pair.redact(logged.name, message)
+            else:
+                with self.lock:
+                    self.own.revise(message)
+            self.commits.commit_all()
 
         return self.tiers.writer.submit(self.place, work, slow=True)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.author.offer import Offer
-from strands_manga_memory.session.core.identity import is_end_by_age
-from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
+from strands_manga_memory.session.core.identity import Name, is_end_by_age
+from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -101,6 +101,17 @@ class Pair:
     def history(self) -> list[Message]:
         """Return all messages of the log, in order."""
         return self.log_of(self.copy)
+
+    def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
+        """Put another content in place of a message of the log, here for now; False if it is nowhere."""
+        with self.lock:
+            is_done = self.own.redact(name, message)
+        if not is_done:
+            found = [one for one in self.history() if one.name == name]
+            with self.lock:
+                self.author.absorb(with_messages(self.author.copy, found))
+                is_done = self.own.redact(name, message)
+        return is_done
 
     # Writing
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from typing import Any
 
 from strands_manga_memory.session.author.offer import Offer
-from strands_manga_memory.session.core.identity import Name
-from strands_manga_memory.session.core.merge import Copy, with_messages
+from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import MOST_CARRIED, DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -154,26 +152,3 @@ class Saving:
     def _fits(self, messages: Collection[Message]) -> bool:
         turns = {message.turn for message in messages}
         return len(turns) <= self._pair.rules.turns_inline and sum(len(one.record) for one in messages) <= MOST_CARRIED
-
-    def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
-        """Put another content in place of a stored message, in all tiers; False if it is nowhere.
-
-        Args:
-            name: Which message.
-            message: What is to be there.
-
-        Raises:
-            StoreUnavailableError: A tier does not have it yet; the next save or flush brings it there.
-        """
-        pair = self._pair
-        with pair.lock:
-            is_done = pair.author.redact(name, message)
-        if not is_done:
-            found = [one for one in pair.history() if one.name == name]
-            with pair.lock:
-                pair.author.absorb(with_messages(pair.author.copy, found))
-                is_done = pair.author.redact(name, message)
-        if is_done:
-            self.save()
-            self.flush()
-        return is_done

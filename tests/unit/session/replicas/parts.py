@@ -9,7 +9,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.author import Author
-from strands_manga_memory.session.core.identity import GRAVE_SECONDS
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS, Name
 from strands_manga_memory.session.core.merge import EMPTY, merge
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -68,10 +68,16 @@ class Process:
         self.own = AgentCopy(record=session, ids={}, clock=clock, author=self.author)
         self.pair = Pair(hot=self.hot, durable=self.durable, rules=Rules(clock=clock, **rules), own=self.own)
         self.saving = Saving(self.pair)
-        self.save, self.flush, self.redact = self.saving.save, self.saving.flush, self.saving.redact
+        self.save, self.flush = self.saving.save, self.saving.flush
         self.history = self.pair.history
         self.live: list[Any] = []
         self.said = 0
+
+    def redact(self, name: Name, message: Any) -> bool:
+        is_done = self.pair.redact(name, message)
+        self.save()
+        self.flush()
+        return is_done
 
     def delete(self, grave: str | None = None) -> None:
         ending.delete(self.pair, grave)

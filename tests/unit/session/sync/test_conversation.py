@@ -14,6 +14,7 @@ from strands_manga_memory.session.replicas.hot import HotReplica, is_over
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
+from tests.servers import wait_until
 from tests.unit.session.replicas.parts import Process
 from tests.unit.session.support import CountingTable, MemoryTable, SurvivingHotStore, assistant, texts, user
 
@@ -218,3 +219,32 @@ def test_a_grave_lives_longer_than_a_copy_that_its_tier_could_not_be_told_of() -
 
     assert world.log() == []
     assert texts(world.open().shown()) == []
+
+
+def test_a_correction_reaches_a_tier_that_was_away_though_nobody_uses_the_conversation() -> None:
+    world = World(codec=Codec(compress_from=1 << 30))
+    conversation = world.open()
+    world.turn(conversation, "the secret word")
+    conversation.commits.request_flush().result()
+    looker = world.open()
+    logged = next(looker.history())
+    world.hot.down = True
+
+    looker.request_correction(logged, user("corrected", tracking_id="m1")).result()
+
+    assert "secret" not in str(world.rows.rows)
+    world.hot.down = False
+    wait_until(lambda: "secret" not in repr([vars(one) for one in world.store.copy().values()]), "the correction")
+    assert world.log() == ["corrected"]
+
+
+def test_a_message_that_no_store_has_yet_is_corrected() -> None:
+    world = World()
+    conversation = world.open()
+    world.say(conversation, "the secret word")
+    logged = next(world.open().history(unsaved=conversation))
+    assert logged.name is None
+
+    conversation.request_correction(logged, {**user("corrected"), "tracking_id": "m1"}).result()
+
+    assert world.log() == ["corrected"]
