@@ -45,7 +45,7 @@ from strands_manga_memory.conversation.importance.weighing.kept_notes import Kep
 from strands_manga_memory.conversation.importance.weighing.notes import Notes, weakly
 from strands_manga_memory.conversation.importance.weighing.scoring import Bands, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, text_signals, tool_signals
-from strands_manga_memory.conversation.importance.weighing.workload import NOT_COUNTED, Counted, Work, on_event_loop, work_on
+from strands_manga_memory.conversation.importance.weighing.workload import NOT_COUNTED, Work, counted, on_event_loop, work_on
 from strands_manga_memory.conversation.serving import serves
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.ledger import same_objects
@@ -188,8 +188,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
             identify(agent.messages, self._restored.skip)
             self._log = MessageLog(self._restored.skip)
             self._log.add_restored(agent.messages)
-            window = self._restored.replay(agent.messages)
-            if window is not None:
+            if (window := self._restored.replay(agent.messages)) is not None:
                 agent.messages[:] = window
         self._restored = Layout()
         self._kept_notes.give(agent.messages, self._notes)
@@ -414,16 +413,14 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         """Whether work on messages must not be done here: it may take long, and an event loop would wait for it."""
         return on_event_loop() and self._work_on(messages)[0] is Work.LONG
 
-    def _work_on(self, messages: Sequence[Message], beside: int = 0) -> tuple[Work, int]:
+    def _work_on(self, messages: Sequence[Message], beside: int = 0, *, anew: bool = True) -> tuple[Work, int]:
         """Return what there is to do to have messages within the budget, ``beside`` other tokens, and their tokens."""
-        return work_on(messages, self._notes, self._over(messages, beside))
-
-    def _over(self, messages: Sequence[Message], beside: int = 0) -> Callable[[int], bool]:
-        return lambda tokens: self._is_over(messages, tokens + beside)
+        known = NOT_COUNTED if anew else self._counted
+        return work_on(messages, self._notes, lambda tokens: self._is_over(messages, tokens + beside), known)
 
     async def _keep_budget_soon(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Keep the budget, where it can be waited for."""
-        work, tokens = work_on(messages := [*agent.messages, *coming], self._notes, self._over(messages), self._counted)
+        work, tokens = self._work_on([*agent.messages, *coming], anew=False)
         if work is Work.NONE:
             self._is_within(agent, coming, tokens)
         else:
@@ -435,8 +432,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         At the end of a turn room is made for the next request too, or the same choice would be made again when it comes.
         """
         room = headroom.next_request(self._budget, self._notes.tokens) if ends_turn and not self._steps else headroom.no_room
-        messages = agent.messages[:]
-        work, tokens = work_on(messages, self._notes, self._over(messages, room(messages)), self._counted)
+        work, tokens = self._work_on(messages := agent.messages[:], room(messages), anew=False)
         if work is Work.NONE:
             self._is_within(agent, [], tokens)
         elif work is Work.SHORT or not on_event_loop():
@@ -475,25 +471,16 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     def _narrowed(self, pool: Sequence[Message], tokens: int) -> list[Message]:
         self._fix_first_turn(pool)
-        limits = Limits(
-            tokens, None, self.bands, may_shorten=False, weights=self.signals, service=self._notes.vocabulary.service
-        )
+        limits = Limits(tokens, None, self.bands, False, self.signals, self._notes.vocabulary.service)
         choice = choose(self._candidates(pool), limits, first_turn=self._first_turn, count=self._notes.count)
         return list(choice.kept.values())
 
     def _is_within(self, agent: Agent, coming: Sequence[Message], tokens: int | None = None) -> None:
-        """Take note that the history is within the budget, with what is ``coming``; forget what is known of other messages.
-
-        Until a request is counted as it is sent, what was counted here counts so many ``tokens``: but for the last message,
-        which Strands may add to.
-        """
+        """Take note that the history is within the budget, with what is ``coming``; forget what is known of other messages."""
         with self._lock:
             ensure_ids(agent.messages)
             self._within = [*agent.messages, *coming]
-            last = self._within[-1:]
-            self._counted = (
-                NOT_COUNTED if tokens is None or not last else Counted(self._within[:-1], tokens - self._notes.total(last))
-            )
+            self._counted = counted(self._within, tokens, self._notes)
             if len(self._notes) > 2 * max(len(agent.messages), len(self._reserve)) + 128:
                 for memory in (self._notes, self._log, self._fates):
                     memory.forget_all_but([*self._reserve, *agent.messages])
@@ -526,8 +513,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     ) -> Choice:
         self._fix_first_turn(messages := [candidate.message for candidate in candidates])
         beyond = self._headroom(messages, self._budget) if room is None else room
-        most = self.max_turns
-        fill_to, lasts = None, 0
+        most, fill_to, lasts = self.max_turns, None, 0
         if trim_to is not None and trim_to < self.max_tokens:
             fill_to = self._calibration.budget(trim_to) + beyond.tokens
             lasts = self._steps.turns or 0

@@ -38,8 +38,15 @@ class Counted(NamedTuple):
 NOT_COUNTED = Counted((), 0)
 
 
+def counted(messages: Sequence[Message], tokens: int | None, notes: Notes) -> Counted:
+    """Return a history of so many tokens, but for its last message, which Strands may add to; nothing if they are not known."""
+    if tokens is None or not messages:
+        return NOT_COUNTED
+    return Counted(messages[:-1], tokens - notes.total(messages[-1:]))
+
+
 def work_on(
-    messages: Sequence[Message], notes: Notes, is_over: Callable[[int], bool], counted: Counted = NOT_COUNTED
+    messages: Sequence[Message], notes: Notes, is_over: Callable[[int], bool], known: Counted = NOT_COUNTED
 ) -> tuple[Work, int]:
     """Return what there is to do to have messages within the budget, and their tokens.
 
@@ -49,10 +56,9 @@ def work_on(
         messages: The messages.
         notes: What is known of them.
         is_over: Whether they are over the budget with so many tokens.
-        counted: What need not be looked at again if the messages begin with it.
+        known: What need not be looked at again if the messages begin with it.
     """
-    begins = same_objects(messages[: len(counted.messages)], counted.messages)
-    before = counted if begins else NOT_COUNTED
+    before = known if same_objects(messages[: len(known.messages)], known.messages) else NOT_COUNTED
     tokens, new = notes.counted(messages[len(before.messages) :])
     tokens += before.tokens
     if any(size > _LARGE for size in itertools.accumulate(map(size_of, new))):
