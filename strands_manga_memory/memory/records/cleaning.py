@@ -54,12 +54,16 @@ class Cleaning:
             raise ValueError(f"metadata must have at most {_MOST_METADATA_BYTES:,} bytes as JSON, got {size:,}")
         return dict(cleaned)
 
+    def opened_text(self, text: str) -> str:
+        """Return a text as it is told."""
+        return self.pii.opened(text, place=self.place)
+
     def opened(self, record: MemoryRecord) -> MemoryRecord:
         """Return a memory as it is told: what the policy encrypted is readable."""
-        clear = self.pii.opened(record.content, place=self.place)
+        clear = self.opened_text(record.content)
         if clear is record.content and "[pii:" not in str(record.metadata.get("value", "")):
             return record
         metadata = {**record.metadata}
         if isinstance(metadata.get("value"), str):
-            metadata["value"] = self.pii.opened(metadata["value"], place=self.place)
+            metadata["value"] = self.opened_text(metadata["value"])
         return replace(record, content=clear, metadata=metadata)

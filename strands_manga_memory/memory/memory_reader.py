@@ -1,0 +1,214 @@
+"""MemoryReader: what is searched and told of a user, from what was read at session start or from the table."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.language.search.embedding import Embed
+from strands_manga_memory.memory.profile.profile_reader import ProfileReader
+from strands_manga_memory.memory.recall.context import AgentContext, agent_context
+from strands_manga_memory.memory.recall.memory_snapshot import Hit, Snapshot
+from strands_manga_memory.memory.recall.ranking import RankingWeights
+from strands_manga_memory.memory.recall.wanted import Wanted, checked_type
+from strands_manga_memory.memory.records.cleaning import Cleaning
+from strands_manga_memory.memory.records.hot_copy import HotCopy, Looked
+from strands_manga_memory.memory.records.memory_records import MemoryRecord
+from strands_manga_memory.memory.records.partition import Loaded, UserPartition
+from strands_manga_memory.memory.records.retention import MemoryType, Retention
+from strands_manga_memory.memory.records.uses import counted
+from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.telemetry import RECALL, measured
+
+logger = logging.getLogger(__name__)
+
+_SEARCHED = Wanted(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH})
+_PREFERENCES = Wanted(types=frozenset({MemoryType.PREFERENCE}))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How memories are ranked.
+
+    Attributes:
+        retention: Half-lives by type.
+        weights: How much each factor counts.
+        embed: Vectors of texts; None: similarity by words.
+    """
+
+    retention: Mapping[MemoryType, Retention]
+    weights: RankingWeights
+    embed: Embed | None
+
+    def of(self, loaded: Loaded) -> Snapshot:
+        """Return memories that can be ranked."""
+        return Snapshot(loaded, retention=self.retention, weights=self.weights, embed=self.embed)
+
+
+class MemoryReader:
+    """Reads one user's memories once and searches what it read; notes in the background what was recalled.
+
+    Args:
+        partition: The user's part of the table.
+        copy: The copy in the hot tier, if there is one.
+        profiles: Reads the profile that another service keeps, if one does.
+        ranking: How memories are ranked.
+        cleaning: Opens what the policy for personal data encrypted.
+        clock: Seconds since 1970.
+        writer: Does what need not be waited for.
+    """
+
+    def __init__(
+        self,
+        partition: UserPartition,
+        *,
+        copy: HotCopy | None,
+        profiles: ProfileReader | None,
+        ranking: Ranking,
+        cleaning: Cleaning,
+        clock: Callable[[], float],
+        writer: Writer,
+    ) -> None:
+        self._partition = partition
+        self._copy = copy
+        self._profiles = profiles
+        self._ranking = ranking
+        self._cleaning = cleaning
+        self._clock = clock
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._profile: Mapping[str, str] = {}
+        self._is_fresh = False
+
+    # What was read at session start
+
+    def start(self) -> None:
+        """Read the memories, unless whoever told the agent about its user has read them for this very start."""
+        if not self._is_fresh:
+            self._read()
+        self._is_fresh = False
+
+    def refresh(self) -> Loaded:
+        """Read the memories and the profile from the table and its source."""
+        return self._taken(self._partition.load())
+
+    def shown(self, memory_id: str, record: MemoryRecord | None) -> None:
+        """Let searches find a memory as it is now; None: not at all."""
+        with self._lock:
+            if self._snapshot is not None:
+                self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
+
+    def found(self, query: str, limit: int | None) -> list[Hit]:
+        """Return the memories and passages that have most to do with ``query``."""
+        with measured(RECALL, operation="search") as noted:
+            hits = (
+                self._current().ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
+                if query.strip()
+                else []
+            )
+            noted.counts["records"] = len(hits)
+        self._note_uses(hit.record.memory_id for hit in hits)
+        return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
+
+    def context(self, max_tokens: int, count: Callable[[str], int]) -> AgentContext:
+        """Return what an agent should know of its user, in at most so many tokens."""
+        snapshot, now = self._current(), self._clock()
+        worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
+        records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
+        return agent_context(
+            records,
+            now=now,
+            profile=self._profile,
+            ranked=lambda record: worth.get(record.memory_id, 0.0),
+            max_tokens=max_tokens,
+            count=count,
+        )
+
+    # From the table
+
+    def recalled(
+        self,
+        type: MemoryType | str | None,  # noqa: A002 - the word of the field
+        *,
+        limit: int | None,
+        query: str | None,
+        **filters: Any,
+    ) -> list[MemoryRecord]:
+        """Return memories as the table has them now, the ones worth most first; ``filters`` are those of ``Wanted``."""
+        type_ = None if type is None else checked_type(type)
+        wanted = Wanted(types=None if type_ is None else frozenset({type_}), **filters)
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
+        with measured(RECALL, operation="recall") as noted:
+            snapshot = self._ranking.of(self._partition.load(type_, uses=True))
+            hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
+            records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
+            noted.counts["records"] = len(records)
+        self._note_uses(record.memory_id for record in records)
+        return [self._cleaning.opened(snapshot.counted(record)) for record in records]
+
+    def get(self, memory_id: str) -> MemoryRecord | None:
+        """Return a memory by its id, with how often it was recalled."""
+        return next(self._each([memory_id]))
+
+    def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
+        """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
+        rollup = self._partition.get(memory_id)
+        covers = [] if rollup is None else rollup.listed("covers")
+        return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
+
+    # Inside
+
+    def _each(self, ids: Sequence[str]) -> Iterator[MemoryRecord | None]:
+        records = [self._partition.get(id_) for id_ in ids]
+        uses = self._partition.uses() if any(records) else {}
+        return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
+
+    def _read(self) -> None:
+        """Read the memories from the hot tier, or else from the table, and keep them in the hot tier then."""
+        looked = Looked() if self._copy is None else self._copy.look()
+        if looked.memories is not None:
+            self._taken(looked.memories)
+            return
+        loaded = self.refresh()
+        if self._copy is not None and looked.seen is not None:
+            self._copy.keep(loaded, looked.seen)
+
+    def _taken(self, loaded: Loaded) -> Loaded:
+        owner = self._partition.owner
+        profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
+        with self._lock:
+            self._snapshot = self._ranking.of(loaded)
+            self._profile = {} if profile is None else profile.preferences
+        if loaded.wants_folding:
+            self._writer.submit(owner, self._partition.fold)
+        return loaded
+
+    def _current(self) -> Snapshot:
+        with self._lock:
+            snapshot = self._snapshot
+        if snapshot is None:
+            self._read()
+            self._is_fresh = True
+            return self._current()
+        return snapshot
+
+    def _note_uses(self, ids: Iterable[str]) -> None:
+        used = list(dict.fromkeys(ids))
+        if not used:
+            return
+        with self._lock:
+            if self._snapshot is not None:
+                self._snapshot.used(used, self._clock())
+        self._writer.submit(self._partition.owner, lambda: self._written_quietly(used))
+
+    def _written_quietly(self, used: list[str]) -> None:
+        try:
+            self._partition.note_uses(used)
+        except StoreError as error:
+            logger.debug("error=<%s> | a recall was not noted", type(error).__name__)
