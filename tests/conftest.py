@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import itertools
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,17 @@ def _guarded(original: Any) -> Any:
 
 socket.socket.connect = _guarded(socket.socket.connect)  # type: ignore[method-assign]
 socket.socket.connect_ex = _guarded(socket.socket.connect_ex)  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from looking again and again at modules and tests, which stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ from tests.benchmarks.rivals.catalogue import RIVALS, Rival
 from tests.benchmarks.rivals.stage import RivalError, Stage, driven, stage_of
 from tests.benchmarks.rivals.table import BEGIN, END, Column, markdown, write
 
+pytestmark = pytest.mark.xdist_group("rivals")  # its servers and processes are started once
+
 GUIDE = Path(__file__).parents[2] / "strands_manga_memory/guide/comparison.md"
 OURS, FILE = RIVALS[:2]
 

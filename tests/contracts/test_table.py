@@ -52,7 +52,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Make:
     return lambda schema=SESSIONS: DynamoDBTable(client, schema, name=f"{unique}.{schema.name}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dynamodb_client(dynamodb_server: servers.DynamoDB) -> Any:
     return dynamodb_server.client()
 

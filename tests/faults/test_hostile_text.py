@@ -107,7 +107,7 @@ def _seconds(read: Callable[[str], object], text: str) -> float:
     return time.thread_time() - start
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MangaMemory]:
     path: Path = tmp_path_factory.mktemp("hostile")
     url = f"sqlite:///{path}/memory.sqlite"

@@ -19,6 +19,8 @@ from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
 from tests import servers
 from tests.faults import talk
 
+pytestmark = pytest.mark.xdist_group("refusals")  # its servers and processes are started once
+
 _ids = itertools.count(1)
 _SESSION = "refused"
 PATIENT = 10.0

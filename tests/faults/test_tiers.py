@@ -17,6 +17,8 @@ from strands_manga_memory.stores import RedisHotStore, open_hot_store, open_tabl
 from tests import servers
 from tests.faults import talk
 
+pytestmark = pytest.mark.xdist_group("tiers")  # its servers and processes are started once
+
 SESSION = "s"
 
 

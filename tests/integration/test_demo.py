@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from strands_manga_memory.cli.app import run
 from tests.servers import wait_until
 
-COMMAND = [sys.executable, "-m", "strands_manga_memory.cli"]
+COMMAND = [sys.executable, "-m", "strands_manga_memory.cli", "demo", "web", "--port", "0"]
 
 
 @pytest.mark.timeout(180)
-def test_what_is_said_in_the_chat_is_found_by_the_other_commands(tmp_path: Path) -> None:
-    chat = subprocess.Popen([*COMMAND, "demo", "web", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+def test_what_is_said_in_the_chat_is_found_by_the_other_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = subprocess.Popen(COMMAND, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert chat.stdout is not None
     try:
         found = re.search(r"http://\S+/", chat.stdout.readline())
@@ -32,9 +35,10 @@ def test_what_is_said_in_the_chat_is_found_by_the_other_commands(tmp_path: Path)
         headers = {"Content-Type": "application/json", "Origin": found[0].rstrip("/")}
         browser.open(urllib.request.Request(f"{found[0]}messages", body, headers), timeout=30).close()
 
+        monkeypatch.chdir(tmp_path)
+
         def listed() -> bool:
-            users = subprocess.run([*COMMAND, "users", "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
-            return "reader-" in users.stdout
+            return run(["users", "--json"]) == 0 and "reader-" in capsys.readouterr().out
 
         wait_until(listed, "the user to be listed", within=60)
     finally:

@@ -43,6 +43,8 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from strands_manga_memory.user_data.erasure import forget_user
 from tests import servers
 
+pytestmark = pytest.mark.xdist_group("kms")  # its servers and processes are started once
+
 CANARY = "カナリアZq7Kx"
 IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
 ACME, OTHER = os.urandom(32), os.urandom(32)

@@ -13,6 +13,8 @@ import pytest
 from tests import servers
 from tests.integration import footprint_child
 
+pytestmark = pytest.mark.xdist_group("footprint")  # its servers and processes are started once
+
 
 @pytest.fixture(scope="module")
 def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

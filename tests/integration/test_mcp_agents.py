@@ -30,6 +30,8 @@ from tests.integration.endless import endless_tool
 from tests.integration.mcp_support import Answer, Shop, agent_of, call, policy, results_of
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.xdist_group("mcp agents")  # its servers and processes are started once
+
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[MCPClient]:

@@ -19,6 +19,8 @@ from tests import mcp_servers
 from tests.integration.mcp_support import Answer, Shop, call, policy, until
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.xdist_group("mcp scenarios")  # its servers and processes are started once
+
 IS_CLIENT_1 = version("mcp").startswith("1.")
 KINDS = [pytest.param(kind, id="-".join(kind)) for kind in mcp_servers.KINDS]
 QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=1.5)}

@@ -42,6 +42,8 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 
+pytestmark = pytest.mark.xdist_group("permissions")  # its servers and processes are started once
+
 TABLES = "arn:aws:dynamodb:us-east-1:000000000000:table"
 KEY = "arn:aws:kms:us-east-1:000000000000:key/k"
 STREAM = "arn:aws:kinesis:us-east-1:000000000000:stream/s"

@@ -43,6 +43,8 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
 
+pytestmark = pytest.mark.xdist_group("kinesis")  # its servers and processes are started once
+
 OWNER = Owner("u1")
 
 

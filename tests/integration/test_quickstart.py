@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICKSTART = EXAMPLES / "quickstart.py"
 SERVER = EXAMPLES / "mangaassist" / "catalogue_server.py"
 
-together = pytest.mark.xdist_group("quickstart")  # whole runs start many processes: one run at a time
+pytestmark = pytest.mark.xdist_group("quickstart")  # whole runs start many processes: one run at a time
 
 
 @pytest.fixture
@@ -357,7 +357,6 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-@together
 @pytest.mark.parametrize("backend", ["embedded", "services"])
 def test_quickstart(backend: str, tmp_path: Path) -> None:
     script = start(tmp_path, "--backend", backend, "--turns", "12", "--json")
@@ -392,7 +391,6 @@ def test_quickstart(backend: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob("mangaassist-*")) == []
 
 
-@together
 def test_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     script = start(tmp_path, "--durable", "mysql://host/db", "--json")
     out, err = script.communicate(timeout=60)
@@ -402,7 +400,6 @@ def test_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
-@together
 def test_interactive_conversation_survives_a_kill(tmp_path: Path) -> None:
     script = start(tmp_path, "--interactive")
     out, err = script.communicate("猫\n/kill\nlighthouse\n/quit\n", timeout=100)
@@ -413,7 +410,6 @@ def test_interactive_conversation_survives_a_kill(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
-@together
 def test_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
     script = start(tmp_path, "--backend", "services", "--json", start_new_session=True)
     assert script.stderr is not None

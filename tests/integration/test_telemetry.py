@@ -17,6 +17,8 @@ from strands_manga_memory.stores import SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests.integration import telemetry_child
 
+pytestmark = pytest.mark.xdist_group("telemetry")  # its servers and processes are started once
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

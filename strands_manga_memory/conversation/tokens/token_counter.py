@@ -58,6 +58,7 @@ class TiktokenCounter:
                 )
             encoding = found
         self.encoding = encoding
+        self._counted: dict[tuple[int, int], int] = {}
 
     def count(self, message: Message) -> int:
         """Return the tokens of ``message``."""
@@ -65,7 +66,15 @@ class TiktokenCounter:
 
     def text(self, text: str) -> int:
         """Return the tokens of ``text``; special tokens in it are plain text."""
-        return _sampled(text, self._exact_text)
+        if len(text) < _LONG:
+            return self._exact_text(text)
+        key = (hash(text), len(text))  # not the text itself, which would live on here
+        tokens = self._counted.get(key)
+        if tokens is None:
+            if len(self._counted) >= _MOST_COUNTED:
+                self._counted.clear()
+            tokens = self._counted[key] = _sampled(text, self._exact_text)
+        return tokens
 
     def _exact_text(self, text: str) -> int:
         return len(self.encoding.encode_ordinary(encodable(text)))
@@ -237,6 +246,9 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 
 # --- Texts ------------------------------------------------------------------------------------------------------------------
+
+_LONG, _MOST_COUNTED = 2_000, 200
+"""The counts of so many texts of at least so many characters are kept: trimming asks for the same ones again and again."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,11 +34,11 @@ PARTS = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.pattern[:24])
 @given(st.lists(PARTS, min_size=40, max_size=300))
-def test_matches_are_those_of_the_whole_text(pattern: re.Pattern[str], parts: list[str]) -> None:
+def test_matches_are_those_of_the_whole_text(parts: list[str]) -> None:
     text = "".join(parts)
-    assert [match.span() for match in matches_of(pattern, text)] == [match.span() for match in pattern.finditer(text)]
+    for pattern in PATTERNS:
+        assert [match.span() for match in matches_of(pattern, text)] == [match.span() for match in pattern.finditer(text)]
 
 
 def test_a_match_longer_than_a_stretch_is_one() -> None:
