@@ -8,6 +8,8 @@ from typing import Any
 from strands_manga_memory.exceptions import StoreUnavailableError
 from tests.faults.simulation.schedule import Schedule
 
+_CHANGING = {"write", "bury", "claim", "drop", "put", "delete", "batch_write", "transact"}
+
 
 class SteppedStore:
     """A hot store or a table that fails on request.
@@ -17,11 +19,13 @@ class SteppedStore:
         latency: Seconds that an answer takes.
         failures: What becomes of the next calls, the last one first: ``refused``, or ``lost``, which is done and not answered.
         partial: Whether the next batch is written by half.
+        changes: How many calls that may have changed it there have been.
     """
 
     def __init__(self, store: Any, schedule: Schedule) -> None:
         self._store = store
         self._schedule = schedule
+        self.changes = 0
         self.be_well()
 
     def be_well(self) -> None:
@@ -42,6 +46,7 @@ class SteppedStore:
             failure = self.failures.pop() if self.failures else ""
             if failure == "refused":
                 raise StoreUnavailableError("the call was refused")
+            self.changes += name in _CHANGING
             if name == "batch_write" and self.partial:
                 self.partial = False
                 attribute(*given, **{kind: list(items)[: len(items) // 2] for kind, items in named.items()})

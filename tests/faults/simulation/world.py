@@ -118,7 +118,7 @@ class World:
         self.whole: set[tuple[str, int]] = set()
         self.torn: set[tuple[str, int]] = set()
         self.dropped: set[str] = set()
-        self.buried = 0
+        self.buried, self._changes = 0, (-1, -1)
         self.deleting: set[str] = set()
         self.unfinished: list[Callable[[], Future[Any]]] = []
         self.is_troubled = self.is_lossy = False
@@ -173,11 +173,18 @@ class World:
 
     def look(self) -> None:
         """Take note of what has happened with a step, and raise what went wrong."""
-        self.buried = max(self.buried, self.engine.buried(self.store, self.table))
+        self._look_for_graves()
         if self.deleting:
             self.may_be_lost |= self.said.keys()
         if self.problem is not None:
             raise self.problem
+
+    def _look_for_graves(self) -> None:
+        """Count the graves, if anything was written since they were counted."""
+        changes = (self.hot.changes, self.durable.changes)
+        if changes != self._changes:
+            self._changes = changes
+            self.buried = max(self.buried, self.engine.buried(self.store, self.table))
 
     def _busily(self, process: Process, work: Callable[[], object]) -> None:
         """Let the agent's own thread of a process do something."""
@@ -423,7 +430,7 @@ class World:
             again = self.engine.core(self.machine(f"{name} again"))
             self.unfinished += [again.delete] if work is None else [again.forget_user, again.delete_listed]
         self.may_be_lost |= self.said.keys()
-        self.buried = max(self.buried, self.engine.buried(self.store, self.table))
+        self._look_for_graves()
         if error is not None:
             raise error
         self.gone |= before
