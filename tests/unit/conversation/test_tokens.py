@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,18 @@ def test_an_estimate_knows_other_scripts(text: str) -> None:
 def test_a_text_of_megabytes_is_sampled(counter: Any) -> None:
     text = "One volume of the series is in stock at the depot. " * 40_000
     assert counter.text(text) == pytest.approx(counter.text(text[:400_000]) * len(text) / 400_000, rel=0.01)
+
+
+def test_a_long_text_is_counted_once_and_not_kept() -> None:
+    read: list[str] = []
+    encoding = SimpleNamespace(encode_ordinary=lambda text: read.append(text) or [0] * len(text))
+    counter = TiktokenCounter(encoding)  # type: ignore[arg-type]
+    for number in [*range(300), *range(250, 300)]:
+        assert counter.text(f"{number:04}" * 600) == 2_400
+        assert counter.text("short") == 5
+    assert len([text for text in read if text != "short"]) == 300
+    assert len(counter._counted) <= 200
+    assert all(isinstance(part, int) for key in counter._counted for part in key)
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
