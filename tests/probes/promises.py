@@ -170,7 +170,7 @@ def table() -> str:
         "# What is promised, and what tries it",
         "",
         "Each promise has a test; those of `tests/probes` use the public API, on SQLite and on Valkey with DynamoDB.",
-        "The table is written by `python -m tests.probes.promises`, and a test compares it.",
+        "The table is written by `uv run python -m tests.probes.promises`, and a test compares it.",
         "",
         "| promise | tried by |",
         "|---|---|",

@@ -28,7 +28,7 @@ def markdown(columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str
     """Return the tables as Markdown: a row for each rival, its cells in the order of the questions."""
     questions = list(dict.fromkeys(name for column in columns for name in column.cells))
     lines = [
-        f"Measured on {today:%Y-%m-%d} by `python -m tests.benchmarks rivals`, Strands Agents "
+        f"Measured on {today:%Y-%m-%d} by `uv run python -m tests.benchmarks rivals`, Strands Agents "
         f"{importlib.metadata.version('strands-agents')}. Commands, bytes and losses are counts; "
         "round trips of clients that pipeline vary a little; the stall is a timing on a busy machine.",
         "",
