@@ -471,7 +471,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     def _narrowed(self, pool: Sequence[Message], tokens: int) -> list[Message]:
         self._fix_first_turn(pool)
-        limits = Limits(tokens, None, self.bands, False, self.signals, self._notes.vocabulary.service)
+        limits = Limits(tokens, None, self.bands, False, self.signals, self._notes.vocabulary.service)  # noqa: FBT003
         choice = choose(self._candidates(pool), limits, first_turn=self._first_turn, count=self._notes.count)
         return list(choice.kept.values())
 
