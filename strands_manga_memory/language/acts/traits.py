@@ -74,10 +74,10 @@ _SELF = words("i i'd i'll i'm i've my our we we'd we'll we're we've")
 _NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
 _TIMES = words(
     "today tonight tomorrow yesterday last next ago week weeks month months year years monday tuesday wednesday thursday friday"
-    " saturday sunday january february march april may june july august september october november december morning afternoon"
-    " evening noon am pm"
+    " saturday sunday january february march april june july august september october november december morning afternoon"
+    " evening noon"
 )
-_CLOCK = re.compile(r"\d[ap]m\b")
+_CLOCK = re.compile(r"\d ?[ap]\.?m\b|\bmay \d|\d(?:st|nd|rd|th)?(?: of)? may\b")
 _WISHES = words("need want like looking look prefer love hate")
 _WANTS = re.compile(rf"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){{0,2}} (?:{'|'.join(sorted(_WISHES))})\b")
 _TELLS = re.compile(
