@@ -38,8 +38,8 @@ NAMES = [
     "cost",
 ]
 
-LONG = ["scale"]
-"""Those that take so long that they run only when they are named."""
+LONG = ["scale", "long-answers"]
+"""Those that take so long, or need so much, that they run only when they are named."""
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")

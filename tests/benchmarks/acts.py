@@ -71,17 +71,22 @@ def _said(name: str) -> Iterator[Row]:
     from retention import data  # type: ignore[import-not-found]
 
     for stream in data.load(name):
-        labels: defaultdict[int, set[str]] = defaultdict(set)
-        for query in stream["queries"]:
-            for number in query["gold"]:
-                labels[number].add(query["kind"])
-        messages = stream["messages"]
-        notes = Notes(EstimateCounter(), RuleScorer(), list).read(messages)
-        for at, (message, note) in enumerate(zip(messages, notes, strict=True)):
+        labels = labels_of(stream)
+        notes = Notes(EstimateCounter(), RuleScorer(), list).read(stream["messages"])
+        for at, (message, note) in enumerate(zip(stream["messages"], notes, strict=True)):
             if is_turn_start(message):
-                gold = frozenset(labels[at])
-                is_last = at > 0 and gold == {"correction"} and _MORE_HELP.search(message_text(messages[at - 1]))
-                yield note.act, frozenset() if is_last else gold
+                yield note.act, labels.get(at, frozenset())
+
+
+def labels_of(stream: dict[str, Any]) -> dict[int, frozenset[str]]:
+    """Return what people wrote beside the messages of a conversation, by number, without the "no" to "anything else?"."""
+    labels: defaultdict[int, set[str]] = defaultdict(set)
+    for query in stream["queries"]:
+        for number in query["gold"]:
+            labels[number].add(query["kind"])
+    said = [message_text(message) for message in stream["messages"]]
+    ends = {at for at, found in labels.items() if found == {"correction"} and at and _MORE_HELP.search(said[at - 1])}
+    return {at: frozenset(found) for at, found in labels.items() if at not in ends}
 
 
 def _single(path: Path) -> dict[str, list[Row]]:
