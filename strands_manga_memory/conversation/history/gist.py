@@ -1,4 +1,4 @@
-"""The gist of a tool result: the values in it that a later call may need, without the shape that held them."""
+"""The gist of a message: of a tool result the values that a later call may need, of several texts those that say something."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from typing import Any, cast
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import cut_marker, is_shortened
+from strands_manga_memory.conversation.history.stubs import is_text
 from strands_manga_memory.conversation.history.tool_texts import result_text
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.acts.traits import Traits, traits
+from strands_manga_memory.language.texts.marks import STUB
 
 _READ = 20_000
 """Of a longer result only so many characters are read."""
 
 _MOST_CHARACTERS = 600
+
+_SHORT = 200
+"""A longer text is not idle, whatever it says."""
+
+_COURTESY = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
+_STATES_NOTHING = Traits()
 
 _VALUE = re.compile(r'"((?:[^"\\\n]|\\.){2,60})"(?!\s*:)|(?<![\w"])([A-Za-z0-9][\w.:/@#+-]*+)')
 _DIGIT = re.compile(r"\d")
@@ -34,16 +45,37 @@ def values(text: str) -> dict[str, None]:
 
 
 def gist_of(result: Message, elsewhere: Collection[str]) -> Message | None:
-    """Return a message of tool results cut down to its values; None if it was cut before, or would not get smaller.
+    """Return a message of tool results cut down to its values, of texts to those that say something; None if cut before.
 
     Args:
-        result: A message of nothing but tool results. Images and documents in them go.
+        result: A message of nothing but tool results, or of nothing but texts. Images and documents in results go.
         elsewhere: Values that need not be kept here.
     """
     if is_shortened(result):
         return None
+    if is_text(result):
+        return without_idle_texts(result)
     content: list[Any] = [_gist(block["toolResult"], elsewhere) for block in cast("list[Any]", result["content"])]
     return cast("Message", {**result, "content": content})
+
+
+def without_idle_texts(message: Message) -> Message:
+    """Return a message of several texts with marks in place of short ones that state nothing; itself if none or all do."""
+    content = message["content"]
+    if len(content) < 2 or not is_text(message):
+        return message
+    idle = [_is_idle(block["text"], message["role"]) for block in content]
+    if all(idle) or not any(idle):
+        return message
+    kept = [{"text": STUB} if skip else block for skip, block in zip(idle, content, strict=True)]
+    return cast("Message", {**message, "content": kept})
+
+
+def _is_idle(text: str, role: str) -> bool:
+    if len(text) > _SHORT:
+        return False
+    act = dialogue_act(text, role)
+    return act in _COURTESY or (act == DialogueAct.UNMATCHED and traits(text)[0] == _STATES_NOTHING)
 
 
 def result_texts(message: Message) -> Iterator[str]:

@@ -15,6 +15,7 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
 from strands_manga_memory.language.search.passage_ends import whole_head, whole_tail
 from strands_manga_memory.language.search.passages import passages
+from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.messages import blocks_of
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -51,7 +52,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 def is_shortened(message: Message) -> bool:
     """Whether something was cut from the message."""
-    return any(_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
+    return any(text == STUB or _MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
 
 
 def cut_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:

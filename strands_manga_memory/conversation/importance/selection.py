@@ -3,8 +3,8 @@
 What must stay: the first turn (the original intent: what the user asked, and the final answer), the current turn, and what is
 pinned. What else there is stays by band, then by worth per token, then the newest. A question may stay without its answer and
 an answer without its question: a mark of one token keeps the place of the other, so that roles alternate. A tool call stays
-with its result or not at all, the result perhaps as its gist. If what must stay leaves no room, it is shortened in the order
-of :func:`_make_room`.
+with its result or not at all; a result, or several texts, perhaps as their gist. If what must stay leaves no room, it
+is shortened in the order of :func:`_make_room`.
 """
 
 from __future__ import annotations
@@ -359,7 +359,9 @@ class _Filling:
         band = self._limits.bands.of(candidate.score)
         if candidate.note is not None and candidate.note.answers:
             band = max(band, Band.MIDDLE)  # "yes" to a question is more than a courtesy
-        return _Item(band, priority(worth, candidate.tokens), (at,), candidate.tokens, place)
+        gist = self._gist(at) if self._limits.may_shorten and len(candidate.message["content"]) > 1 else None
+        tokens = candidate.tokens if gist is None else gist[1]
+        return _Item(band, priority(worth, tokens), (at,), tokens, place, gist and {at: gist[0]})
 
     def _worth(self, candidate: Candidate, fresh: float) -> float:
         """Return what a message is worth; ``fresh`` is 1 in the last exchange and halved every ``half_life`` exchanges."""
@@ -404,8 +406,7 @@ class _Filling:
 
     def _whole(self, group: _Group, place: _Place, fresh: float, needs: _Item | None) -> _Item:
         worth = max(self._worth(self._candidates[at], fresh) for at in group.positions)
-        tokens = 0 if group.parent is None else group.tokens
-        positions = () if group.parent is None else group.positions
+        tokens, positions = (0, ()) if group.parent is None else (group.tokens, group.positions)
         return _Item(group.band, priority(worth, group.tokens), positions or group.positions[:1], tokens, place, None, needs)
 
     def _take(self, item: _Item) -> bool:
@@ -444,8 +445,7 @@ class _Filling:
         return item.tokens - (self._mark_tokens(at) if at in item.place.texts else 0)
 
     def _mark_tokens(self, at: int) -> int:
-        tokens = self._candidates[at].tokens
-        return tokens if tokens < self._stub_tokens else self._stub_tokens
+        return min(self._candidates[at].tokens, self._stub_tokens)
 
     def _open(self, place: _Place) -> None:
         place.is_open = True

@@ -118,7 +118,7 @@ def test_a_message_that_was_changed_at_rest_is_counted_anew() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"v": 4}, {"of": "no base64!"}, {"of": "AAAA"}, {"of": None}, {"by": 7}, {"said": 7}, {"said": ["x", "y"]}],
+    [{"v": 5}, {"of": "no base64!"}, {"of": "AAAA"}, {"of": None}, {"by": 7}, {"said": 7}, {"said": ["x", "y"]}],
 )
 def test_damaged_or_newer_notes_are_counted_anew(damage: dict[str, Any]) -> None:
     agent = Agent(

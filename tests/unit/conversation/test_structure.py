@@ -27,7 +27,42 @@ def read(*messages: Any) -> list[Note]:
 )
 def test_what_answers_a_question_of_an_assistant_is_a_constraint(question: str, answer: str) -> None:
     assert read(user("hello there"), assistant(question), user(answer))[-1].act == "constraint"
-    assert read(user("hello there"), assistant("It is done."), user(answer))[-1].act == "unmatched"
+
+
+def test_what_answers_nothing_and_gives_no_value_is_no_constraint() -> None:
+    assert read(user("hello there"), assistant("It is done."), user("Early, around dawn."))[-1].act == "unmatched"
+
+
+@pytest.mark.parametrize(
+    ("text", "act"),
+    [
+        ("Can you look at Villa Rosa in Napa?", "constraint"),
+        ("What will the weather be like on the 5th?", "constraint"),
+        ("I'll take it for 2 people.", "constraint"),
+        ("I'll take it.", "decision"),
+        ("Is that one in Napa?", "unmatched"),
+        ("How far is it from Villa Rosa?", "unmatched"),
+        ("What is the address?", "unmatched"),
+        ("2/18の南区の気温はわかりますか？", "constraint"),
+        ("そちらは若葉駅から近いですか？", "unmatched"),
+        ("若葉駅の近くでなくても大丈夫です。", "unmatched"),
+    ],
+)
+def test_a_value_that_points_at_nothing_spoken_of_is_a_constraint(text: str, act: str) -> None:
+    assert read(user("hello there"), assistant("It is done."), user(text))[-1].act == act
+
+
+def test_of_several_texts_those_that_state_something_stay() -> None:
+    manager = ImportanceWeightedConversationManager(600)
+    agent = Agent(model=ScriptedModel(lambda _: "It is done. " * 6), conversation_manager=manager, callback_handler=None)
+    agent("Hello there")
+    agent([{"text": "No, that is all. Thank you very much!"}, {"text": "I am looking for 3 seats in the north of Napa."}])
+    told = agent.messages[2]["tracking_id"]
+    for number in range(40):
+        agent(f"And how is the weather over there, what do you think of it, my dear friend number {number}?")
+    shown = next(message for message in agent.messages if message["tracking_id"] == told)
+    assert [block["text"] for block in shown["content"]] == ["[…]", "I am looking for 3 seats in the north of Napa."]
+    assert next(fate.fate for fate in manager.explain(agent) if fate.tracking_id == told) == "shortened"
 
 
 def test_a_courtesy_a_question_and_the_reply_to_an_offer_are_none() -> None:

@@ -20,7 +20,7 @@ from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.traits import traits_of
 
-VERSION = 3
+VERSION = 4
 """Raised whenever the same message is counted or noted differently."""
 
 _FEW_COUNTED, _FEW_NOTED = 24, 12

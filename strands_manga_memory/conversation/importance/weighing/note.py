@@ -27,7 +27,7 @@ class Note:
         referenced: How many of its words the next messages took up.
         worth: The sum of its signals that do not change, and the weights they were added up with.
         worth_by: See ``worth``.
-        gist: Of tool results: the message cut down to its values, and its tokens.
+        gist: Of tool results and of several texts: the message cut down to its gist, and its tokens.
         takes_back: Whether it ends an instruction that stood till then.
     """
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from strands.types.content import Message
 
+from strands_manga_memory.conversation.history.gist import without_idle_texts
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceScorer, ImportanceWeights, message_act
@@ -214,7 +215,7 @@ class Notes:
             text = _tool_text(message)
             words = traits(text)[1] if text else frozenset[str]()
         else:
-            note.traits, words = traits(text := message_text(message))
+            note.traits, words = traits(text := message_text(without_idle_texts(message)))
             note.answers = self._previous is not None and self._previous.asks
             if message["role"] == "user":
                 note.takes_back = act in _ENDS and takes_back(text)

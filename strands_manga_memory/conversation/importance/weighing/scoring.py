@@ -9,6 +9,7 @@ from typing import Protocol
 
 from strands.types.content import Message
 
+from strands_manga_memory.conversation.history.gist import without_idle_texts
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.language.texts.message_texts import message_text
 
@@ -114,4 +115,4 @@ def message_act(message: Message) -> str:
         return "tool_result"
     if "toolUse" in kinds:
         return "tool_use"
-    return dialogue_act(message_text(message), message["role"]).value
+    return dialogue_act(message_text(without_idle_texts(message)), message["role"]).value
