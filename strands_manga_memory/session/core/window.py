@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -109,7 +109,7 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
     places = _Places(base, seen)
     by_place: dict[int, list[Message]] = {}
     for message in tail:
-        place = places.of(message)
+        place = places.of(message.turn)
         if place is not None:
             by_place.setdefault(place, []).append(message)
     shown: list[Shown] = []
@@ -118,7 +118,7 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         shown.append(one)
     for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
         shown.extend(by_place.get(at, ()))
-    for gap in _gaps(seen, vector, tail, places.closed):
+    for gap in _gaps(seen, vector, tail, places):
         _insert(shown, gap)
     return shown
 
@@ -149,16 +149,16 @@ class _Places:
     def __init__(self, base: Sequence[Shown], seen: Vector) -> None:
         self._end, self._seen = len(base) + 1, seen
         self._after = {name: at for at, name in enumerate(map(name_of, base), 1) if name is not None}
-        self.closed = closed_turns(base)
+        self._closed = closed_turns(base)
 
-    def of(self, message: Message) -> int | None:
-        """Return the place of a message; None if its turn was evicted, or closed, before it was said."""
-        if message.turn in self.closed:
+    def of(self, turn: Stamp) -> int | None:
+        """Return the place of a turn's messages; None if it was evicted, or closed, before they were said."""
+        if turn in self._closed:
             return None
-        last = self._seen.last.get(message.segment.writer)
-        if last is None or last.clock != message.clock:
+        last = self._seen.last.get(turn.writer)
+        if last is None or last.clock != turn.clock:
             return self._end
-        return self._after.get(Name(message.segment.writer, last.number))
+        return self._after.get(Name(turn.writer, last.number))
 
 
 def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Message]) -> Shown:
@@ -179,20 +179,20 @@ MOST_GAPS = 1000
 """Of one writer no more messages that are nowhere are shown: of a vector that says too much, or a log that is gone."""
 
 
-def _gaps(seen: Vector, vector: Vector, tail: Iterable[Message], closed: Collection[Stamp | None]) -> list[Name]:
-    """Return the names that are included, not seen, and not at hand, but for those of turns that were closed."""
-    at_hand: dict[str, set[int]] = {}
+def _gaps(seen: Vector, vector: Vector, tail: Iterable[Message], places: _Places) -> list[Name]:
+    """Return the names that are included, not seen, and not at hand, but for those of turns that have no place."""
+    at_hand: dict[str, dict[int, Stamp]] = {}
     for message in tail:
-        at_hand.setdefault(message.segment.writer, set()).add(message.number)
+        at_hand.setdefault(message.segment.writer, {})[message.number] = message.turn
     gaps: list[Name] = []
     for writer, last in vector.last.items():
-        if Stamp(last.clock, writer) in closed:
-            continue
-        numbers = at_hand.get(writer, set())
+        turns, turn = at_hand.get(writer, {}), Stamp(last.clock, writer)
         # Of a writer who was silent until now, what is below the floor has no number here.
-        first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(numbers, default=last.number + 1)
-        first = max(first, last.number + 1 - MOST_GAPS)
-        gaps.extend(Name(writer, number) for number in range(first, last.number + 1) if number not in numbers)
+        first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(turns, default=last.number + 1)
+        for number in range(last.number, max(first, last.number + 1 - MOST_GAPS) - 1, -1):
+            turn = turns.get(number, turn)  # a message that is nowhere is of the turn of the one after it, or of one before
+            if number not in turns and places.of(turn) is not None:
+                gaps.append(Name(writer, number))
     return sorted(gaps)
 
 

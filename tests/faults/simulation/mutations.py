@@ -57,6 +57,8 @@ def _unnamed(self: EditedDraft, name: Name) -> Body | Mark:
     return self.form if isinstance(self.form, Mark) else replace(self.form, edits=name)
 
 
+_GAPS = window._gaps
+
 Without = Callable[[], AbstractContextManager[Any]]
 
 MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
@@ -64,6 +66,11 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         "turns",
         0,
         lambda: mock.patch.object(window._Places, "of", lambda self, message: self._end),
+    ),
+    "the rest of an evicted turn is shown where it is nowhere": (
+        "rollback",
+        histories.NOWHERE,
+        lambda: mock.patch.object(window, "_gaps", lambda seen, vector, tail, places: _GAPS(seen, vector, tail, mock.Mock())),
     ),
     "a mark forgets the draft that it stands for": ("turns", 100020, lambda: mock.patch.object(EditedDraft, "named", _unnamed)),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
