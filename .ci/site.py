@@ -43,9 +43,14 @@ SETTINGS = {
     "python_use_unqualified_type_names": True,
     "toc_object_entries": False,
     "html_copy_source": False,
+    "html_static_path": ["_static"],
+    "html_css_files": ["site.css"],
     "html_show_sphinx": False,
     "suppress_warnings": "ref.python",  # attributes of one name in several classes
 }
+
+STYLE = "@media (max-width: 46em) { h1 { font-size: 1.5rem; } h2 { font-size: 1.3rem; } }\n"
+"""Names of modules fit on a phone."""
 
 
 class Links(HTMLParser):
@@ -70,7 +75,9 @@ class Links(HTMLParser):
 def stage(source: Path) -> None:
     """Lay out what the site is made of: the repository's own pages, and one page of reference for each folder."""
     shutil.rmtree(source, ignore_errors=True)
-    (source / "reference").mkdir(parents=True)
+    for folder in ("reference", "_static"):
+        (source / folder).mkdir(parents=True)
+    (source / "_static/site.css").write_text(STYLE, encoding="utf-8")
     for folder in (PACKAGE, "examples", "tests"):
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     for name in ("CHANGELOG.md", "LICENSE", "pyproject.toml"):
@@ -119,12 +126,21 @@ def build(source: Path, out: Path) -> None:
         status=None,
         parallel=os.cpu_count() or 1,
     )
+    for name in FOLDERS:  # what the package itself offers comes first
+        home = importlib.import_module(f"{PACKAGE}.{name}")
+        home.__all__ = sorted(getattr(home, "__all__", ()), key=lambda member: member not in strands_manga_memory.__all__)
+    app.connect("autodoc-skip-member", lambda *seen: True if _is_of_protocol(*seen[2:4]) else None)
     app.build()
     if app.statuscode:
         raise SystemExit(app.statuscode)
     (out / "index.html").write_text(
         '<!doctype html><meta http-equiv="refresh" content="0; url=README.html">\n', encoding="utf-8"
     )
+
+
+def _is_of_protocol(name: str, member: object) -> bool:
+    """Tell whether a member is the constructor that ``typing`` gives to protocols: there is nothing to say of it."""
+    return name == "__init__" and getattr(member, "__module__", "") == "typing"
 
 
 def broken(site: Path) -> list[str]:
