@@ -36,12 +36,7 @@ COUNTERS = ("turn_count", "created", "last_activity")
 
 
 class StoredSession:
-    """What a ``TieredSessionManager`` is asked of what its session keeps.
-
-    Args:
-        session_id: The session, with its user or without.
-        tiers: Where it is kept.
-    """
+    """What a ``TieredSessionManager`` is asked of what its session keeps."""
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
         self._tiers, self._members = tiers, Members(session_id, tiers)

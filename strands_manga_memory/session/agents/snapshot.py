@@ -41,17 +41,10 @@ def states_of(fields: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def give(agent: Agent, messages: list[Message], fields: Mapping[str, bytes], *, over: Mapping[str, Any], record: str) -> None:
-    """Give an agent its messages and states.
-
-    Args:
-        agent: The agent.
-        messages: Its messages.
-        fields: Its states.
-        over: States for what the fields lack.
-        record: Name of the conversation.
+    """Give an agent its messages and states; ``over`` has states for what the fields lack.
 
     Raises:
-        CorruptRecordError: A state is not of the shape that Strands or a conversation manager wrote.
+        CorruptRecordError: A state is not of the shape that Strands or a conversation manager wrote. Names ``record``.
     """
     data = {**over, **states_of(fields)}
     state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__

@@ -66,14 +66,7 @@ class Author:
     # What the agent says and changes
 
     def say(self, message: Mapping[str, Any], *, at: float, begins: bool, about: str = "") -> None:
-        """Take a message of the live agent.
-
-        Args:
-            message: The message.
-            at: Seconds since 1970.
-            begins: Whether a turn begins with it.
-            about: What else is kept with it, as text.
-        """
+        """Take a message of the live agent; for the arguments see :class:`Draft`."""
         self.skips = self.skips and not begins
         if self.skips:
             self.dropped += 1

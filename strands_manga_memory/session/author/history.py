@@ -21,7 +21,7 @@ class Draft:
     """A message that no store has been offered yet, so it has no name.
 
     Args:
-        at: When it was said.
+        at: When it was said, in seconds since 1970.
         record: Its dump.
         begins: Whether a turn begins with it.
         about: What else is kept with it, as text.

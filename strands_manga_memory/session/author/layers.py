@@ -45,13 +45,7 @@ class Layers:
         self._set |= {(layer, key): dump(value) for key, value in values.items()}
 
     def registers(self, states: States, stamp: Stamp, *, with_window: bool = True) -> dict[Path, Register]:
-        """Return what is not in the states yet, stamped.
-
-        Args:
-            states: What everybody has.
-            stamp: The stamp.
-            with_window: Whether what goes with a window is among it.
-        """
+        """Return what everybody's states lack, stamped; unless ``with_window``, without what goes with a window."""
         found: dict[Path, Register] = {}
         for layer, now in self._kept.items():
             if now is not self._given[layer] and (with_window or layer != WITH_WINDOW):

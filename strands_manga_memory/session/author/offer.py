@@ -55,17 +55,7 @@ class Offer:
 
 
 class Offering:
-    """Makes an offer.
-
-    Args:
-        base: What the process has.
-        writer: Its tag.
-        last: What it has told last.
-        segment: The segment of its last message; None: a new one.
-        first: The number of the first message of its last turn.
-        at: When it was used, in seconds since 1970; 0 if it was not.
-        tag: Makes random tags.
-    """
+    """Makes an offer of what a writer says who has told ``last`` before, ``at`` seconds since 1970 (0: nothing was used)."""
 
     def __init__(
         self,
@@ -142,13 +132,7 @@ class Offering:
             self._clock = stamp.clock
 
     def made(self, *, in_turn: bool, created: float, moves: int) -> Offer:
-        """Return the offer.
-
-        Args:
-            in_turn: Whether the agent is in the middle of a turn.
-            created: When the life began, if it begins with this, in seconds since 1970.
-            moves: How often the history has moved.
-        """
+        """Return the offer; for the arguments see ``Author.offer``."""
         entry, last = self._entry(in_turn=in_turn), self._last
         is_new = self._copy is not self._base or entry.turns != last.turns or entry.opened != last.opened
         if is_new:

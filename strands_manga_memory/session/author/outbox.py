@@ -62,12 +62,7 @@ class Outbox:
         self.renew()
 
     def offering(self, base: Copy, *, at: float) -> Offering:
-        """Begin an offer with what was said.
-
-        Args:
-            base: What the process has.
-            at: When it was used, in seconds since 1970; 0 if it was not.
-        """
+        """Begin an offer with what was said; ``base`` is what the process has."""
         if self.told.clock and self.told.clock <= base.vector.floor:
             self.renew()
         offering = Offering(base, self.writer, self.told, self._segment, first=self._first, at=at, tag=self._tag)

@@ -158,14 +158,7 @@ class HotReplica:
 
         What no view shows leaves, where the durable replica is known to have it.
 
-        Args:
-            copy: The copy. It was merged with what was last read.
-
-        Returns:
-            Whether the replica has it; False if somebody else wrote meanwhile, and it has to be read.
-
-        Raises:
-            StoreUnavailableError: The store does not answer; what it has must be read before the next write.
+        Returns and raises what ``DurableReplica.write`` does.
         """
         before = self._stored
         if before is None:

@@ -22,14 +22,7 @@ _MOST_TRIES = 8
 
 
 class Segments:
-    """The segments of one conversation.
-
-    Args:
-        table: The table.
-        session: Partition value.
-        member: What their sort values begin with.
-        codec: Seals what is stored.
-    """
+    """The segments of one conversation; for the arguments see ``DurableReplica``."""
 
     def __init__(self, table: Table, session: str, member: str, *, codec: Codec) -> None:
         self._table, self._session, self._member, self._codec = table, session, member, codec

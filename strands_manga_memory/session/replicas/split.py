@@ -28,7 +28,6 @@ def put_split(
     attributes: Mapping[str, Any],
     when: Condition,
     before: Item | None = None,
-    scrub: bool = True,
 ) -> Item | None:
     """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
 
@@ -43,7 +42,6 @@ def put_split(
         attributes: Further attributes of the first part.
         when: Condition on the first part.
         before: The item that is replaced; its further parts are deleted afterwards.
-        scrub: As for ``Table.put``.
 
     Returns:
         The first part as it was put, without ``data``; None if ``when`` was not met.
@@ -61,7 +59,7 @@ def put_split(
             put_object(table, split[OBJECT], chunk, named_by=part)
         else:
             table.put({**part, "data": chunk, **lives})
-    if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
+    if not table.put({**item, "data": chunks[0]}, when=when):
         # The driver may have tried twice, and the first time with success.
         if split and (table.get(*key) or {}).get("tag") != tag:
             discard_parts(table, [item])

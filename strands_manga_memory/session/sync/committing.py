@@ -28,12 +28,6 @@ class Committing:
 
     What is asked for may come from any thread.
 
-    Args:
-        place: Where it is kept.
-        tiers: What it shares with the other conversations of its manager.
-        saving: What saves it.
-        pair: Its replicas.
-
     Attributes:
         error: What ``check`` raises: someone else's change cannot be merged, or what is stored is damaged.
         asked_at: When the tier that a turn waits for was asked, in monotonic seconds; None while it has not been.

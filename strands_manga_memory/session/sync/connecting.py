@@ -21,11 +21,7 @@ def hot_replica(
 ) -> HotReplica | None:
     """Return the hot replica of a conversation beside the durable one, if any; None if there is no such tier.
 
-    Args:
-        place: Where it is kept.
-        tiers: The stores.
-        durable: The durable replica.
-        ttl: Returns the seconds that a life is to stay there that is written now; the default is for who writes nothing.
+    ``ttl`` returns the seconds that a life is to stay there that is written now; the default is for who writes nothing.
     """
     if tiers.hot is None:
         return None

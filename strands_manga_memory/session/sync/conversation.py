@@ -47,8 +47,6 @@ class Conversation:
         keeps_window: False for one without a history.
 
     Attributes:
-        place: Where it is kept.
-        tiers: What it shares with the other conversations of its manager.
         own: What the agent said and changed; guarded by ``lock``.
         pair: Its replicas.
         commits: When it is saved and flushed.

@@ -14,11 +14,7 @@ _Graves = frozenset[str]
 
 
 def delete(pair: Pair, grave: str | None = None) -> None:
-    """End the life, in the durable replica first, and remove its log.
-
-    Args:
-        pair: The conversation.
-        grave: The grave that others were dug with it; None: one of its own.
+    """End the life, in the durable replica first, and remove its log; without ``grave``, that of its session, it gets its own.
 
     Raises:
         StoreUnavailableError: A tier does not know it yet. Once one does, nobody who reads both is shown the life.
@@ -36,11 +32,7 @@ def delete(pair: Pair, grave: str | None = None) -> None:
 
 
 def end(pair: Pair, is_over: Callable[[Copy], bool]) -> bool:
-    """End a flushed life by age, in the durable replica first; False if somebody goes on with it.
-
-    Args:
-        pair: The conversation.
-        is_over: Tells whether the life is over by what a store has now.
+    """End a flushed life by age, in the durable replica first; False if it is not over by what a store has now.
 
     Raises:
         StoreUnavailableError: The durable replica, or the only one, cannot be written. The life goes on.

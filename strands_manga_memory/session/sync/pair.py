@@ -25,12 +25,6 @@ Replica = HotReplica | DurableReplica
 class Pair:
     """A process's conversation and its replicas. Thread-safe.
 
-    Args:
-        hot: Its hot replica, or None.
-        durable: Its durable replica, or None.
-        rules: How it is kept.
-        own: What the agent of this process says and changes.
-
     Attributes:
         first: The replica that a save goes to: the hot one, if there is one.
         last: The replica that keeps the log: the durable one, if there is one.
@@ -65,9 +59,7 @@ class Pair:
     def look(self, replica: Replica | None, *, touch: bool = True) -> Copy | None:
         """Read a replica, of the durable one the head, and take it in; None if there is no such tier.
 
-        Args:
-            replica: One of the two.
-            touch: As for ``HotReplica.load``.
+        For ``touch`` see ``HotReplica.load``.
         """
         if replica is None:
             return None
@@ -116,12 +108,7 @@ class Pair:
     # Writing
 
     def until_written(self, replica: Replica, attempt: Callable[[], bool], *, look: Callable[[], object]) -> None:
-        """Try to write a replica, as often as others overtake it, eight times at most.
-
-        Args:
-            replica: One of the two.
-            attempt: Writes it; tells whether that is done.
-            look: Reads it, before an attempt of which it is not known what is there.
+        """Let ``attempt`` write a replica, eight times at most, until that is done; ``look`` reads what is not known before.
 
         Raises:
             OvertakenError: Others were always faster.

@@ -17,11 +17,7 @@ from strands_manga_memory.telemetry import FLUSH, note
 
 
 class Saving:
-    """Saves and flushes a conversation. Thread-safe: a save and a flush of what was saved may go on side by side.
-
-    Args:
-        pair: The conversation.
-    """
+    """Saves and flushes a conversation. Thread-safe: a save and a flush of what was saved may go on side by side."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair

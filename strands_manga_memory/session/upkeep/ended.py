@@ -20,10 +20,7 @@ from strands_manga_memory.session.sync.logged import counted, in_order
 def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | None = None) -> Transcript | None:
     """Return what was said in a conversation, or None if there is nothing, or nobody's.
 
-    Args:
-        place: Where it is kept.
-        tiers: The stores.
-        ids: Its original ids, for a log that has lost its head to the table's own TTL.
+    ``ids`` are its original ones, for a log that has lost its head to the table's own TTL.
 
     Raises:
         StoreUnavailableError: A store does not answer.
