@@ -170,3 +170,8 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read() -> None:
     assert dialogue_act(f"I prefer hardcovers. {filler}", "user") == DialogueAct.PREFERENCE
     assert dialogue_act(f"{filler} I prefer hardcovers.", "user") == DialogueAct.PREFERENCE
     assert dialogue_act(f"{filler} I prefer hardcovers. {filler}", "user") == DialogueAct.UNMATCHED
+
+
+@pytest.mark.parametrize("text", ["解決しました。", "すっきり解決いたしました。"])
+def test_that_something_is_solved_is_a_courtesy(text: str) -> None:
+    assert dialogue_act(text, "user") == DialogueAct.ACKNOWLEDGEMENT
