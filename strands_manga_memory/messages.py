@@ -34,6 +34,14 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
     return found  # type: ignore[return-value]  # Strands takes numbers for ids
 
 
+def is_of_tools(message: Mapping[str, Any]) -> bool:
+    """Whether the message calls tools or brings results."""
+    for block in message.get("content") or ():
+        if isinstance(block, dict) and ("toolUse" in block or "toolResult" in block):
+            return True
+    return False
+
+
 def blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the blocks of what a tool says, whatever it is: a text is a block of text, anything else but None one of JSON."""
     return [

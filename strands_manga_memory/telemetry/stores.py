@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult
 from strands_manga_memory.stores.table import Condition, Item, Key, Table, TableSchema, Write
@@ -241,6 +242,20 @@ class ObservedCodec(Codec):
         payload = self.codec.unseal(data, place)
         recorder.note(SERIALIZATION, time.perf_counter() - start, _UNSEAL)
         return payload
+
+    def seal_each(self, dumped: Iterable[tuple[bytes, str]]) -> list[bytes]:
+        """See ``Codec.seal_each``."""
+        start = time.perf_counter()
+        sealed = self.codec.seal_each(dumped)
+        recorder.note(SERIALIZATION, time.perf_counter() - start, _SEAL)
+        return sealed
+
+    def unseal_each(self, sealed: Iterable[tuple[object, str]]) -> list[bytes | CorruptRecordError]:
+        """See ``Codec.unseal_each``."""
+        start = time.perf_counter()
+        payloads = self.codec.unseal_each(sealed)
+        recorder.note(SERIALIZATION, time.perf_counter() - start, _UNSEAL)
+        return payloads
 
 
 _SEAL: Mapping[str, str] = {"operation": "seal"}

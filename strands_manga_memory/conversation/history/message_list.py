@@ -34,10 +34,10 @@ def copied_quickly(messages: list[Message]) -> list[Message]:
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if kind in _ATOMS:
-        return value
-    if kind is dict:
-        return {key: item if type(item) in _ATOMS else _copied(item, memo) for key, item in value.items()}
-    if kind is list:
-        return [item if type(item) in _ATOMS else _copied(item, memo) for item in value]
-    return copy.deepcopy(value, memo)
+    if kind is dict or kind is list:
+        made = value.copy()
+        for key, item in value.items() if kind is dict else enumerate(value):
+            if type(item) not in _ATOMS:
+                made[key] = _copied(item, memo)
+        return made
+    return value if kind in _ATOMS else copy.deepcopy(value, memo)

@@ -36,10 +36,14 @@ class Ledger(Generic[_Measure]):
 
     Args:
         measure: Called with a message, outside any lock.
+
+    Attributes:
+        count: How often something was measured.
     """
 
     def __init__(self, measure: Callable[[Message], _Measure]) -> None:
         self._measure = measure
+        self.count = 0
         self._lock = threading.Lock()
         self._measured: dict[int, _Measure] = {}
 
@@ -48,6 +52,7 @@ class Ledger(Generic[_Measure]):
         value = self.get(message)
         if value is None:
             value = self._measure(message)
+            self.count += 1
             self.know([(message, value)])
         return value
 

@@ -116,10 +116,15 @@ class History:
     def named(self, names: Mapping[Draft, Name]) -> None:
         """Have drafts under the names that they got."""
         if names:
-            self.places = [place.holding(_named(place.held, names)) for place in self.places]
+            drafts = Draft | EditedDraft
+            self.places = [
+                place.holding(_named(place.held, names)) if isinstance(place.held, drafts) else place for place in self.places
+            ]
 
     def unnamed(self, drafts: Mapping[Name, Draft]) -> None:
         """Have messages as drafts again."""
+        if not drafts:
+            return
 
         def again(held: Held) -> Held:
             name = _name_in(held)

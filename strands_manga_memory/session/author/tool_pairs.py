@@ -7,7 +7,7 @@ from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.messages import tool_result_ids, tool_use_ids
+from strands_manga_memory.messages import is_of_tools, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.author.showing import closing_notes, cut_results, note_between
 
 
@@ -18,6 +18,9 @@ def paired(messages: Iterable[Message]) -> list[Message]:
     result gets one that says that it was cut off. Notes keep roles alternating where that would end it. What has its other half
     stays as it is, in the same objects.
     """
+    messages = list(messages)
+    if not any(map(is_of_tools, messages)):
+        return messages
     kept: list[Message] = []
     has_gap = False
     for message in messages:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Lost, Message, Shown
+from strands_manga_memory.session.core.records import Message, Shown
 from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, joined_states
 from strands_manga_memory.session.core.vector import NOTHING, Vector
-from strands_manga_memory.session.core.window import Window, later, needed, view, without_redacted
+from strands_manga_memory.session.core.window import Window, lacks, later, needed, view, without_redacted
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Copy:
     @property
     def lacks(self) -> bool:
         """Whether a message of the view is not at hand."""
-        return any(isinstance(one, Lost) for one in self.view)
+        return lacks(self.window, self.vector, self.messages)
 
     @cached_property
     def needed(self) -> frozenset[Name]:

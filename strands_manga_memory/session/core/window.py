@@ -28,6 +28,10 @@ Slot = Name | BodySlot | Mark
 """A place of a window: a message, a body, or a mark."""
 
 
+_NOWHERE = Name("", 0)
+"""Stands for a synthesized body that is gone."""
+
+
 def shown_name(slot: Slot) -> Name | None:
     """Return the message that a slot shows, edited or not."""
     if isinstance(slot, Mark):
@@ -55,6 +59,12 @@ class Window:
     def names(self) -> frozenset[Name]:
         """The messages that it shows, edited or not."""
         return frozenset(name for name in map(shown_name, self.slots) if name is not None)
+
+    @cached_property
+    def unedited(self) -> frozenset[Name]:
+        """The messages that it shows as they are in the log, also because their bodies are gone."""
+        bodiless = (slot for slot in self.slots if not (isinstance(slot, BodySlot) and slot.body in self.bodies))
+        return frozenset(shown_name(slot) or _NOWHERE for slot in bodiless if not isinstance(slot, Mark))
 
 
 def slots_of(view: Iterable[Shown | Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
@@ -103,7 +113,7 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         vector: What the copy includes.
         messages: The messages at hand. For one that is included and not at hand there is a ``Lost`` in its place.
     """
-    base = [] if window is None else [_resolved(slot, window.bodies, messages) for slot in window.slots]
+    base = _base(window, messages)
     seen = _decided(window, vector)
     tail = undecided(window, vector, messages)
     places = _Places(base, seen)
@@ -118,7 +128,8 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         shown.append(one)
     for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
         shown.extend(by_place.get(at, ()))
-    for gap in _gaps(seen, vector, tail, places):
+    missing = _missing(seen, vector, tail)
+    for gap in sorted(name for name, turn in missing.items() if places.of(turn) is not None):
         _insert(shown, gap)
     return shown
 
@@ -129,6 +140,18 @@ def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Mes
     floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
     tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.segment.writer, 0)]
     return sorted((one for one in tail if vector.includes(one.name, one.clock)), key=lambda one: one.order)
+
+
+def lacks(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> bool:
+    """Tell whether a view has a message that is not at hand; for arguments see :func:`view`."""
+    if window is not None and not window.unedited <= messages.keys():
+        return True
+    seen = _decided(window, vector)
+    missing = _missing(seen, vector, undecided(window, vector, messages))
+    if not missing:  # nearly always: after each turn of each agent
+        return False
+    places = _Places(_base(window, messages), seen)
+    return any(places.of(turn) is not None for turn in missing.values())
 
 
 def needed(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> frozenset[Name]:
@@ -161,12 +184,16 @@ class _Places:
         return self._after.get(Name(turn.writer, last.number))
 
 
+def _base(window: Window | None, messages: Mapping[Name, Message]) -> list[Shown]:
+    return [] if window is None else [_resolved(slot, window.bodies, messages) for slot in window.slots]
+
+
 def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Message]) -> Shown:
     if isinstance(slot, Mark):
         return slot
     if isinstance(slot, BodySlot) and slot.body in bodies:
         return bodies[slot.body]
-    name = shown_name(slot) or Name("", 0)
+    name = shown_name(slot) or _NOWHERE
     return messages.get(name) or Lost(name)
 
 
@@ -179,21 +206,21 @@ MOST_GAPS = 1000
 """Of one writer no more messages that are nowhere are shown: of a vector that says too much, or a log that is gone."""
 
 
-def _gaps(seen: Vector, vector: Vector, tail: Iterable[Message], places: _Places) -> list[Name]:
-    """Return the names that are included, not seen, and not at hand, but for those of turns that have no place."""
+def _missing(seen: Vector, vector: Vector, tail: Iterable[Message]) -> dict[Name, Stamp]:
+    """Return the names, and the turns, of messages that are included, not seen, and not at hand."""
     at_hand: dict[str, dict[int, Stamp]] = {}
     for message in tail:
         at_hand.setdefault(message.segment.writer, {})[message.number] = message.turn
-    gaps: list[Name] = []
+    missing: dict[Name, Stamp] = {}
     for writer, last in vector.last.items():
         turns, turn = at_hand.get(writer, {}), Stamp(last.clock, writer)
         # Of a writer who was silent until now, what is below the floor has no number here.
         first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(turns, default=last.number + 1)
         for number in range(last.number, max(first, last.number + 1 - MOST_GAPS) - 1, -1):
             turn = turns.get(number, turn)  # a message that is nowhere is of the turn of the one after it, or of one before
-            if number not in turns and places.of(turn) is not None:
-                gaps.append(Name(writer, number))
-    return sorted(gaps)
+            if number not in turns:
+                missing[Name(writer, number)] = turn
+    return missing
 
 
 def _insert(shown: list[Shown], gap: Name) -> None:

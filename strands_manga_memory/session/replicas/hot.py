@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.core.cells import Head, Key, Version, cells_of, head_of, message_key, packed, read_cells
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
@@ -127,12 +126,11 @@ class HotReplica:
         head = head_of(self._unsealed(_HEAD, record.fields.get(_HEAD)), self._place(_HEAD))
         numbers = {name: int(name[1:]) for name in record.fields if name[0] == "m" and name[1:].isdecimal()}
         cells, unreadable = [], []
-        for name, number in numbers.items():
-            try:
-                cells.append((name, self._unsealed(name, record.fields[name])))
-            except KeyMissingError:
-                raise
-            except CorruptRecordError:
+        payloads = self._codec.unseal_each((record.fields[name], self._place(name)) for name in numbers)
+        for (name, number), payload in zip(numbers.items(), payloads, strict=True):
+            if isinstance(payload, bytes):
+                cells.append((name, payload))
+            else:
                 unreadable.append(number)
         copy, versions, damaged = read_cells(head, cells, self._name)
         unreadable += [numbers[name] for name in damaged]
@@ -199,7 +197,8 @@ class HotReplica:
 
     def _sealed(self, copy: Copy, after: _Stored, keys: Iterable[Key]) -> dict[str, bytes]:
         names = {key: message_field(after.fields[key]) for key in keys}
-        return {name: self._codec.seal(packed(key, copy), self._place(name)) for key, name in names.items()}
+        cells = ((packed(key, copy), self._place(name)) for key, name in names.items())
+        return dict(zip(names.values(), self._codec.seal_each(cells), strict=True))
 
     def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, list[Key], list[str]]:
         """Return what the store has afterwards, the cells that change, and the names of the fields that go."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -112,6 +113,26 @@ class Codec:
             return unpacked(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+
+    def seal_each(self, dumped: Iterable[tuple[bytes, str]]) -> list[bytes]:
+        """Return the stored forms of values, each with the place where it will be stored: those of one write."""
+        return [self.seal(value, place) for value, place in dumped]
+
+    def unseal_each(self, sealed: Iterable[tuple[object, str]]) -> list[bytes | CorruptRecordError]:
+        """Return what was sealed, of values with their places: those of one read. One that is damaged is its error.
+
+        Raises:
+            KeyMissingError: As :meth:`unseal` does.
+        """
+        found: list[bytes | CorruptRecordError] = []
+        for data, place in sealed:
+            try:
+                found.append(self.unseal(data, place))
+            except KeyMissingError:
+                raise
+            except CorruptRecordError as error:
+                found.append(error)
+        return found
 
     def encode(self, value: Any, place: str) -> bytes:
         """Return the stored form of a value: ``seal`` of its ``dump``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from strands_manga_memory import ImportanceWeightedConversationManager, TieredSe
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.importance.weighing import workload
+from strands_manga_memory.conversation.importance.weighing.kept_notes import _COUNTED, VERSION, _key
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import text
 
@@ -118,7 +120,7 @@ def test_a_message_that_was_changed_at_rest_is_counted_anew() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"v": 5}, {"of": "no base64!"}, {"of": "AAAA"}, {"of": None}, {"by": 7}, {"said": 7}, {"said": ["x", "y"]}],
+    [{"v": VERSION + 1}, {"of": "no base64!"}, {"of": "AAAA"}, {"of": None}, {"by": 7}, {"said": 7}, {"said": ["x", "y"]}],
 )
 def test_damaged_or_newer_notes_are_counted_anew(damage: dict[str, Any]) -> None:
     agent = Agent(
@@ -234,7 +236,9 @@ def long_lived(request: pytest.FixtureRequest) -> Agent:
 @pytest.mark.parametrize("long_lived", [None, Scoring()], indirect=True, ids=["acts", "scores"])
 def test_an_agent_restored_right_after_its_notes_were_written_knows_what_the_live_one_knows(long_lived: Agent) -> None:
     manager: Any = long_lived.conversation_manager
-    kept = manager._kept_notes._noted
+    entries = manager._kept_notes._read(base64.b64decode(manager.get_state()["notes"]["of"]))
+    there_is = {key for key, kept in entries.items() if kept.act < _COUNTED}
+    kept = {message["tracking_id"] for message in long_lived.messages if _key(message) in there_is}
     restored = restored_with(manager.scorer if isinstance(manager.scorer, Scoring) else None, long_lived)
     there, here = noted(long_lived), noted(restored)
     told = {id_ for id_ in there if id_ in kept}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 from strands.types.content import Message
@@ -20,7 +20,7 @@ from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.traits import traits_of
 
-VERSION = 4
+VERSION = 5
 """Raised whenever the same message is counted or noted differently."""
 
 _FEW_COUNTED, _FEW_NOTED = 24, 12
@@ -98,8 +98,8 @@ class KeptNotes:
         self._scorer = "" if self._by_act else _name(scorer)
         self._entry = _ENTRY.size + (0 if self._by_act else _SCORE.size)
         self._state: dict[str, Any] | None = None
-        self._counted: frozenset[str | None] = frozenset()
-        self._noted: frozenset[str | None] = frozenset()
+        self._at = 0, 0
+        """How many messages had been counted and noted when it was written."""
 
     def to_state(self, messages: Sequence[Message], notes: Notes) -> dict[str, Any] | None:
         """Return what a session keeps of the notes on a history; the same until they are due to be written anew.
@@ -114,18 +114,12 @@ class KeptNotes:
                 "of": base64.b64encode(b"".join(entries)).decode(),
                 "said": list(notes.vocabulary.said),
             }
-            self._counted = frozenset(one.get("tracking_id") for one in messages if one in notes)
-            self._noted = frozenset(one.get("tracking_id") for one in messages if notes.noted(one) is not None)
+            self._at = notes.taken
         return self._state
 
     def _is_due(self, messages: Sequence[Message], notes: Notes) -> bool:
-        ids = [message.get("tracking_id") for message in messages]
-        if sum(id_ not in self._counted for id_ in ids) > _FEW_COUNTED:
-            return True
-        if self._scorer is None or not notes.have_been_read:
-            return False
-        unwritten = (message for id_, message in zip(ids, messages, strict=True) if id_ not in self._noted)
-        return sum(notes.noted(message) is not None for message in unwritten) > _FEW_NOTED
+        counted, noted = (min(now - then, len(messages)) for now, then in zip(notes.taken, self._at, strict=True))
+        return counted > _FEW_COUNTED or (self._scorer is not None and noted > _FEW_NOTED)
 
     def _packed(self, message: Message, notes: Notes) -> bytes | None:
         tokens = notes.tokens.get(message)
@@ -154,13 +148,13 @@ class KeptNotes:
         except (KeyError, TypeError, ValueError, struct.error):  # nothing is lost: they are counted and noted anew
             self._state = None
             return
-        known = [(message, kept) for message in messages if (kept := found.get(_key(message))) and not is_stub(message)]
-        noted = [(message, note) for message, kept in known if (note := kept.note(notes)) is not None]
-        notes.take_over(messages, {id(message): kept.tokens for message, kept in known}, noted)
+        said = [message for message in messages if not is_stub(message)]
+        known = [(message, kept) for message in said if (kept := found.get(_key(message)))]
+        marks = [(message, notes.count(message)) for message in messages if is_stub(message)]
+        counted = [*marks, *((message, kept.tokens) for message, kept in known)]
+        notes.take_over(counted, lambda: [(message, note) for message, kept in known if (note := kept.note(notes)) is not None])
         notes.vocabulary.take_over(texts, telling, user, assistant)
-        marks = {message.get("tracking_id") for message in messages if is_stub(message)}
-        self._counted = frozenset(marks | {message.get("tracking_id") for message, _ in known})
-        self._noted = frozenset(marks | {message.get("tracking_id") for message, _ in noted})
+        self._at = notes.taken
 
     def _read(self, packed: bytes) -> dict[int, _Kept]:
         if len(packed) % self._entry:
@@ -181,4 +175,4 @@ def _key(message: Message) -> int:
     """Return a hash of what a model is sent of a message that is the same in every process."""
     said = message["content"][0]["text"] if len(message["content"]) == 1 and message["content"][0].keys() == {"text"} else None
     text = said if said is not None else json.dumps(message["content"], sort_keys=True, default=repr)
-    return int.from_bytes(blake2b(f"{message['role']}\0{text}".encode(errors="surrogatepass"), digest_size=4).digest())
+    return zlib.crc32(f"{message['role']}\0{text}".encode(errors="surrogatepass"))

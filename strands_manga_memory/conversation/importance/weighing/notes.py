@@ -7,7 +7,7 @@ import logging
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -99,7 +99,8 @@ class Notes:
         self._previous: Note | None = None
         self._before: Message | None = None
         self._recent: deque[_Recent] = deque(maxlen=_NEXT)
-        self._unheard: list[tuple[Message, Note]] = []
+        self._kept: Callable[[], Sequence[tuple[Message, Note]]] | None = None
+        self._unheard: Sequence[tuple[Message, Note]] = ()
         self._skims = False
         self._warned = False
         self._revision = 0
@@ -122,27 +123,32 @@ class Notes:
         tokens, new = self.tokens.known(messages)
         return sum(tokens), new
 
-    def take_over(self, messages: Sequence[Message], tokens: Mapping[int, int], noted: Sequence[tuple[Message, Note]]) -> None:
-        """Take over what was counted and noted before.
+    def take_over(self, counted: Iterable[tuple[Message, int]], noted: Callable[[], Sequence[tuple[Message, Note]]]) -> None:
+        """Take over what was counted and noted of messages before.
 
         Args:
-            messages: A restored history.
-            tokens: Of its messages by ``id()``; marks need no count.
-            noted: Those of them that were noted. Their words are learned when another message is.
+            counted: Messages and their tokens.
+            noted: Called when the first note is asked for, as most turns ask for none; returns the messages that were noted,
+                and their notes. Their words are learned when another message is.
         """
-        counts = [(one, tokens.get(id(one)) or self.count(one)) for one in messages if id(one) in tokens or is_stub(one)]
-        self.tokens.know(counts)
-        self._notes.know(noted)
-        self._unheard = list(noted)
+        self.tokens.know(counted)
+        self._kept = noted
+
+    def _take_in(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._unheard = kept()
+            self._notes.know(self._unheard)
 
     def noted(self, message: Message) -> Note | None:
         """Return the note of a message if it was taken."""
+        self._take_in()
         return self._notes.get(message)
 
     @property
-    def have_been_read(self) -> bool:
-        """Whether any message was noted."""
-        return len(self._notes) > 0
+    def taken(self) -> tuple[int, int]:
+        """How many messages were counted, and noted, here."""
+        return self.tokens.count, self._notes.count
 
     def score_of(self, act: str) -> float:
         """Return the score of an act, by a scorer that goes by acts."""
@@ -154,6 +160,7 @@ class Notes:
         Of a history of more than 2,000 messages that were not seen before the older ones are only skimmed: what is no
         preference, correction, condition or the like has no traits, and its words are not learned.
         """
+        self._take_in()
         self._take_up_answers(messages)
         closely_from = len(messages) - _READ_CLOSELY
         found: list[Note] = []
@@ -190,6 +197,7 @@ class Notes:
 
     def __call__(self, message: Message) -> Note:
         """Return the note of one message."""
+        self._take_in()
         return self._notes(message)
 
     def __contains__(self, message: Message) -> bool:
@@ -200,6 +208,7 @@ class Notes:
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Drop what is known of every other message."""
+        self._take_in()
         keep = list(messages)
         self.tokens.forget_all_but(keep)
         self._notes.forget_all_but(keep)
@@ -235,7 +244,7 @@ class Notes:
 
     def _hear_again(self) -> None:
         """Learn the words of messages whose notes were taken over."""
-        unheard, self._unheard = self._unheard, []
+        unheard, self._unheard = self._unheard, ()
         for message, note in unheard:
             self._hear(note, words_of(_tool_text(message) if note.act in _OF_TOOLS else message_text(message)))
 

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 _LARGE = 50_000
 """New messages of more characters and bytes together are counted in a thread."""
 
+_MANY_TOKENS = 12_500
+"""Messages of more tokens are chosen from in a thread."""
+
 
 class Work(Enum):
     """What there is to do: nothing, something, or something that may take a second."""
@@ -70,7 +73,7 @@ def work_on(
     except Exception:
         logger.debug("the messages could not be counted", exc_info=True)
         return Work.SHORT, 0
-    return Work.LONG if sum(map(size_of, messages)) > _LARGE else Work.SHORT, tokens
+    return Work.LONG if tokens > _MANY_TOKENS else Work.SHORT, tokens
 
 
 def on_event_loop() -> bool:
