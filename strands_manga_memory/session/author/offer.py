@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.session.author.history import Draft
 from strands_manga_memory.session.author.layers import Layers
-from strands_manga_memory.session.core.identity import Name, Segment, Stamp
+from strands_manga_memory.session.core.identity import Name, OpenSegment, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Body, Message
 from strands_manga_memory.session.core.registers import Path, Register
@@ -28,7 +28,7 @@ class Offer:
         writer: Whose it is.
         entry: What the writer has told with it.
         first: The number of the first message of its last turn.
-        segment: The segment of its last message; None if it has said nothing.
+        segment: Where its last message went; None if what it says next goes to another segment.
         names: The names of what was said.
         registers: What was changed of the states.
         turns: So many turns without messages are counted in it.
@@ -41,7 +41,7 @@ class Offer:
     writer: str
     entry: Entry
     first: int
-    segment: Segment | None
+    segment: OpenSegment | None
     names: Mapping[Draft, Name] = field(default_factory=dict)
     registers: Mapping[Path, Register] = field(default_factory=dict)
     turns: int = 0
@@ -62,7 +62,7 @@ class Offering:
         base: Copy,
         writer: str,
         last: Entry,
-        segment: Segment | None,
+        segment: OpenSegment | None,
         *,
         first: int,
         at: float,
@@ -96,9 +96,11 @@ class Offering:
             self._first = self._number + 1
             self._turns += draft.begins
         self._number += 1
-        if self._segment is None or self._number - self._segment.number >= MOST_IN_SEGMENT:
-            self._segment = Segment(min(self._copy.lives), self._turn, self._writer, self._number)
-        message = Message(self._segment, self._number, self._turn, draft.at, draft.record, about=draft.about)
+        if self._segment is None or self._number - self._segment.first >= MOST_IN_SEGMENT:
+            own = Segment(min(self._copy.lives), self._turn, self._writer, self._number)
+            self._segment = OpenSegment(own, self._number)
+        segment = self._segment.segment
+        message = Message(segment, self._number, self._turn, draft.at, draft.record, about=draft.about, writer=self._writer)
         self.names[draft] = message.name
         return message
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from strands_manga_memory.session.author.history import Draft
 from strands_manga_memory.session.author.offer import Offer, Offering
-from strands_manga_memory.session.core.identity import Name, Segment, Stamp
+from strands_manga_memory.session.core.identity import Name, OpenSegment, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.core.vector import Entry
@@ -41,7 +41,7 @@ class Outbox:
         self.writer = self._tag()
         self.told = self.stored = _NOTHING
         self.kept = self._first = 0
-        self._segment: Segment | None = None
+        self._segment: OpenSegment | None = None
 
     def say(self, draft: Draft) -> None:
         """Take a message."""
@@ -91,6 +91,10 @@ class Outbox:
     def cut_segment(self) -> None:
         """Let what is said from now on go to another segment: a flush has begun."""
         self._segment = None
+
+    def join(self, segment: Segment | None) -> None:
+        """Let what is said first go to a segment that others have begun and nobody has stored, if there is one."""
+        self._segment = None if segment is None else OpenSegment(segment, self.told.number + 1)
 
     @property
     def turns(self) -> int:

@@ -30,6 +30,13 @@ class Segment(NamedTuple):
     number: int
 
 
+class OpenSegment(NamedTuple):
+    """The segment to which a writer adds what it says, and the number of its first message there."""
+
+    segment: Segment
+    first: int
+
+
 GRAVE_SECONDS = 25 * 3600.0
 """Seconds for which stores keep a grave, at least."""
 

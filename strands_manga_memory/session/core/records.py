@@ -23,13 +23,14 @@ class Message:
     """A message of the log.
 
     Args:
-        segment: The segment that its author chose for it.
+        segment: The segment that its author chose for it, its own or another writer's.
         number: Which of its writer's messages it is.
         clock: The clock of its turn.
         at: When it was said, in seconds since 1970.
         record: The message as dumped bytes. They are only read when the message is shown.
         revision: How often it was redacted.
         about: What else its author kept with it, as text.
+        writer: Whose message it is; default the segment's.
 
     Attributes:
         name: Its name.
@@ -42,21 +43,23 @@ class Message:
     record: bytes
     revision: int = 0
     about: str = ""
+    writer: str = ""
     name: Name = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Make the name once: it is asked for in every comparison of copies."""
-        object.__setattr__(self, "name", Name(self.segment.writer, self.number))
+        object.__setattr__(self, "writer", self.writer or self.segment.writer)
+        object.__setattr__(self, "name", Name(self.writer, self.number))
 
     @property
     def turn(self) -> Stamp:
         """The key of its turn."""
-        return Stamp(self.clock, self.segment.writer)
+        return Stamp(self.clock, self.writer)
 
     @property
     def order(self) -> tuple[int, str, int]:
         """Its place in the log."""
-        return self.clock, self.segment.writer, self.number
+        return self.clock, self.writer, self.number
 
     @property
     def value(self) -> Any:
@@ -171,7 +174,7 @@ def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
 
 def pack_messages(messages: Iterable[Message]) -> bytes:
     """Return messages as one value."""
-    kept = sorted(messages, key=lambda one: (one.segment, one.number))
+    kept = sorted(messages, key=lambda one: (one.segment, one.order))
     return framed([[*one.name, header_of(one)] for one in kept], [one.record for one in kept])
 
 
@@ -189,17 +192,21 @@ def header_of(message: Message) -> list[Any]:
     """Return what is stored of a message beside its name and its record."""
     segment = message.segment
     header = [segment.life, segment.clock, segment.number, message.clock, round(message.at, 3), message.revision]
-    return [*header, message.about] if message.about else header
+    rest = [message.about, "" if segment.writer == message.writer else segment.writer]
+    while rest and not rest[-1]:
+        rest.pop()
+    return [*header, *rest]
 
 
 def message_of(name: Name, header: Any, record: bytes) -> Message:
     """Return the message with this name, header and record; raise ``ValueError`` if it is none."""
-    life, first_clock, first, clock, at, revision, *about = header
+    life, first_clock, first, clock, at, revision, *rest = header
     for one in (name.number, first_clock, first, clock, revision):
         if type(one) is not int or one < 0:
             raise ValueError(f"{header!r:.100} is no message's")
-    segment = Segment(str(life), first_clock, str(name.writer), first)
-    return Message(segment, name.number, clock, float(at), record, revision, *map(str, about[:1]))
+    about, writer = map(str, [*rest, "", ""][:2])
+    segment = Segment(str(life), first_clock, writer or str(name.writer), first)
+    return Message(segment, name.number, clock, float(at), record, revision, about, str(name.writer))
 
 
 def has_id(record: bytes, tracking_id: str) -> bool:

@@ -130,7 +130,7 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         shown.extend(by_place.get(at, ()))
     missing = _missing(seen, vector, tail)
     for gap in sorted(name for name, turn in missing.items() if places.of(turn) is not None):
-        _insert(shown, gap)
+        _insert(shown, gap, missing[gap])
     return shown
 
 
@@ -138,7 +138,7 @@ def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Mes
     """Return, in the log's order, the messages at hand that the window was not decided upon; for arguments see :func:`view`."""
     seen = _decided(window, vector)
     floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
-    tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.segment.writer, 0)]
+    tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.writer, 0)]
     return sorted((one for one in tail if vector.includes(one.name, one.clock)), key=lambda one: one.order)
 
 
@@ -210,7 +210,7 @@ def _missing(seen: Vector, vector: Vector, tail: Iterable[Message]) -> dict[Name
     """Return the names, and the turns, of messages that are included, not seen, and not at hand."""
     at_hand: dict[str, dict[int, Stamp]] = {}
     for message in tail:
-        at_hand.setdefault(message.segment.writer, {})[message.number] = message.turn
+        at_hand.setdefault(message.writer, {})[message.number] = message.turn
     missing: dict[Name, Stamp] = {}
     for writer, last in vector.last.items():
         turns, turn = at_hand.get(writer, {}), Stamp(last.clock, writer)
@@ -223,8 +223,8 @@ def _missing(seen: Vector, vector: Vector, tail: Iterable[Message]) -> dict[Name
     return missing
 
 
-def _insert(shown: list[Shown], gap: Name) -> None:
-    """Put a lost message after the last one of its writer that came before it, or before the first one that came after it."""
+def _insert(shown: list[Shown], gap: Name, turn: Stamp) -> None:
+    """Put a lost message before the next one of its turn, else after the one of its writer that came before it."""
     before, after = None, None
     for at, one in enumerate(shown):
         name = name_of(one)
@@ -234,5 +234,7 @@ def _insert(shown: list[Shown], gap: Name) -> None:
             before = at + 1
         elif after is None:
             after = at
+            if isinstance(one, Message) and one.turn == turn:
+                before = None
     place = before if before is not None else after
     shown.insert(len(shown) if place is None else place, Lost(gap))

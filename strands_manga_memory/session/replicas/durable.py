@@ -28,6 +28,9 @@ HOT = "hot"
 MOST_CARRIED = 16_000
 """Bytes of messages that a head carries along before they move to segments."""
 
+MOST_JOINED = 40
+"""Messages of a segment that another writer joins."""
+
 
 @dataclass(frozen=True)
 class _Stored:
@@ -153,6 +156,19 @@ class DurableReplica:
         """Return the messages that the head has along with it, as a copy has them, until they are stored in segments."""
         names = frozenset[Name]() if self._stored is None else self._stored.carried
         return [copy.messages[name] for name in names if name in copy.messages]
+
+    def open_segment(self, copy: Copy) -> Segment | None:
+        """Return the segment that the last messages of a copy are waiting to go to, if it has room for another turn.
+
+        What stateless workers say one after the other is stored together so.
+        """
+        waiting = {one.name: one for one in [*self.carried(copy), *self.pending(copy)]}
+        last = max(waiting.values(), key=lambda one: one.order, default=None)
+        if last is None:
+            return None
+        others = [one for one in copy.messages.values() if one.segment == last.segment]
+        has_room = len(others) < MOST_JOINED and all(one.name in waiting for one in others)
+        return last.segment if has_room else None
 
     def store(self, messages: Collection[Message]) -> None:
         """Store messages in their segments, those that the head carries along among them."""

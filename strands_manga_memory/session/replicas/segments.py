@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
-from strands_manga_memory.session.core.identity import Segment
+from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.records import Message, pack_messages, unpack_messages
 from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_values
@@ -59,8 +59,8 @@ class Segments:
             if there is None:  # what cannot be read stays, and a key beside it takes the rest
                 key = key[0], f"{key[1]}+"
                 there, item = [], None
-            joined = {message.number: message for message in sorted([*there, *messages], key=lambda one: one.revision)}
-            if item is not None and sorted(joined.values(), key=_by_number) == sorted(there, key=_by_number):
+            joined = {message.name: message for message in sorted([*there, *messages], key=lambda one: one.revision)}
+            if item is not None and sorted(joined.values(), key=_by_name) == sorted(there, key=_by_name):
                 return
             when = ABSENT if item is None else Condition(equals={"v": item.get("v")})
             if self._write(key, list(joined.values()), when, item):
@@ -156,5 +156,5 @@ def resealed(table: Table, key: Key, codec: Codec) -> bool:
     raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")
 
 
-def _by_number(message: Message) -> int:
-    return message.number
+def _by_name(message: Message) -> Name:
+    return message.name

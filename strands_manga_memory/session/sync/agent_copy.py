@@ -109,15 +109,13 @@ class AgentCopy:
     def revise(self, message: Mapping[str, Any], *, every: bool = False) -> bool:
         """Put a message in place of the latest with its ``tracking_id``, or of every one; False if none is at hand."""
         found = self.author.revise(message, every=every)
-        if found:
-            self.touch()
+        self.changes += found
         return found
 
     def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
         """Put a message in place of another one of the log; False if that is not at hand."""
         found = self.author.redact(name, message)
-        if found:
-            self.touch()
+        self.changes += found
         return found
 
     def knows(self, tracking_id: str) -> int:
@@ -221,13 +219,15 @@ class AgentCopy:
         Raises:
             ConflictError: It cannot be merged with what is unsaved, or with a turn that goes on, or is not to be.
         """
-        self._note_news(self.author.copy, other)
+        mine = self.author.copy
+        self._note_news(mine, other)
         self.author.absorb(other)
+        # What a placeholder stands for may have been found.
+        self.has_news = self.has_news or (mine.lacks and not other.messages.keys() <= mine.messages.keys())
 
     def _note_news(self, mine: Copy, other: Copy) -> None:
         if not other.graves <= mine.graves:
-            self._last = None
-            self._told = {}
+            self._last, self._told = None, {}
             self._fields, self._kept = dict(self._built), {}  # what the agent has of a life that is over is not of the next one
             self.has_news = True
             self.touch()

@@ -135,6 +135,9 @@ class Conversation:
             return None  # else somebody has begun the next life already
         self.pair.complete()
         with self.lock:
+            if self.pair.durable is not None:
+                author.outbox.join(self.pair.durable.open_segment(author.copy))
+            self.own.has_news = False
             return paired(author.take_over())  # type: ignore[arg-type]
 
     def _is_over(self, *, inspect: bool) -> bool:

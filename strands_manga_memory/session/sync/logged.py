@@ -56,7 +56,7 @@ def with_gaps(log: Iterable[Message], vector: Vector) -> list[Message]:
     messages = in_order(log)
     by_writer: dict[str, dict[int, Message]] = {}
     for one in messages:
-        by_writer.setdefault(one.segment.writer, {})[one.number] = one
+        by_writer.setdefault(one.writer, {})[one.number] = one
     lost = []
     for writer, last in vector.last.items():
         known = by_writer.get(writer, {})

@@ -248,3 +248,58 @@ def test_a_message_that_no_store_has_yet_is_corrected() -> None:
     conversation.request_correction(logged, {**user("corrected"), "tracking_id": "m1"}).result()
 
     assert world.log() == ["corrected"]
+
+
+def segments_of(world: World) -> list[str]:
+    return [sort for _, sort in world.rows.rows if "#LOG#" in sort]
+
+
+@pytest.mark.parametrize("tiers", ["both", "durable"])
+def test_what_stateless_workers_say_one_after_the_other_is_stored_in_one_segment(tiers: str) -> None:
+    world = World(tiers, flush_every=5)
+    for number in range(5):
+        world.turn(world.open(), f"turn {number}")
+    world.open().commits.request_flush().result()
+
+    assert len(segments_of(world)) == 1
+    assert world.log() == [f"turn {number}" for number in range(5)]
+
+    world.turn(world.open(), "the next")
+    world.open().commits.request_flush().result()
+    assert len(segments_of(world)) == 2
+    assert world.log() == [*(f"turn {number}" for number in range(5)), "the next"]
+
+
+def test_a_segment_that_was_stored_after_another_writer_had_joined_it_gets_the_rest() -> None:
+    world = World(flush_every=100)
+    one = world.open()
+    world.turn(one, "one")
+    other = world.open()
+    one.commits.request_flush().result()
+
+    world.turn(other, "two")
+    other.commits.request_flush().result()
+
+    assert len(segments_of(world)) == 1
+    assert world.log() == ["one", "two"]
+    logged = [each for each in world.open().history() if each.message["role"] == "user"]
+    world.open().request_correction(logged[1], user("corrected", tracking_id="m3")).result()
+    assert world.log() == ["one", "corrected"]
+
+
+def test_an_agent_that_was_given_placeholders_is_told_when_what_they_stand_for_is_found() -> None:
+    world = World()
+    one = world.open()
+    world.turn(one, "one")
+    one.commits.request_flush().result()
+    log = {key: world.rows.rows.pop(key) for key in list(world.rows.rows) if "#LOG#" in key[1]}
+    assert log
+    world.hot.down = True
+    other = world.open()
+    assert not other.has_news
+
+    world.hot.down = False
+    other.commits.request_refresh().result()
+
+    assert other.has_news
+    assert texts(other.take_over([])) == ["one", "ok"]
