@@ -227,7 +227,8 @@ class DurableReplica:
         attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
         if self._has_hot or (before.item or {}).get(HOT):
             attributes[HOT] = True
-        item = put_split(self._table, self._key, data, attributes=attributes, when=when, before=before.item)
+        cleans = copy.redactions != before.copy.redactions
+        item = put_split(self._table, self._key, data, attributes=attributes, when=when, before=before.item, cleans=cleans)
         if item is None:
             return False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)

@@ -70,7 +70,9 @@ class Segments:
     def _write(self, key: Key, messages: Sequence[Message], when: Condition, before: Item | None) -> bool:
         data = self._codec.seal(pack_messages(messages), "/".join(key))
         # It has no time to live: a window may show it for as long as the head lives, and who ends the life deletes it.
-        return put_split(self._table, key, data, attributes={"v": secrets.randbits(50)}, when=when, before=before) is not None
+        cleans = any(message.revision for message in messages)
+        attributes = {"v": secrets.randbits(50)}
+        return put_split(self._table, key, data, attributes=attributes, when=when, before=before, cleans=cleans) is not None
 
     def read(self, segments: Iterable[Segment]) -> list[Message]:
         """Return the messages of some segments, in one batch. One that is not there, or cannot be read, has none."""

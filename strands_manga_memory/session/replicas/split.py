@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
@@ -28,6 +28,7 @@ def put_split(
     attributes: Mapping[str, Any],
     when: Condition,
     before: Item | None = None,
+    cleans: bool = False,
 ) -> Item | None:
     """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
 
@@ -42,10 +43,13 @@ def put_split(
         attributes: Further attributes of the first part.
         when: Condition on the first part.
         before: The item that is replaced; its further parts are deleted afterwards.
+        cleans: Delete also the further parts that others' tries had left there before this one: what they hold was redacted.
+            Such a try is of an earlier item, so its first part is refused from now on.
 
     Returns:
         The first part as it was put, without ``data``; None if ``when`` was not met.
     """
+    left = list(_parts_at(table, key)) if cleans else []
     lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}
     is_object = len(data) > MOST_BYTES and not lives and objects_of(table) is not None
     chunks = [b"", data] if is_object else [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
@@ -66,7 +70,13 @@ def put_split(
         return None
     if before is not None:
         discard_parts(table, [before])
+    if left:
+        delete_rows(table, left)
     return item
+
+
+def _parts_at(table: Table, key: Key) -> Iterator[Item]:
+    return table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[OBJECT])
 
 
 def whole_values(table: Table, items: Sequence[Item]) -> list[tuple[Item, bytes]]:

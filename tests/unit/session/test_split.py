@@ -56,6 +56,26 @@ def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> No
     assert len(table.rows) == -(-after // MOST_BYTES)
 
 
+@pytest.mark.parametrize("size", [10, 900_000])
+def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> None:
+    """What a redaction takes out of a value may be in the parts of a writer that died before its first part."""
+    table = MemoryTable()
+    item = put(table, noise(900_000))
+    put(table, noise(900_000, seed=3), Condition(equals={"version": 1}), before=item)
+    dead = {**item, "tag": "dead"}
+    for part in part_keys(table, dead):
+        table.put({table.schema.partition: part[0], table.schema.sort: part[1], "data": b"secret"})
+    another = {table.schema.partition: KEY[0], table.schema.sort: f"{KEY[1]}2", "data": b"of another value"}
+    table.put(another)
+
+    new, when = noise(size, seed=2), Condition(equals={"version": 1})
+    before = table.get(*KEY)
+    assert put_split(table, KEY, new, attributes={"version": 2}, when=when, before=before, cleans=True)
+
+    assert values(table, [table.get(*KEY)]) == [new]
+    assert len(table.rows) == -(-size // MOST_BYTES) + 1
+
+
 def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value() -> None:
     """One writer replaces a value, and stands still; another puts the first value back; then the first one tidies up."""
     first, second = noise(900_000), noise(900_000, seed=2)
