@@ -128,9 +128,9 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         shown.append(one)
     for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
         shown.extend(by_place.get(at, ()))
-    missing = _missing(seen, vector, tail)
-    for gap in sorted(name for name, turn in missing.items() if places.of(turn) is not None):
-        _insert(shown, gap, missing[gap])
+    gaps = _gaps(_missing(seen, vector, tail), places)
+    for gap in sorted(gaps):
+        _insert(shown, gap, gaps[gap])
     return shown
 
 
@@ -150,8 +150,7 @@ def lacks(window: Window | None, vector: Vector, messages: Mapping[Name, Message
     missing = _missing(seen, vector, undecided(window, vector, messages))
     if not missing:  # nearly always: after each turn of each agent
         return False
-    places = _Places(_base(window, messages), seen)
-    return any(places.of(turn) is not None for turn in missing.values())
+    return bool(_gaps(missing, _Places(_base(window, messages), seen)))
 
 
 def needed(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> frozenset[Name]:
@@ -221,6 +220,11 @@ def _missing(seen: Vector, vector: Vector, tail: Iterable[Message]) -> dict[Name
             if number not in turns:
                 missing[Name(writer, number)] = turn
     return missing
+
+
+def _gaps(missing: Mapping[Name, Stamp], places: _Places) -> dict[Name, Stamp]:
+    """Return those of them that a view shows as lost: all but those of turns that have no place."""
+    return {name: turn for name, turn in missing.items() if places.of(turn) is not None}
 
 
 def _insert(shown: list[Shown], gap: Name, turn: Stamp) -> None:

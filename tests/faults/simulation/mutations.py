@@ -57,8 +57,6 @@ def _unnamed(self: EditedDraft, name: Name) -> Body | Mark:
     return self.form if isinstance(self.form, Mark) else replace(self.form, edits=name)
 
 
-_GAPS = window._gaps
-
 Without = Callable[[], AbstractContextManager[Any]]
 
 MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
@@ -70,7 +68,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
     "the rest of an evicted turn is shown where it is nowhere": (
         "rollback",
         histories.NOWHERE,
-        lambda: mock.patch.object(window, "_gaps", lambda seen, vector, tail, places: _GAPS(seen, vector, tail, mock.Mock())),
+        lambda: mock.patch.object(window, "_gaps", lambda missing, places: missing),
     ),
     "a mark forgets the draft that it stands for": ("turns", 100020, lambda: mock.patch.object(EditedDraft, "named", _unnamed)),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
