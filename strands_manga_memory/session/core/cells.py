@@ -98,9 +98,10 @@ class Head(NamedTuple):
         return cls(copy, len(registers_of(copy)))
 
     def pack(self) -> bytes:
-        """Return its stored form."""
+        """Return its stored form: the same from turn to turn, as a clock that the cells have is not in it."""
         copy, vector = self.copy, self.copy.vector
-        header = [sorted(copy.graves), sorted(copy.lives), copy.clock, copy.created, vector.floor, vector.below]
+        clock = copy.clock if copy.clock > copy.clock_of_parts else 0
+        header = [sorted(copy.graves), sorted(copy.lives), clock, copy.created, vector.floor, vector.below]
         return framed([*header, self.registers])
 
 
@@ -188,6 +189,7 @@ class Parts:
             states=self._states,
             redactions=self._redactions,
         )
+        drawn = replace(drawn, clock=max(drawn.clock, drawn.clock_of_parts))
         return merge(drawn, drawn) if self._redactions else drawn
 
 

@@ -49,6 +49,13 @@ class Copy:
         """What it is beside its messages, window, states and redactions, and beside what writers have told."""
         return self.graves, self.lives, self.created, self.vector.floor, self.vector.below
 
+    @property
+    def clock_of_parts(self) -> int:
+        """The highest lamport clock of its vector, window and states; its own may be higher if something of it has gone."""
+        clocks = [self.vector.floor, *(entry.clock for entry in self.vector.last.values())]
+        clocks += [register.stamp.clock for register in self.states.values()]
+        return max(clocks) if self.window is None else max(*clocks, self.window.stamp.clock)
+
     def has(self, message: Message) -> bool:
         """Whether the copy includes a message in this revision, or a later one."""
         return self.vector.includes(message.name, message.clock) and self.redactions.get(message.name, 0) >= message.revision

@@ -46,6 +46,7 @@ class _Stored:
         versions: The version of each cell.
         archived: Cells of messages that a restore does not read.
         unreadable: Numbers of fields that cannot be read. They stay.
+        head: Its head, as packed; empty if it is to be written.
     """
 
     expect: tuple[int, int] | None = None
@@ -55,6 +56,7 @@ class _Stored:
     versions: Mapping[Key, Version] = field(default_factory=dict)
     archived: frozenset[Key] = frozenset()
     unreadable: frozenset[int] = frozenset()
+    head: bytes = b""
 
 
 class HotReplica:
@@ -123,7 +125,8 @@ class HotReplica:
         if GRAVES in record.fields:
             copy = head_of(Codec().unseal(record.fields[GRAVES], self._place(GRAVES)), self._name).copy
             return _Stored((record.epoch, record.version), record.epoch + (record.state == CLOSING), copy)
-        head = head_of(self._unsealed(_HEAD, record.fields.get(_HEAD)), self._place(_HEAD))
+        packed_head = self._unsealed(_HEAD, record.fields.get(_HEAD))
+        head = head_of(packed_head, self._place(_HEAD))
         numbers = {name: int(name[1:]) for name in record.fields if name[0] == "m" and name[1:].isdecimal()}
         cells, unreadable = [], []
         payloads = self._codec.unseal_each((record.fields[name], self._place(name)) for name in numbers)
@@ -149,6 +152,7 @@ class HotReplica:
             {key: version for key, (_, version) in [*archive.items(), *found.items()]},
             frozenset(archive.keys() - found.keys()),
             frozenset(unreadable),
+            packed_head,
         )
 
     def write(self, copy: Copy) -> bool:
@@ -178,7 +182,7 @@ class HotReplica:
                 writers=f"{self._writer}={self._count}",
                 writer=self._writer,
                 number=self._count,
-                fields={**self._sealed(copy, after, changed), **self._index(after), **self._head(copy)},
+                fields={**self._sealed(copy, after, changed), **self._index(after), **self._head(copy, after.head, base.head)},
                 removed=[] if is_new_life else [*removed, *([GRAVES] if copy.has_begun > before.copy.has_begun else [])],
                 ttl=self._ttl(copy),
                 replace=is_new_life and before.expect is not None,
@@ -191,9 +195,9 @@ class HotReplica:
         self._stored = replace(after, expect=(before.fence, version), fence=before.fence, copy=copy)
         return True
 
-    def _head(self, copy: Copy) -> dict[str, bytes]:
+    def _head(self, copy: Copy, head: bytes, before: bytes) -> dict[str, bytes]:
         name, codec = (_HEAD, self._codec) if copy.has_begun else (GRAVES, Codec())
-        return {name: codec.seal(Head.of(copy).pack(), self._place(name))}
+        return {} if head == before else {name: codec.seal(head, self._place(name))}
 
     def _sealed(self, copy: Copy, after: _Stored, keys: Iterable[Key]) -> dict[str, bytes]:
         names = {key: message_field(after.fields[key]) for key in keys}
@@ -215,7 +219,8 @@ class HotReplica:
         fields |= {key: next(free) for key in cells if key not in fields}
         changed = [key for key, version in cells.items() if base.versions.get(key) != version]
         removed = [message_field(number) for key, number in base.fields.items() if key not in versions]
-        after = _Stored(fields=fields, versions=versions, archived=kept, unreadable=base.unreadable)
+        head = Head.of(copy).pack()
+        after = _Stored(fields=fields, versions=versions, archived=kept, unreadable=base.unreadable, head=head)
         return after, changed, [name for name in removed if int(name[1:]) not in set(fields.values())]
 
     def _is_due(self, copy: Copy, name: Name, base: _Stored) -> bool:
