@@ -65,7 +65,7 @@ class Copy:
         """What an agent gets to see."""
         return view(self.window, self.vector, self.messages)
 
-    @property
+    @cached_property
     def lacks(self) -> bool:
         """Whether a message of the view is not at hand."""
         return lacks(self.window, self.vector, self.messages)
