@@ -28,6 +28,7 @@ from strands_manga_memory.language.acts.subject import changes_subject
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.language.texts.normalize import encodable
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.state.keepers.parts import Parts
 from strands_manga_memory.state.layers.dialogue import ConversationLayer, Phase
@@ -37,8 +38,8 @@ from strands_manga_memory.state.layers.task import StepStatus
 from strands_manga_memory.stores.encoding.values import as_json
 
 _LONGEST_SET_PHRASE = 120
-_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
-_NO_SET_PHRASE = re.compile(r'\d|["「『]')
+_GOODBYE = expression(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
+_NO_SET_PHRASE = expression(r'\d|["「『]')
 
 
 class Recorder:

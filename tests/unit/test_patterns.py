@@ -56,10 +56,8 @@ def test_no_pattern_is_written_where_it_cannot_be_found() -> None:
                 f"{module.__name__}:{node.lineno}"
                 for node in ast.walk(function)
                 if isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id == "re"
-                and node.func.attr != "escape"
+                and ast.unparse(node.func).startswith(("re.", "expression"))
+                and ast.unparse(node.func) != "re.escape"
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.traits import Traits, traits
 from strands_manga_memory.language.texts.marks import STUB
+from strands_manga_memory.lazy import expression
 
 _READ = 20_000
 """Of a longer result only so many characters are read."""
@@ -27,8 +27,8 @@ _SHORT = 200
 _COURTESY = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 _STATES_NOTHING = Traits()
 
-_VALUE = re.compile(r'"((?:[^"\\\n]|\\.){2,60})"(?!\s*:)|(?<![\w"])([A-Za-z0-9][\w.:/@#+-]*+)')
-_DIGIT = re.compile(r"\d")
+_VALUE = expression(r'"((?:[^"\\\n]|\\.){2,60})"(?!\s*:)|(?<![\w"])([A-Za-z0-9][\w.:/@#+-]*+)')
+_DIGIT = expression(r"\d")
 _TRIVIAL = frozenset({"true", "false", "null", "none"})
 
 

@@ -6,7 +6,6 @@ stay.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -16,6 +15,7 @@ from strands_manga_memory.conversation.history.tool_texts import media_of, resul
 from strands_manga_memory.language.search.passage_ends import whole_head, whole_tail
 from strands_manga_memory.language.search.passages import passages
 from strands_manga_memory.language.texts.marks import STUB
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import blocks_of
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -24,13 +24,13 @@ Count = Callable[[Message], int]
 READER = "read_cut_message"
 """The tool that returns a message of which something was cut."""
 
-_MARKER = re.compile(r"\n\[\.\.\. (\d{1,12}) characters cut(?:; " + READER + r"\('(\w{1,8})'\))? \.\.\.\]\n")
+_MARKER = expression(r"\n\[\.\.\. (\d{1,12}) characters cut(?:; " + READER + r"\('(\w{1,8})'\))? \.\.\.\]\n")
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 _LEAST_WITH_NAME = 128
 """A shorter piece has no room for the name of what reads the rest."""
 
 _HEAD_SHARE = 0.6
-_OTHER_THAN_WORD = re.compile(r"\W+")
+_OTHER_THAN_WORD = expression(r"\W+")
 
 
 def cut_marker(characters: int, name: str = "") -> str:
@@ -193,7 +193,7 @@ class Shortener:
 
 _OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
 _MEDIA = ("image", "document", "video", "audio")
-_LEFT_OUT = re.compile(r"\[(?:image|document|video|audio) left out: [^\]]{0,300}\]")
+_LEFT_OUT = expression(r"\[(?:image|document|video|audio) left out: [^\]]{0,300}\]")
 
 
 def _text_of(kind: str, block: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from strands_manga_memory.language.search.terms import query_terms
 from strands_manga_memory.language.search.when import Days, days_of
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import is_turn_start
 
 _SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
@@ -32,7 +33,7 @@ _THEN = 1.5
 _CANDIDATES = 250
 _LOOKED_AROUND = 30
 
-_FOLLOWS = re.compile(
+_FOLLOWS = expression(
     r"\A\W*(?:and\b|what about|how about|which one|the (?:first|second|third|other|last) one|それ|その|じゃあ|では|あと"
     r"|次は|もう一つ)"
     r"|\b(?:it|that|those|them|this one|that one)\b\W*\Z|\A.{0,10}(?:は|の方は|のほうは)[?？]\Z",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
+from strands_manga_memory.lazy import expression
 
 _REMEMBERED, _SHORT = 4_096, 400
 """So many texts of at most so many characters are not searched twice: slots are compared again with every summary."""
@@ -73,7 +74,6 @@ class EntityTypes:
     def __init__(self, types: Iterable[EntityType]) -> None:
         self._listed = tuple(types)
         self._types = {type_.name: type_ for type_ in reversed(self._listed)}
-        self._searched = [(type_, "value" in type_.pattern.groupindex) for type_ in self._listed]
         self._remembered = lru_cache(_REMEMBERED)(self._found)
 
     def __iter__(self) -> Iterator[EntityType]:
@@ -95,11 +95,11 @@ class EntityTypes:
         found = []
         has_digits = _DIGIT.search(plain) is not None
         lower = plain.lower()
-        for type_, has_value in self._searched:
+        for type_ in self._listed:
             if (type_.has_digits and not has_digits) or (type_.cues and not _holds(lower, type_.cues)):
                 continue
             for match in matches_of(type_.pattern, plain):
-                start, end = match.span("value" if has_value else 0)
+                start, end = match.span("value" if "value" in match.re.groupindex else 0)
                 if taken.find(1, start, end) >= 0:
                     continue
                 value = type_.canonical(match)
@@ -133,7 +133,7 @@ def _holds(text: str, cues: Sequence[str]) -> bool:
     return False
 
 
-_DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
+_DIGIT = expression(r"[0-9〇一二三四五六七八九十百千]")
 
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xFFE5: 0xA5}
 
@@ -165,7 +165,7 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
         f"{_WORD_EDGE if each[0].isascii() else ''}{re.escape(each)}{_WORD_END if each[-1].isascii() else ''}"
         for each in longest_first
     )
-    return EntityType(name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
+    return EntityType(name, expression(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
 
 
 _WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"

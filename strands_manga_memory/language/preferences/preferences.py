@@ -29,11 +29,12 @@ from strands_manga_memory.language.preferences.tastes import tastes_in_english, 
 from strands_manga_memory.language.texts.condense import sentences
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.lazy import expression
 
 MOST_HEARD = 5
 """So many preferences of a message are heard; those that belong to a slot first."""
 
-_ITSELF = re.compile(
+_ITSELF = expression(
     r"\A\W*(?:please |can you |could you |also )*(?:remember|note|keep in mind|(?:don't|do not) forget)\b"
     r"(?: that\b|:)?,? ?"
     r"|\A\W*(?:[こそ]の(?:こと|話)|これ|それ)?[をは]?(?:必ず|ちゃんと|ぜひ)?(?:覚えて|記憶して|メモして|忘れないで)"
@@ -61,7 +62,7 @@ def heard_in(texts: Iterable[str]) -> list[Preference]:
     return [said for said in found.values() if said in chosen]
 
 
-_CORRECTS = re.compile(
+_CORRECTS = expression(
     r"\b(?:actually|instead|rather|now|no,|wait|i mean|correction|changed my mind|favou?rite)\b"
     r"|やっぱり|いや、|訂正|一番|いちばん",
     re.IGNORECASE,
@@ -108,7 +109,7 @@ def _name_of(statement: str) -> str:
 
 
 _READ = 300
-_SAYS = re.compile(r"\w\w")
+_SAYS = expression(r"\w\w")
 
 
 def _heard(sentence: str) -> Iterator[Preference]:
@@ -156,17 +157,17 @@ def _of_clause(clause: str) -> list[Preference]:
     return tastes_in_english(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else tastes_in_japanese(said)
 
 
-_NOT_TO_CALL = re.compile(
+_NOT_TO_CALL = expression(
     r"\b(?:don't|do not|never|stop|quit) call(?:ing)? me\b|呼ばないで|呼んで(?:ほし|欲し)くな", re.IGNORECASE
 )
-_REQUEST = re.compile(
+_REQUEST = expression(
     r"\b(?:can|could|would|will) you (?:please |just )?(?:keep|stay|use|answer|reply|be|avoid|stick|limit|write"
     r"|speak|leave|skip|stop|not)\b"
     r"|(?:答え|返事し|返信し|話し|書い|説明し)て(?:もらえ|いただけ|頂け|くれ)(?:ます|ません|る)か?[。?？]?\s*\Z",
     re.IGNORECASE,
 )
 """A question by its form that asks for nothing to be told."""
-_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_JAPANESE = expression(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def _is_somebody_elses(sentence: str) -> bool:
@@ -179,14 +180,14 @@ def _names_a_value(sentence: str) -> bool:
     return any(pattern.search(sentence) for _, pattern in rules.VALUES)
 
 
-_ANAPHORA = re.compile(
+_ANAPHORA = expression(
     r"\bi (?:really |also |do )?(?:like|love|want|enjoy|prefer|hate) (?:it|that|this|them|those|these|your|the|both|one)\b"
     r"|\b(?:i'd|i would|we'd) (?:like|love)\b|\bi (?:want|need) to\b",
     re.IGNORECASE,
 )
 
 
-_BETWEEN_VALUES = re.compile("[,、，]")
+_BETWEEN_VALUES = expression("[,、，]")
 """What is between the values of a slot: within one it would make two of it."""
 
 

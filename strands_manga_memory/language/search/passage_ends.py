@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from strands_manga_memory.language.search.passages import passages
+from strands_manga_memory.lazy import expression
 
 _SPARED = 0.25
 """At most so much of what may stay is given up for it: a text without such places, as JSON, is cut anywhere."""
 
-_ENDS = re.compile(r"[.!?。！？][\"')\]”’」』）】]*\s*\Z|\n\Z")
+_ENDS = expression(r"[.!?。！？][\"')\]”’」』）】]*\s*\Z|\n\Z")
 
 
 def whole_head(text: str, size: int) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+from strands_manga_memory.lazy import expression
+
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
 """Ends a turn that a crash cut in half, in the window, never in the log."""
 
 STUB = "[\u2026]"
 """Stands where a message was left out; one token in common vocabularies."""
 
-_MARKS = re.compile(
+_MARKS = expression(
     rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|\[\.\.\. \d{{1,12}} characters cut \.\.\.\]"
     r"|\[(?:image|document|video|audio) left out: [^\]]{0,300}\]|\[shortened; full text: [^\]]{0,300}\]|\[blank text\]"
 )

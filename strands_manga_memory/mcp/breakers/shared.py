@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import time
 import uuid
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.mcp.breakers.breaker import CircuitBreaker
 from strands_manga_memory.mcp.breakers.breaker_states import State
 from strands_manga_memory.mcp.breakers.classify import Outcome, Verdict
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _BLOCK = 1_000_000
 """A success begins the next block of this many numbers; what is beyond the block's first is the number of failures."""
 
-_UNTIL = re.compile(r"\d{1,12}\.\d{3}")
+_UNTIL = expression(r"\d{1,12}\.\d{3}")
 
 _NO_STORE_FOR = 5.0
 """Seconds a store that failed is left alone."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 
-_NO_DIGIT = re.compile(r"\D")
-_NO_DIGITS = re.compile(r"\D+")
-_ISSUER = re.compile(r"\A(?:4|5[0-9]|2[2-7]|3[04-8]|6[024-9])")
+from strands_manga_memory.lazy import expression
+
+_NO_DIGIT = expression(r"\D")
+_NO_DIGITS = expression(r"\D+")
+_ISSUER = expression(r"\A(?:4|5[0-9]|2[2-7]|3[04-8]|6[024-9])")
 
 
 def _digits(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.memory.pii.pii_rules import DEFAULT_RULES, Action, PiiRule
 from strands_manga_memory.stores.encoding.codec import Cipher
 
@@ -23,7 +24,7 @@ def _half(text: str) -> str:
     return by_stretches(lambda part: part.translate(_HALF), text)
 
 
-_SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
+_SEALED = expression(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 
 
 class PiiPolicy:

@@ -7,10 +7,12 @@ is not found.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.memory.pii.pii_numbers import (
     is_card_number,
     is_iban,
@@ -24,7 +26,7 @@ from strands_manga_memory.memory.pii.pii_numbers import (
 
 Action = Literal["redact", "encrypt", "refuse"]
 
-_RULE_NAME = re.compile("[a-z_]+")
+_OF_NAMES = string.ascii_lowercase + "_"
 _AROUND = 40
 _PREFECTURES = (
     "北海道|東京都|京都府|大阪府|(?:青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡|愛知"
@@ -62,7 +64,7 @@ class PiiRule:
     unless: re.Pattern[str] | None = None
 
     def __post_init__(self) -> None:
-        if not _RULE_NAME.fullmatch(self.name):
+        if not self.name or self.name.strip(_OF_NAMES):
             raise ValueError(f"name must be lower case letters and underscores, got {self.name!r:.80}")
         if self.action not in get_args(Action):
             raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
@@ -79,9 +81,9 @@ class PiiRule:
         return self.unless.search(around) is None
 
 
-def _compiled(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
+def _in_ascii(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     # ASCII: a Japanese letter beside a number is no part of it, so it must not count as a letter of the same word.
-    return re.compile(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
+    return expression(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
 
 
 _SAYS = r"[^\d\n。.!?]{0,24}?"
@@ -92,7 +94,7 @@ _DATE = (
     r"|\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}|(?:\d{4}|(?:昭和|平成|令和|大正)(?:\d{1,2}|元))年\d{1,2}月\d{1,2}日|\d{1,2}月\d{1,2}日)"
 )
 
-_THINGS_NUMBER = _compiled(
+_THINGS_NUMBER = _in_ascii(
     r"\b(?!(?:tele)?phones?\b|tel\b|mobile|cell|contact|fax|home|work|office|emergency|whatsapp|(?:my|your|our|his|her|their|the"
     r"|this|that|an?|new|old|best|right|wrong|same|other)\b)[a-z][a-z-]{1,20} (?:number|no\.?|code|id|#)(?: is| was|:)?\W{0,3}<"
     r"|\b(?:item|order|tracking|invoice|ticket|reference|ref|sku|ean|upc|jan|isbn|product|serial|case|part|model)\b\W{0,3}<"
@@ -104,7 +106,7 @@ _COUNTED = (
     r"(?:versions?|ver|v|release|firmware|build|revision|patch|chapters?|sections?|バージョン|ファームウェア|リリース|ビルド"
     r"|版|章)"
 )
-_VERSION = _compiled(
+_VERSION = _in_ascii(
     rf"(?:(?<![a-z]){_COUNTED}(?: number| no\.?)?(?: is| was| to| from|は|が|を|の|に|:|\.)?\s?<"
     rf"|>\s?(?:の|of )?{_COUNTED}(?![a-z])|> (?:is|was|for) (?:an? |the )?(?:[\w-]{{1,20}} ){{0,3}}?{_COUNTED}(?![a-z]))",
     ignore_case=True,
@@ -115,7 +117,7 @@ _VERSION = _compiled(
 DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "email",
-        _compiled(
+        _in_ascii(
             r"(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}(?:@|\s?[(\[{<【〔]\s?(?:at|アット(?:マーク)?|あっと)\s?[)\]}>】〕]\s?)"
             r"(?:[A-Za-z0-9-]{1,63}(?:\.|\s?[(\[{<【〔]\s?(?:dot|ドット|どっと)\s?[)\]}>】〕]\s?)){1,8}[A-Za-z]{2,24}"
             r"|(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}\s?(?:\bat\b|アット(?:マーク)?)\s?[A-Za-z0-9-]{1,63}"
@@ -125,14 +127,14 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "email",
-        _compiled(
+        _in_ascii(
             r"(?<![\w.%+-])[A-Za-z0-9_%+-]{1,64}(?: ?\. ?[A-Za-z0-9_%+-]{1,64}){0,4} ?@ ?[A-Za-z0-9-]{1,63}"
             r"(?: ?\. ?[A-Za-z0-9-]{2,63}){1,4}(?![\w-])",
         ),
     ),
     PiiRule(
         "password",
-        _compiled(
+        _in_ascii(
             r"(?:\b(?:password|passcode|passphrase|pass ?word|pwd|pw|pin(?: code| number)?)|パスワード|暗証番号|パスコード)"
             r"(?:(?: is| was|:|=| -){1,2}|\s?(?:は|が))\s?(?!(?:wrong|not|reset|expired|too|the|a|my|incorrect"
             r"|in|so|and|safe)\b)"
@@ -142,23 +144,23 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "birthday",
-        _compiled(
+        _in_ascii(
             rf"(?:\b(?:born(?: on)?|birthday|birth ?date|date of birth|d\.?o\.?b\.?)\b|誕生日|生年月日){_SAYS}{_DATE}"
             rf"|{_DATE}(?:生まれ|に生まれ)",
             ignore_case=True,
         ),
     ),
-    PiiRule("ssn", _compiled(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), is_ssn),
+    PiiRule("ssn", _in_ascii(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), is_ssn),
     PiiRule(
         "ssn",
-        _compiled(
+        _in_ascii(
             rf"\b(?:ssn|social(?: security)?(?: number| no\.?)?)\b{_SAYS}\d{{3}}[ -]?\d{{2}}[ -]?\d{{4}}(?!\d)",
             ignore_case=True,
         ),
     ),
     PiiRule(
         "passport",
-        _compiled(
+        _in_ascii(
             r"(?:\bpassport(?: number| no\.?| #)?(?: is| was|:)?\s?|(?:パスポート|旅券)(?:番号)?(?:は|：|:)?\s?)"
             r"[A-Z]{0,2}\d{6,9}(?!\d)",
             ignore_case=True,
@@ -166,7 +168,7 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "license",
-        _compiled(
+        _in_ascii(
             rf"(?:\bdriv(?:er'?s?|ing) licen[cs]e(?: number| no\.?)?\b|免許証?(?:の)?番号){_SAYS}"
             r"(?-i:[A-Z]){0,2}\d(?:[ -]?\d){4,13}(?![\w])",
             ignore_case=True,
@@ -174,7 +176,7 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "bank_account",
-        _compiled(
+        _in_ascii(
             r"(?:\b(?:(?:bank |checking |savings )?account(?: number| no\.?| #)|acct\.?(?: number| no\.?| #)?"
             r"|routing(?: number| no\.?)?)"
             rf"\b{_SAYS}|\baccount(?: is|:)?\s(?=\d{{7}})|口座(?:番号)?{_SAYS}|(?:普通|当座)(?:預金)?\s?)\d{{6,17}}(?!\d)"
@@ -182,52 +184,52 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
             ignore_case=True,
         ),
     ),
-    PiiRule("bank_account", _compiled(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,4})?\b(?=[^A-Z0-9]|\Z)"), is_iban),
+    PiiRule("bank_account", _in_ascii(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,4})?\b(?=[^A-Z0-9]|\Z)"), is_iban),
     PiiRule(
         "ip_address",
-        _compiled(r"(?<![\w.:-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.:-]\w|\w)"),
+        _in_ascii(r"(?<![\w.:-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.:-]\w|\w)"),
         is_ip_address,
         unless=_VERSION,
     ),
     PiiRule(
         "ip_address",
-        _compiled(r"(?<![\w.:-])[0-9a-f]{1,4}(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])", ignore_case=True),
+        _in_ascii(r"(?<![\w.:-])[0-9a-f]{1,4}(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])", ignore_case=True),
         is_ip_address,
     ),
-    PiiRule("card", _compiled(r"(?<![\w-])\d(?:[ .-]{0,2}\d){12,18}(?![\w]|-\d)"), is_card_number),
-    PiiRule("my_number", _compiled(r"(?<![\w-])\d{4}[ -]?\d{4}[ -]?\d{4}(?![\w]|-\d)"), is_my_number),
+    PiiRule("card", _in_ascii(r"(?<![\w-])\d(?:[ .-]{0,2}\d){12,18}(?![\w]|-\d)"), is_card_number),
+    PiiRule("my_number", _in_ascii(r"(?<![\w-])\d{4}[ -]?\d{4}[ -]?\d{4}(?![\w]|-\d)"), is_my_number),
     PiiRule(
         "my_number",
-        _compiled(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ -]?\d{4}[ -]?\d{4}(?!\d)", ignore_case=True),
+        _in_ascii(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ -]?\d{4}[ -]?\d{4}(?!\d)", ignore_case=True),
     ),
     PiiRule(
         "phone",
-        _compiled(
+        _in_ascii(
             r"(?<![\w.-])(?:\+81[ .-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()-]{0,2}\d{1,4}){1,2}[ .()-]{0,2}\d{3,4}(?!\d|-\d)"
         ),
         is_japanese_phone,
     ),
     PiiRule(
         "phone",
-        _compiled(
+        _in_ascii(
             r"(?<![\w.-])(?:(?:\+?1[ .-]?)?\([2-9]\d{2}\)[ .-]?\d{3}[ .-]?\d{4}|(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]\d{3}[ .-]\d{4}"
             r"|\+1[ ]?[2-9]\d{9})(?![\w]|-\d)"
         ),
     ),
     PiiRule(
         "phone",
-        _compiled(
+        _in_ascii(
             r"\b(?:phone|tel|telephone|mobile|cell|call|text|reach|fax)\b[^\d\n]{0,24}"
             r"(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}(?!\d)",
             ignore_case=True,
         ),
     ),
-    PiiRule("phone", _compiled(r"(?<![\w.+-])\+[1-9](?:[ ().-]{0,2}\d){7,14}(?!\d|-\d)"), is_international_phone),
-    PiiRule("phone", _compiled(r"(?<![\w.#/-])[2-9]\d{2}[2-9]\d{6}(?![\w-]|\.\d)"), is_us_phone, unless=_THINGS_NUMBER),
-    PiiRule("address", _compiled(r"〒\s?\d{3}-?\d{4}")),
+    PiiRule("phone", _in_ascii(r"(?<![\w.+-])\+[1-9](?:[ ().-]{0,2}\d){7,14}(?!\d|-\d)"), is_international_phone),
+    PiiRule("phone", _in_ascii(r"(?<![\w.#/-])[2-9]\d{2}[2-9]\d{6}(?![\w-]|\.\d)"), is_us_phone, unless=_THINGS_NUMBER),
+    PiiRule("address", _in_ascii(r"〒\s?\d{3}-?\d{4}")),
     PiiRule(
         "address",
-        _compiled(
+        _in_ascii(
             rf"(?:〒?\s?\d{{3}}-?\d{{4}}\s*)?(?:{_PREFECTURES})[^\d\n、。,]{{1,24}}?(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?"
             rf"|号棟)?"
             r"(?:[ ]?[^\s、。,]{1,16}?(?:[0-9]{1,4}号室?|[0-9]{3,4}(?!\d)))?"
@@ -235,14 +237,14 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "address",
-        _compiled(
+        _in_ascii(
             rf"[一-龥ァ-ヶぁ-んー]{{1,8}}[市区町村郡](?!長|民"
             rf"|場)[一-龥ァ-ヶぁ-んー]{{0,12}}(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?)?"
         ),
     ),
     PiiRule(
         "address",
-        _compiled(
+        _in_ascii(
             rf"\b\d{{1,6}}[A-Za-z]?\s+(?:(?:[NSEW]|North|South|East|West|NE|NW|SE"
             rf"|SW)\.?\s+)?(?:[A-Z0-9][\w'.-]*\s+){{1,4}}?{_STREET}\b\.?"
             r"(?:\s+(?:[NSEW]{1,2}|North|South|East|West))?"
@@ -252,17 +254,17 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule(
         "address",
-        _compiled(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", ignore_case=True),
+        _in_ascii(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", ignore_case=True),
     ),
     PiiRule(
         "address",
-        _compiled(
+        _in_ascii(
             r"\b(?:[A-Z][\w' -]{1,30} \d{2,4}, )?\d{1,4}-\d{1,4}(?:-\d{1,4})? [A-Z][\w'-]{1,30}"
             r"(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}?"
             r"(?:-ku|-shi|-cho|-machi|-ken|-to|-fu|, Tokyo|, Osaka|, Kyoto)\b"
             r"(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}(?:[ ,]{1,3}\d{3}-\d{4})?"
         ),
     ),
-    PiiRule("address", _compiled(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),
+    PiiRule("address", _in_ascii(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),
 )
 """E-mail, password, birthday, SSN, passport, driver's license, bank account, IP address, card, My Number, phone, address."""

@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.stores.encoding.values import as_json
 
 MOST_ALIKE = 3
 """So many calls of a task that are alike, in what they are given and in what comes of it, are a loop."""
 
 _MOST_KEPT = 200
-_MOMENT = re.compile(
+_MOMENT = expression(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\b\d{1,2}:\d\d:\d\d(?:\.\d{1,9})?\b|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d{1,9})?\b"
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",

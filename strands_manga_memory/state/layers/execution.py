@@ -11,6 +11,7 @@ from pydantic import Field
 
 from strands_manga_memory.language.texts.normalize import normalized
 from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.state.layers.layer import Part
 
 MOST_STEPS, MOST_FINDINGS, MOST_PATTERNS = 100, 50, 20
@@ -92,7 +93,7 @@ def counted(counts: Mapping[str, int], pattern: str, most: int = MOST_PATTERNS) 
     return {**counts, name: counts.get(name, 0) + 1}
 
 
-_VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+_VARIABLE = expression(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
 
 
 def error_pattern(text: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import boto3
 from botocore.config import Config
 
+from strands_manga_memory.lazy import expression
 from strands_manga_memory.stores.aws.aws_errors import code_of, translated
 
 _GONE = {"NoSuchKey", "404"}
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_NAME = expression(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 class S3Objects:
