@@ -5,8 +5,9 @@ The names below are loaded when they are first used, so importing the package im
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
     from strands_manga_memory.assembly.facade import MangaMemory
@@ -57,69 +58,27 @@ __version__ = "0.2.0"
 
 _HOME = {
     "conversation": (
-        "HistoryRecall",
-        "ImportanceWeightedConversationManager",
-        "TieredCompactionConversationManager",
-        "VerifiedSummarizingConversationManager",
-        "as_strategy",
+        "HistoryRecall ImportanceWeightedConversationManager TieredCompactionConversationManager "
+        "VerifiedSummarizingConversationManager as_strategy"
     ),
     "exceptions": (
-        "ConflictError",
-        "ContextBudgetError",
-        "CorruptRecordError",
-        "KeyMissingError",
-        "MangaMemoryError",
-        "PersonalDataError",
-        "StateError",
-        "StoreError",
-        "StoreRefusedError",
-        "StoreUnavailableError",
+        "ConflictError ContextBudgetError CorruptRecordError KeyMissingError MangaMemoryError PersonalDataError "
+        "StateError StoreError StoreRefusedError StoreUnavailableError"
     ),
-    "assembly.facade": ("MangaMemory",),
-    "assembly.finalizer": ("SessionFinalizer",),
-    "mcp": (
-        "BreakerPolicy",
-        "GuardedMCPTools",
-        "guard_tool",
-    ),
-    "memory": (
-        "PiiPolicy",
-        "UserMemoryStore",
-    ),
-    "prompt": (
-        "InstructionFiles",
-        "PromptCacheMonitor",
-    ),
-    "scope": ("ConversationScope",),
-    "session": (
-        "SessionSweeper",
-        "TieredSessionManager",
-        "TtlPolicy",
-    ),
-    "assembly.settings": ("MangaMemorySettings",),
-    "state": (
-        "DialogueSlot",
-        "Environment",
-        "EnvironmentSource",
-        "StateCoordinator",
-    ),
+    "assembly.facade": "MangaMemory",
+    "assembly.finalizer": "SessionFinalizer",
+    "mcp": "BreakerPolicy GuardedMCPTools guard_tool",
+    "memory": "PiiPolicy UserMemoryStore",
+    "prompt": "InstructionFiles PromptCacheMonitor",
+    "scope": "ConversationScope",
+    "session": "SessionSweeper TieredSessionManager TtlPolicy",
+    "assembly.settings": "MangaMemorySettings",
+    "state": "DialogueSlot Environment EnvironmentSource StateCoordinator",
     "stores": (
-        "AesGcmCipher",
-        "Codec",
-        "DynamoDBTable",
-        "HotStore",
-        "InMemoryHotStore",
-        "RedisHotStore",
-        "SESSIONS",
-        "SQLiteTable",
-        "Table",
-        "TieredStorage",
-        "USER_MEMORY",
-        "open_hot_store",
-        "open_table",
+        "AesGcmCipher Codec DynamoDBTable HotStore InMemoryHotStore RedisHotStore SESSIONS SQLiteTable Table "
+        "TieredStorage USER_MEMORY open_hot_store open_table"
     ),
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "SESSIONS",
@@ -170,17 +129,5 @@ __all__ = [
     "open_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a name from its module when it is first used."""
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the names there are, loaded or not."""
-    return sorted([*globals(), *__all__])
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(__name__, _HOME)

@@ -1,8 +1,14 @@
-"""What is made when it is first used: regular expressions, of which most processes meet few of the hundreds there are."""
+"""What is made when it is first used: regular expressions, and the names of packages.
+
+Most processes meet few of the hundreds of expressions there are, and few of the modules.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, AnyStr, cast
 
 _OF_A_PATTERN = frozenset(name for name in dir(re.Pattern) if not name.startswith("_")) - {"pattern"}
@@ -29,3 +35,25 @@ class Expression:
 
     def __repr__(self) -> str:
         return f"expression({self.pattern!r:.200})"
+
+
+def door(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of a package, which load each of its names when it is first used.
+
+    Args:
+        package: Its ``__name__``.
+        homes: By its modules the names that each gives it, separated by spaces.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        setattr(sys.modules[package], name, value)  # the next time it is found without a call
+        return value
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home_of})
+
+    return load, listed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from strands_manga_memory.lazy import door
 from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, TenantCipher
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -31,6 +31,19 @@ if TYPE_CHECKING:
     from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
     from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
+else:  # nobody pays for a driver he does not use
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "aws.dynamodb": "DynamoDBTable",
+            "aws.kms": "KmsKeys",
+            "aws.s3": "S3Objects",
+            "embedded.sqlite": "SQLiteTable",
+            "postgres.postgres_table": "PostgresTable",
+            "redis.redis_hot_store": "RedisHotStore",
+            "storage.tiered_storage": "TieredStorage",
+        },
+    )
 
 __all__ = [
     "ABSENT",
@@ -64,20 +77,3 @@ __all__ = [
     "open_hot_store",
     "open_table",
 ]
-
-# Imported on first use, so that nobody pays for a driver he does not use.
-_ADAPTERS = {
-    "DynamoDBTable": "aws.dynamodb",
-    "KmsKeys": "aws.kms",
-    "PostgresTable": "postgres.postgres_table",
-    "RedisHotStore": "redis.redis_hot_store",
-    "S3Objects": "aws.s3",
-    "SQLiteTable": "embedded.sqlite",
-    "TieredStorage": "storage.tiered_storage",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ADAPTERS:
-        return getattr(import_module(f"{__name__}.{_ADAPTERS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,8 @@ import pytest
 
 import strands_manga_memory as package
 
+HOME_OF = {name: module for module, names in package._HOME.items() for name in names.split()}
+
 
 def test_all_is_sorted_and_complete() -> None:
     def place(name: str) -> tuple[int, str]:
@@ -20,7 +22,7 @@ def test_all_is_sorted_and_complete() -> None:
 
     assert package.__all__ == sorted(package.__all__, key=place)
     assert len(package.__all__) == len(set(package.__all__))
-    assert set(package.__all__) == set(package._MODULE_OF)
+    assert set(package.__all__) == set(HOME_OF)
 
 
 def test_the_door_is_small() -> None:
@@ -29,7 +31,7 @@ def test_the_door_is_small() -> None:
 
 @pytest.mark.parametrize("name", package.__all__)
 def test_every_name_loads_from_the_root_and_from_its_folder(name: str) -> None:
-    home = importlib.import_module(f"strands_manga_memory.{package._MODULE_OF[name]}")
+    home = importlib.import_module(f"strands_manga_memory.{HOME_OF[name]}")
     assert getattr(package, name) is getattr(home, name)
     if hasattr(home, "__all__"):
         assert name in home.__all__
@@ -40,6 +42,7 @@ def test_the_names_of_the_folders_are_true() -> None:
         home = importlib.import_module(f"strands_manga_memory.{module.name}")
         for name in getattr(home, "__all__", ()):
             assert getattr(home, name) is not None
+            assert name in dir(home)
 
 
 def test_dir_lists_them() -> None:
