@@ -1,37 +1,72 @@
 """What the model sees now: conversation managers, budgets, scoring, token counting, summaries, compaction."""
 
-from strands_manga_memory.conversation.compaction.compaction import TieredCompactionConversationManager
-from strands_manga_memory.conversation.compaction.stages import (
-    Compaction,
-    MicroCompaction,
-    Reactive,
-    Snip,
-    Stage,
-    ToolResultCap,
-    VerifiedSummary,
-)
-from strands_manga_memory.conversation.history.summary import Segment, Summary
-from strands_manga_memory.conversation.importance.fates import MessageFate
-from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.weighing.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
-from strands_manga_memory.conversation.importance.weighing.scoring import Bands, ImportanceScorer, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
-from strands_manga_memory.conversation.recall.archive import Archived, Bm25Retriever, Hit, Retriever
-from strands_manga_memory.conversation.recall.dense import DenseRetriever
-from strands_manga_memory.conversation.recall.history_recall import HistoryRecall
-from strands_manga_memory.conversation.strategies import PluginStrategy, PolicyStrategy, as_strategy
-from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
-from strands_manga_memory.conversation.summaries.verified import VerifiedSummarizingConversationManager
-from strands_manga_memory.conversation.summaries.writing.model_slots import ModelSlotExtractor
-from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
-from strands_manga_memory.conversation.tokens.budget import BudgetPlan, budget_plan, history_tokens
-from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
-from strands_manga_memory.conversation.tokens.token_counter import (
-    EstimateCounter,
-    TiktokenCounter,
-    TokenCounter,
-    default_counter,
-)
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy import door
+
+if TYPE_CHECKING:
+    from strands_manga_memory.conversation.compaction.compaction import TieredCompactionConversationManager
+    from strands_manga_memory.conversation.compaction.stages import (
+        Compaction,
+        MicroCompaction,
+        Reactive,
+        Snip,
+        Stage,
+        ToolResultCap,
+        VerifiedSummary,
+    )
+    from strands_manga_memory.conversation.history.summary import Segment, Summary
+    from strands_manga_memory.conversation.importance.fates import MessageFate
+    from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
+    from strands_manga_memory.conversation.importance.weighing.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
+    from strands_manga_memory.conversation.importance.weighing.scoring import (
+        Bands,
+        ImportanceScorer,
+        ImportanceWeights,
+        RuleScorer,
+    )
+    from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
+    from strands_manga_memory.conversation.recall.archive import Archived, Bm25Retriever, Hit, Retriever
+    from strands_manga_memory.conversation.recall.dense import DenseRetriever
+    from strands_manga_memory.conversation.recall.history_recall import HistoryRecall
+    from strands_manga_memory.conversation.strategies import PluginStrategy, PolicyStrategy, as_strategy
+    from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
+    from strands_manga_memory.conversation.summaries.verified import VerifiedSummarizingConversationManager
+    from strands_manga_memory.conversation.summaries.writing.model_slots import ModelSlotExtractor
+    from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
+    from strands_manga_memory.conversation.tokens.budget import BudgetPlan, budget_plan, history_tokens
+    from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
+    from strands_manga_memory.conversation.tokens.token_counter import (
+        EstimateCounter,
+        TiktokenCounter,
+        TokenCounter,
+        default_counter,
+    )
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "compaction.compaction": "TieredCompactionConversationManager",
+            "compaction.stages": "Compaction MicroCompaction Reactive Snip Stage ToolResultCap VerifiedSummary",
+            "history.summary": "Segment Summary",
+            "importance.fates": "MessageFate",
+            "importance.importance": "ImportanceWeightedConversationManager",
+            "importance.weighing.judging": "BackgroundScorer EmbeddingScorer ModelScorer",
+            "importance.weighing.scoring": "Bands ImportanceScorer ImportanceWeights RuleScorer",
+            "importance.weighing.signals": "SignalWeights",
+            "recall.archive": "Archived Bm25Retriever Hit Retriever",
+            "recall.dense": "DenseRetriever",
+            "recall.history_recall": "HistoryRecall",
+            "strategies": "PluginStrategy PolicyStrategy as_strategy",
+            "summaries.summary_policies": "SummarySchedule SummarySizes SummaryTrigger",
+            "summaries.verified": "VerifiedSummarizingConversationManager",
+            "summaries.writing.model_slots": "ModelSlotExtractor",
+            "summaries.writing.summary_cache": "SummaryCache",
+            "tokens.budget": "BudgetPlan budget_plan history_tokens",
+            "tokens.thresholds": "Thresholds thresholds",
+            "tokens.token_counter": "EstimateCounter TiktokenCounter TokenCounter default_counter",
+        },
+    )
 
 __all__ = [
     "Archived",
