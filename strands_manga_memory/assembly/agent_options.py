@@ -10,9 +10,8 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.memory import MemoryManager
 from strands.plugins import Plugin
 
+from strands_manga_memory import memory, prompt
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError
-from strands_manga_memory.memory import Learn
-from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn
 from strands_manga_memory.stores import Codec
@@ -77,10 +76,10 @@ class PartsSettings(TypedDict, total=False):
     trim_to: int | None
     max_turns: int | None
     recall: bool | None
-    learn: Learn | None
+    learn: memory.Learn | None
     task_state: bool | Mapping[str, Any] | None
-    instructions: bool | InstructionFiles
-    cache_monitor: PromptCacheMonitor | None
+    instructions: bool | prompt.InstructionFiles
+    cache_monitor: prompt.PromptCacheMonitor | None
 
 
 class PartsAsked(SessionSettings, PartsSettings, total=False):

@@ -11,18 +11,16 @@ from typing import Any
 from strands import Agent
 from strands.plugins import Plugin
 
+from strands_manga_memory import conversation, prompt, state
 from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import with_method
-from strands_manga_memory.conversation import HistoryRecall
-from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor, StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.state import Environment, EnvironmentSource, StateCoordinator
 
 logger = logging.getLogger(__name__)
 
 
-def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRecall:
+def recalling(tokens: int, *, session: TieredSessionManager | None) -> conversation.HistoryRecall:
     """Return the plugin that brings back what has left the history, in so many tokens.
 
     The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.
@@ -31,20 +29,20 @@ def recalling(tokens: int, *, session: TieredSessionManager | None) -> HistoryRe
     def log() -> Iterable[Mapping[str, Any]]:
         return session.records() if session is not None and session.stats()["left_messages"] else ()
 
-    return HistoryRecall(tokens, history=log if session is not None else None)
+    return conversation.HistoryRecall(tokens, history=log if session is not None else None)
 
 
-def keeping_state(asked: bool | Mapping[str, Any], **given: Any) -> StateCoordinator:  # noqa: FBT001 - as agent_kwargs takes it
+def keeping_state(asked: bool | Mapping[str, Any], **given: Any) -> state.StateCoordinator:  # noqa: FBT001 - as agent_kwargs takes it
     """Return the plugin that keeps where the task stands, with what was asked for over what is given.
 
     Raises:
         ValueError: It is neither True nor a mapping.
     """
     more = {} if asked is True else with_method("task_state", asked, "keys()", "True, False or a mapping")
-    return StateCoordinator(**{**given, **more})
+    return state.StateCoordinator(**{**given, **more})
 
 
-def told_once(instructions: bool | InstructionFiles) -> list[StableTexts]:  # noqa: FBT001 - as agent_kwargs takes it
+def told_once(instructions: bool | prompt.InstructionFiles) -> list[prompt.StableTexts]:  # noqa: FBT001 - as agent_kwargs takes it
     """Return the plugin that tells an agent of instruction files, if there shall be any.
 
     Raises:
@@ -52,19 +50,19 @@ def told_once(instructions: bool | InstructionFiles) -> list[StableTexts]:  # no
     """
     if instructions is False:
         return []
-    files = InstructionFiles() if instructions is True else instructions
-    if not isinstance(files, InstructionFiles):
+    files = prompt.InstructionFiles() if instructions is True else instructions
+    if not isinstance(files, prompt.InstructionFiles):
         raise ValueError(f"instructions must be True, False or InstructionFiles(...), got {instructions!r:.80}")
-    return [StableTexts(files)]
+    return [prompt.StableTexts(files)]
 
 
-def watching(monitor: PromptCacheMonitor | None) -> list[PromptCacheMonitor]:
+def watching(monitor: prompt.PromptCacheMonitor | None) -> list[prompt.PromptCacheMonitor]:
     """Return the plugin that watches the prompt cache, if there shall be one.
 
     Raises:
         ValueError: It is no ``PromptCacheMonitor``.
     """
-    if monitor is not None and not isinstance(monitor, PromptCacheMonitor):
+    if monitor is not None and not isinstance(monitor, prompt.PromptCacheMonitor):
         raise ValueError(f"cache_monitor must be a PromptCacheMonitor or None, got {monitor!r:.80}")
     return [] if monitor is None else [monitor]
 
@@ -78,7 +76,7 @@ class EnvironmentMetadata(Plugin):
 
     name = "strands-manga-memory:environment"
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: state.Environment) -> None:
         super().__init__()
         self._environment = environment
 
@@ -87,7 +85,7 @@ class EnvironmentMetadata(Plugin):
         announces(agent, self._environment.announced)
 
 
-def surroundings(source: EnvironmentSource | None, scope: ConversationScope) -> Environment | None:
+def surroundings(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
     """Return the surroundings of a conversation; None if there is no source, or it fails."""
     if source is None:
         return None
@@ -101,11 +99,11 @@ def surroundings(source: EnvironmentSource | None, scope: ConversationScope) -> 
 class UserTier:
     """The tier of a user, as his environment says: at the session's start, and after each change of it."""
 
-    def __init__(self, environment: Environment | None) -> None:
+    def __init__(self, environment: state.Environment | None) -> None:
         self._environment = environment
-        self._coordinator: weakref.ref[StateCoordinator] | None = None
+        self._coordinator: weakref.ref[state.StateCoordinator] | None = None
 
-    def follow(self, coordinator: StateCoordinator) -> None:
+    def follow(self, coordinator: state.StateCoordinator) -> None:
         """Go by what this coordinator knows of the environment from now on."""
         self._coordinator = weakref.ref(coordinator)
 
@@ -125,4 +123,4 @@ class Prepared:
 
     manager: TieredSessionManager | None
     tier: UserTier
-    environment: Environment | None
+    environment: state.Environment | None

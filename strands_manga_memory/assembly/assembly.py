@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack, cast
 
@@ -12,6 +11,7 @@ from strands.memory import MemoryManager
 from strands.models import BedrockModel, Model
 from strands.plugins import Plugin
 
+from strands_manga_memory import conversation, memory, prompt
 from strands_manga_memory.assembly.agent_options import (
     AgentKwargs,
     HarnessKwargs,
@@ -33,44 +33,20 @@ from strands_manga_memory.assembly.agent_parts import (
     watching,
 )
 from strands_manga_memory.assembly.history_plan import HistoryPlan
-from strands_manga_memory.assembly.settings import History, MangaMemorySettings
-from strands_manga_memory.conversation import as_strategy
-from strands_manga_memory.memory import (
-    Learn,
-    PiiPolicy,
-    PreferenceSpool,
-    ProfileCache,
-    ProfileSource,
-    UserContext,
-    UserMemoryStore,
-)
-from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
+from strands_manga_memory.assembly.process import Process
+from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.state import EnvironmentSource
-from strands_manga_memory.stores import Codec, HotStore, Table
+from strands_manga_memory.stores import Codec
 from strands_manga_memory.telemetry import ObservedCodec
 
 _DEFAULT_AGENT = "default"
 """What Strands calls an agent that was given no id."""
 
 
-class Assembly:
+class Assembly(Process):
     """What ``MangaMemory`` does for agents: the sessions, memories and policies of one, put together."""
 
-    hot: HotStore
-    memories: Table | None
-    settings: MangaMemorySettings
-    _settings: dict[str, Any]
-    _stores: dict[str, Any]
-    _clock: dict[str, Any]
-    _memory_codec: Codec | None
-    _profile: ProfileSource | None
-    _environment: EnvironmentSource | None
-    _pii: PiiPolicy
-    _spool: PreferenceSpool | None
-    _managers: weakref.WeakSet[TieredSessionManager]
-    _parts: weakref.WeakSet[Any]
     _prefetched: dict[ConversationScope, Prepared]
 
     def agent(
@@ -133,10 +109,10 @@ class Assembly:
         trim_to: int | None = None,
         max_turns: int | None = None,
         recall: bool | None = None,
-        learn: Learn | None = None,
+        learn: memory.Learn | None = None,
         task_state: bool | Mapping[str, Any] | None = None,
-        instructions: bool | InstructionFiles = False,
-        cache_monitor: PromptCacheMonitor | None = None,
+        instructions: bool | prompt.InstructionFiles = False,
+        cache_monitor: prompt.PromptCacheMonitor | None = None,
         plugins: Sequence[Plugin] = (),
         model: Model | None = None,
         **settings: Unpack[SessionSettings],
@@ -196,7 +172,7 @@ class Assembly:
         if self.memories is not None or learn not in (None, "nothing"):
             self._known()
             store, cache = self.user(user_id, tenant=tenant), self._cache(user_id, tenant)
-            ours.append(user := UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
+            ours.append(user := memory.UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
             if manager is not None:
                 manager.when_redacted(user.redacted)
             arguments["memory_manager"] = MemoryManager(stores=[store], injection={"format": user.found})
@@ -232,7 +208,7 @@ class Assembly:
 
         parts: dict[str, Any] = {**self.agent_kwargs(**asked)}
         policies = [*parts.pop("plugins", ()), parts.pop("conversation_manager")]
-        manager = ContextManager(strategies=[as_strategy(policy) for policy in policies])
+        manager = ContextManager(strategies=[conversation.as_strategy(policy) for policy in policies])
         return cast("HarnessKwargs", {**parts, "context_manager": manager})
 
     def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
@@ -248,13 +224,13 @@ class Assembly:
         check_names(settings)
         return self._manager(scope, settings, UserTier(None))
 
-    def user(self, user_id: str, *, tenant: str | None = None) -> UserMemoryStore:
+    def user(self, user_id: str, *, tenant: str | None = None) -> memory.UserMemoryStore:
         """Return what is known about a user.
 
         Raises:
             ValueError: ``memories`` was not opened, or an id is not allowed.
         """
-        return UserMemoryStore(
+        return memory.UserMemoryStore(
             self._known(),
             retention=self.settings.retention(),
             user_id=user_id,
@@ -266,14 +242,8 @@ class Assembly:
             **self._clock,
         )
 
-    def _known(self) -> Table:
-        if self.memories is None:
-            raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
-        table: Table = self._stores["memories"]
-        return table
-
-    def _cache(self, user_id: str, tenant: str | None) -> ProfileCache:
-        return ProfileCache(
+    def _cache(self, user_id: str, tenant: str | None) -> memory.ProfileCache:
+        return memory.ProfileCache(
             self._stores["hot"], user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
         )
 

@@ -7,17 +7,8 @@ from typing import Any
 
 from strands.agent.conversation_manager import ConversationManager
 
+from strands_manga_memory import conversation
 from strands_manga_memory.assembly.settings import MangaMemorySettings
-from strands_manga_memory.conversation import (
-    ImportanceWeightedConversationManager,
-    SummaryCache,
-    SummarySizes,
-    SummaryTrigger,
-    TieredCompactionConversationManager,
-    VerifiedSummarizingConversationManager,
-    history_tokens,
-)
-from strands_manga_memory.conversation.compaction.stages import default_stages
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore
 
@@ -45,7 +36,7 @@ class HistoryPlan:
     @property
     def tokens(self) -> int:
         """Tokens of history."""
-        return history_tokens(self.window) if self.settings.max_tokens is None else self.settings.max_tokens
+        return conversation.history_tokens(self.window) if self.settings.max_tokens is None else self.settings.max_tokens
 
     @property
     def recall_tokens(self) -> int:
@@ -58,18 +49,24 @@ class HistoryPlan:
         log = None if session is None else session.history
         beside: dict[str, Any] = {"includes_recall": asked.recall, "log": log, "max_turns": asked.max_turns}
         if asked.history == "compact":  # the window bounds this one
-            trimmer = ImportanceWeightedConversationManager(**beside)
-            return TieredCompactionConversationManager(default_stages(trimmer=trimmer, log=log, cache=_drafts(hot)), log=log)
+            from strands_manga_memory.conversation.compaction.stages import default_stages  # loaded with it alone
+
+            trimmer = conversation.ImportanceWeightedConversationManager(**beside)
+            return conversation.TieredCompactionConversationManager(
+                default_stages(trimmer=trimmer, log=log, cache=_drafts(hot)), log=log
+            )
         tokens = self.tokens if asked.history == "importance" else min(self.tokens, self._trigger)
         steps: dict[str, Any] = (
             {"trim_every": _TRIM_EVERY} if asked.trim_to is None else {"trim_to": min(asked.trim_to, tokens)}
         )
-        trimmer = ImportanceWeightedConversationManager(tokens, **steps, **beside)
+        trimmer = conversation.ImportanceWeightedConversationManager(tokens, **steps, **beside)
         if asked.history == "importance":
             return trimmer
-        return VerifiedSummarizingConversationManager(
-            SummaryTrigger(tokens=self._trigger, turns=asked.summary_trigger_turns, keep_recent_turns=asked.summary_keep_turns),
-            sizes=SummarySizes(summary_tokens=max(1, min(_SUMMARY_TOKENS, tokens // 4)), keep_important=True),
+        return conversation.VerifiedSummarizingConversationManager(
+            conversation.SummaryTrigger(
+                tokens=self._trigger, turns=asked.summary_trigger_turns, keep_recent_turns=asked.summary_keep_turns
+            ),
+            sizes=conversation.SummarySizes(summary_tokens=max(1, min(_SUMMARY_TOKENS, tokens // 4)), keep_important=True),
             trimmer=trimmer,
             log=log,
             cache=_drafts(hot),
@@ -84,8 +81,8 @@ class HistoryPlan:
         return max(1, trigger if self.window is None else min(trigger, max(self.tokens, self.window // 2)))
 
 
-def _drafts(hot: HotStore) -> SummaryCache | None:
+def _drafts(hot: HotStore) -> conversation.SummaryCache | None:
     try:
-        return SummaryCache(hot)
+        return conversation.SummaryCache(hot)
     except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
         return None

@@ -56,10 +56,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         exec("from strands_manga_memory import nothing")
 
 
-def _loaded(statement: str) -> set[str]:
+def _loaded(statement: str, *, parts: int = 1) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    return {name.split(".")[0] for name in answer.stdout.split()}
+    return {".".join(name.split(".")[:parts]) for name in answer.stdout.split()}
 
 
 def test_the_root_imports_no_driver() -> None:
@@ -73,3 +73,9 @@ def test_sqlite_needs_no_driver_of_another_store(tmp_path: Path) -> None:
 
 def test_the_whole_package_is_typed() -> None:
     assert (importlib.resources.files("strands_manga_memory") / "py.typed").is_file()
+
+
+def test_the_facade_loads_what_opens_stores_and_not_yet_what_agents_are_built_of() -> None:
+    rooms = {name.partition(".")[2] for name in _loaded("from strands_manga_memory import MangaMemory", parts=3)}
+    assert {"assembly.facade", "session.sync", "stores.urls"} <= rooms
+    assert not {name for name in rooms if name.startswith(("conversation.", "language.acts", "mcp.", "state.", "user_data."))}

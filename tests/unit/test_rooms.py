@@ -15,7 +15,6 @@ PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
 TEXTS = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
 
 LONG = {
-    "assembly/facade.py": 445,
     "conversation/importance/importance.py": 550,
     "conversation/importance/selection.py": 525,
 }
