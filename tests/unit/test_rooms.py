@@ -15,8 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
 TEXTS = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
 
 LONG = {
-    "conversation/importance/importance.py": 550,
-    "conversation/importance/selection.py": 525,
+    "conversation/importance/importance.py": 530,
 }
 """Modules above 300 lines, and how long each may be at most; numbers go down and names go from here, none come."""
 

@@ -14,7 +14,7 @@ from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultA
 from strands_manga_memory.conversation.history.shortening import cap_of, cut_text
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
-from strands_manga_memory.conversation.importance.selection import is_pinned
+from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
 from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.serving import trimmer_of
 from strands_manga_memory.conversation.summaries.summary_policies import SummaryTrigger

@@ -6,14 +6,18 @@ import functools
 import itertools
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands.types.content import Message
 
+from strands_manga_memory.conversation.history.exchanges import ages
+from strands_manga_memory.conversation.history.shortening import is_shortened, kept_passages
+from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.importance.view import View
-from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, text_signals, tool_signals
 
 REMEMBERED_DROPS = 1_000
 
@@ -90,13 +94,6 @@ class Fates:
         before = self._marked.pop(fate.tracking_id, None)
         self._dropped.append(_packed(fate if before is None else _unpacked(before, fate="dropped", why=fate.why)))
 
-    def follow(self, view: View, fate: Callable[[int, str], MessageFate]) -> None:
-        """Remember what a choice dropped or put marks in place of; ``fate`` describes a position, and what became of it."""
-        for at in view.gone[-REMEMBERED_DROPS:]:
-            self.drop(fate(at, "dropped"))
-        for at in view.newly_marked:
-            self.mark(fate(at, "shortened"))
-
     def mark(self, fate: MessageFate) -> None:
         """Remember what a message was whose place a mark keeps."""
         self._marked[fate.tracking_id] = _packed(fate)
@@ -121,6 +118,50 @@ class Fates:
         self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
 
-def fate_of(message: Message, note: Note, fate: str, why: str, signals: dict[str, float] | None = None) -> MessageFate:
-    """Return the record of one message."""
-    return MessageFate(message.get("tracking_id"), message["role"], note.act, note.score, note.tokens, fate, why, signals or {})
+class Explanations:
+    """What became of the messages of one history: of those that are there, and of the last that left it.
+
+    Args:
+        notes: What is known of messages.
+        weights: What the signals count.
+    """
+
+    def __init__(self, notes: Notes, weights: SignalWeights) -> None:
+        self._notes = notes
+        self._weights = weights
+        self._fates = Fates()
+
+    def follow(self, view: View, pool: Sequence[Message], why: Mapping[int, str]) -> None:
+        """Remember what a choice from ``pool`` dropped or put marks in place of."""
+        self._fates.see(pool)
+        old = ages(pool)
+        for at in view.gone[-REMEMBERED_DROPS:]:
+            self._fates.drop(self._fate(pool[at], old[at], "dropped", why[at]))
+        for at in view.newly_marked:
+            self._fates.mark(self._fate(pool[at], old[at], "shortened", why[at]))
+
+    def of(self, messages: Sequence[Message], why: Mapping[int, str]) -> list[MessageFate]:
+        """Return what became of the messages of a history and of those that were dropped, in the order they were spoken."""
+        self._fates.see(messages)
+        old = ages(messages)
+        return self._fates.in_order(self._present(message, old[at], why[at]) for at, message in enumerate(messages))
+
+    def forget_all_but(self, messages: Iterable[Message]) -> None:
+        """Forget messages that are neither among these nor remembered as dropped."""
+        self._fates.forget_all_but(messages)
+
+    def _present(self, message: Message, age: int, why: str) -> MessageFate:
+        if is_stub(message):
+            return self._fates.marked(self._fate(message, age, "shortened", why))
+        if is_shortened(message):
+            return replace(self._fate(message, age, "shortened", why), passages=kept_passages(message))
+        return self._fate(message, age, "kept", why)
+
+    def _fate(self, message: Message, age: int, fate: str, why: str) -> MessageFate:
+        note = self._notes(message)
+        if note.act in ("tool_use", "tool_result"):
+            signals = tool_signals(note, age=age, weights=self._weights)
+        else:
+            service = self._notes.vocabulary.service if message["role"] == "assistant" else 0.0
+            signals = text_signals(note, is_service=service, age=age, weights=self._weights)
+        return MessageFate(message.get("tracking_id"), message["role"], note.act, note.score, note.tokens, fate, why, signals)

@@ -27,24 +27,24 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import positive, with_method
 from strands_manga_memory.conversation.copying import CopiedAsNew
-from strands_manga_memory.conversation.history.exchanges import ages, ids_of_first_turn
+from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn
 from strands_manga_memory.conversation.history.layout import Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.conversation.history.message_list import History, copied_quickly
 from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
 from strands_manga_memory.conversation.history.results import ResultArchive
-from strands_manga_memory.conversation.history.shortening import is_shortened, kept_passages
 from strands_manga_memory.conversation.history.stubs import is_stub, joined
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.importance import headroom
-from strands_manga_memory.conversation.importance.fates import Fates, MessageFate, fate_of
+from strands_manga_memory.conversation.importance.choosing.choice import Candidate, Choice, Limits
+from strands_manga_memory.conversation.importance.choosing.selection import choose
+from strands_manga_memory.conversation.importance.fates import Explanations, MessageFate
 from strands_manga_memory.conversation.importance.reserve import Reserve
-from strands_manga_memory.conversation.importance.selection import Candidate, Choice, Limits, choose
 from strands_manga_memory.conversation.importance.steps import Steps
 from strands_manga_memory.conversation.importance.view import View
 from strands_manga_memory.conversation.importance.weighing.kept_notes import KeptNotes
 from strands_manga_memory.conversation.importance.weighing.notes import Notes, weakly
 from strands_manga_memory.conversation.importance.weighing.scoring import Bands, ImportanceScorer, RuleScorer
-from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, text_signals, tool_signals
+from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
 from strands_manga_memory.conversation.importance.weighing.workload import NOT_COUNTED, Work, counted, on_event_loop, work_on
 from strands_manga_memory.conversation.serving import serves
 from strands_manga_memory.conversation.tokens.calibration import Calibration
@@ -146,7 +146,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self._initialized = False
         self._lock = threading.RLock()
         self._notes = Notes(self.counter, self.scorer, weakly(self._history))
-        self._fates = Fates()
+        self._explanations = Explanations(self._notes, self.signals)
         self._reserve = Reserve()
         self._first_turn: frozenset[str] = frozenset()
         self._within: list[Message] = []
@@ -317,28 +317,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     def explain(self, agent: Agent) -> list[MessageFate]:
         """Return what became of each message, of the history and of the last 1,000 dropped ones, in the order of speech."""
         messages = list(agent.messages)
-        self._fates.see(messages)
-        candidates = self._candidates(messages)
-        why = self._choose(candidates, self._budget).why
-        old = ages(messages)
-        return self._fates.in_order(self._present(each, old[at], why[at]) for at, each in enumerate(candidates))
-
-    def _present(self, candidate: Candidate, age: int, why: str) -> MessageFate:
-        """Return the fate of a message of the history."""
-        if is_stub(message := candidate.message):
-            return self._fates.marked(self._fate(message, age, "shortened", why))
-        if is_shortened(message):
-            return replace(self._fate(message, age, "shortened", why), passages=kept_passages(message))
-        return self._fate(message, age, "kept", why)
-
-    def _fate(self, message: Message, age: int, fate: str, why: str) -> MessageFate:
-        note = self._notes(message)
-        if note.act in ("tool_use", "tool_result"):
-            signals = tool_signals(note, age=age, weights=self.signals)
-        else:
-            service = self._notes.vocabulary.service if message["role"] == "assistant" else 0.0
-            signals = text_signals(note, is_service=service, age=age, weights=self.signals)
-        return fate_of(message, note, fate, why, signals)
+        return self._explanations.of(messages, self._choose(self._candidates(messages), self._budget).why)
 
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
@@ -482,7 +461,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
             self._within = [*agent.messages, *coming]
             self._counted = counted(self._within, tokens, self._notes)
             if len(self._notes) > 2 * max(len(agent.messages), len(self._reserve)) + 128:
-                for memory in (self._notes, self._log, self._fates):
+                for memory in (self._notes, self._log, self._explanations):
                     memory.forget_all_but([*self._reserve, *agent.messages])
 
     def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
@@ -537,11 +516,9 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
             return
         agent.messages[: len(history)] = view.messages
         self._reserve.show(history, view.messages)
-        self._fates.see(pool)
         self.archive.keep_cut(self._served, pool, view.cut)
         view.tell(self._notes.total(history), choice)
-        old = ages(pool)
-        self._fates.follow(view, lambda at, fate: self._fate(pool[at], old[at], fate, choice.why[at]))
+        self._explanations.follow(view, pool, choice.why)
         self.evicted(view.left)
 
     def _fix_first_turn(self, messages: Sequence[Message]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.stubs import is_stub
-from strands_manga_memory.conversation.importance.selection import Choice
+from strands_manga_memory.conversation.importance.choosing.choice import Choice
 from strands_manga_memory.conversation.tokens.ledger import same_objects
 from strands_manga_memory.messages import content_fingerprint
 from strands_manga_memory.telemetry import TRIM, note

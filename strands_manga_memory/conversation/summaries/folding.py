@@ -9,7 +9,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import exchanges
 from strands_manga_memory.conversation.history.summary import Summary, is_synthesized, record_of
-from strands_manga_memory.conversation.importance.selection import is_pinned
+from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
 from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from strands_manga_memory.conversation import RuleScorer
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import STUB, stub_of
-from strands_manga_memory.conversation.importance.selection import (
+from strands_manga_memory.conversation.importance.choosing.choice import (
     CURRENT_TURN,
     FIRST_TURN,
     NO_ROOM,
-    PLACE_KEPT,
     TOO_MANY_TURNS,
     Candidate,
     Choice,
     Limits,
-    choose,
-    is_pinned,
 )
+from strands_manga_memory.conversation.importance.choosing.filling import PLACE_KEPT
+from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
+from strands_manga_memory.conversation.importance.choosing.selection import choose
 from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 

@@ -1,0 +1,68 @@
+"""Choosing: which messages of a history stay under a budget, and which of those are shortened.
+
+What must stay: the first turn (the original intent: what the user asked, and the final answer), the current turn, and what is
+pinned. What else there is stays by band, then by worth per token, then the newest. A question may stay without its answer and
+an answer without its question: a mark of one token keeps the place of the other, so that roles alternate. A tool call stays
+with its result or not at all; a result, or several texts, perhaps as their gist. If what must stay leaves no room, it
+is shortened in the order of :func:`making_room.make_room`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.shortening import Shortener
+from strands_manga_memory.conversation.importance.choosing.choice import NO_ROOM, Candidate, Choice, Limits
+from strands_manga_memory.conversation.importance.choosing.filling import Filling
+from strands_manga_memory.conversation.importance.choosing.groups import groups_of, is_pinned
+from strands_manga_memory.conversation.importance.choosing.making_room import make_room
+from strands_manga_memory.messages import is_turn_start, tool_use_ids
+
+
+def choose(
+    candidates: Sequence[Candidate], limits: Limits, *, first_turn: Collection[str], count: Callable[[Message], int]
+) -> Choice:
+    """Choose what stays.
+
+    Args:
+        candidates: The history.
+        limits: The budget and the bands.
+        first_turn: Tracking ids of the messages of the first turn; empty if it is still the current one.
+        count: Counts the tokens of a message that was shortened.
+
+    Returns:
+        The choice. Its ``tokens`` are over the budget only if pinned messages, reasoning, calls that wait for their results or
+        a request that is spared take more than the budget.
+    """
+    groups = groups_of(candidates, limits.bands, first_turn)
+    required = {at: group.required for group in groups if group.required for at in group.positions}
+    why: dict[int, str] = dict(required)
+    locked = {at for at in required if is_pinned(candidates[at].message) or _waits(at, candidates)}
+    if limits.spares_request:
+        said = (at for at in reversed(range(len(candidates))) if is_turn_start(candidates[at].message))
+        locked.update(itertools.islice(said, 1))
+    shortener = Shortener(
+        {at: candidates[at].message for at in sorted(required)},
+        {at: candidates[at].tokens for at in required},
+        count,
+        frozenset(locked),
+    )
+    if limits.may_shorten:
+        make_room(shortener, groups, budget=limits.tokens, headroom=limits.headroom)
+    for at in required.keys() - shortener.messages.keys():
+        why[at] = NO_ROOM
+    kept = shortener.messages
+    most = limits.tokens if limits.fill_to is None else min(limits.tokens, limits.fill_to)
+    filling = Filling(kept, candidates, limits, most - shortener.tokens, why, count)
+    filling.fill(groups)
+    changed = frozenset(shortener.changed | filling.changed)
+    tokens_before = sum(candidate.tokens for candidate in candidates)
+    return Choice({at: kept[at] for at in sorted(kept)}, changed, why, most - filling.room, tokens_before, limits.tokens)
+
+
+def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
+    """Whether the message is last and calls tools: they may be about to run with the very input it holds."""
+    return at == len(candidates) - 1 and bool(tool_use_ids(candidates[at].message))
