@@ -93,10 +93,6 @@ class PreferenceSpool:
         gone = [{"at": self._clock(), "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
         self._writer.submit(("spool", owner), lambda: self._heard(owner, gone))
 
-    def request_drain(self, owner: Owner) -> None:
-        """Drain a user's signals in the background, and try again later if the sink refuses."""
-        self._writer.submit(("spool", owner), lambda: self._send(owner))
-
     # On the writer, one user's work in order
 
     def _heard(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> None:

@@ -48,7 +48,6 @@ class Loaded:
         uses: Times each was recalled since its record was written, and when last.
         ledger: Ids of the ledger's entries.
         erased: The marker that an erasure left, or None.
-        unsent: Whether preference signals wait in the spool.
         unreadable: Ids of records that are damaged, or of a later version; they are left as they are.
     """
 
@@ -56,7 +55,6 @@ class Loaded:
     uses: dict[str, tuple[int, float]] = field(default_factory=dict)
     ledger: list[str] = field(default_factory=list)
     erased: Item | None = None
-    unsent: bool = False
     unreadable: list[str] = field(default_factory=list)
 
     @property
@@ -121,8 +119,6 @@ class UserPartition:
             used.add(item)
         elif id_ == ERASED:
             loaded.erased = item
-        elif id_.startswith(f"{INTERNAL}spool#"):
-            loaded.unsent = True
         elif not id_.startswith(INTERNAL):
             record = record_of(item, self.owner, self._codec)
             if not record.expired(self._clock()):

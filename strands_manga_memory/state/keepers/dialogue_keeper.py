@@ -64,18 +64,6 @@ class DialogueKeeper(Keeper[ConversationLayer]):
             self._keep(self.layer.with_slot(slot))
             return slot
 
-    def confirm_slot(self, name: str) -> DialogueSlot:
-        """Confirm the value a slot holds.
-
-        Raises:
-            StateError: There is no such slot, or it is empty.
-        """
-        with self._changing():
-            value = self.layer.slot(name).value
-            if value is None:
-                raise StateError(f"slot {name!r:.80} is empty; fill it first")
-            return self.fill_slot(name, value, confirmed=True)
-
     def clear_slot(self, name: str) -> None:
         """Empty a slot.
 
