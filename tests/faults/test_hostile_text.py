@@ -112,6 +112,8 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MangaMemory]:
     path: Path = tmp_path_factory.mktemp("hostile")
     url = f"sqlite:///{path}/memory.sqlite"
     opened = MangaMemory.open(hot="memory://", durable=url, memories=True, create_tables=True)
+    for history in HISTORIES:  # what is imported and built once
+        asyncio.run(stalled(agent_of(opened, history, uuid.uuid4().hex, "short"), *SHAPES))
     yield opened
     opened.close()
 
@@ -144,17 +146,17 @@ async def stalled(agent: Agent, *turns: str) -> float:
         return loop.longest
 
 
+HISTORIES = ("importance", "summarize")
 SHAPES = ("", "fetch it", "answer at length")
 """What a user says: the text itself, or what makes a tool or the model answer with it."""
 
 
-@pytest.mark.parametrize("history", ["importance", "summarize"])
+@pytest.mark.parametrize("history", HISTORIES)
 @KINDS
 def test_the_loop_goes_on_while_a_large_text_is_taken_in(memory: MangaMemory, history: str, kind: str) -> None:
     text = text_of(kind)
 
     async def longest() -> dict[str, float]:
-        await stalled(agent_of(memory, history, uuid.uuid4().hex, "short"), *SHAPES)  # what is imported and built once
         found: dict[str, float] = {}
         for shape in SHAPES:
             tries = []
