@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import shutil
 import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -36,7 +38,9 @@ SETTINGS = {
     "nb_execution_mode": "off",  # they are kept with what they showed
     "myst_heading_anchors": 4,
     "napoleon_use_ivar": True,
+    "add_module_names": False,
     "autodoc_member_order": "bysource",
+    "autodoc_preserve_defaults": True,
     "autodoc_typehints": "signature",
     "autodoc_typehints_format": "short",
     "autodoc_class_signature": "separated",
@@ -51,6 +55,10 @@ SETTINGS = {
 
 STYLE = "@media (max-width: 46em) { h1 { font-size: 1.5rem; } h2 { font-size: 1.3rem; } }\n"
 """Names of modules fit on a phone."""
+
+
+_OBJECT = re.compile(r"<[^<>]*>")
+"""A default that is no Python as it is written: with one of them Sphinx reads nothing of a signature."""
 
 
 class Links(HTMLParser):
@@ -87,7 +95,8 @@ def stage(source: Path) -> None:
         members = ", ".join(getattr(home, "__all__", ()))
         for member in members.split(", ") if members else ():
             setattr(home, member, getattr(home, member))  # some are loaded when they are first used
-        directive = f".. automodule:: {PACKAGE}.{name}\n   :members: {members}\n   :show-inheritance:\n"
+        inherited = "   :inherited-members:\n" if name == "assembly.facade" else ""  # of parts that are ours, like itself
+        directive = f".. automodule:: {PACKAGE}.{name}\n   :members: {members}\n   :show-inheritance:\n{inherited}"
         text = f"# {name}\n\n```{{eval-rst}}\n{directive}```\n"
         (source / "reference" / f"{name}.md").write_text(text, encoding="utf-8")
     guides = sorted(path.stem for path in (ROOT / PACKAGE / "guide").glob("*.md"))
@@ -126,16 +135,23 @@ def build(source: Path, out: Path) -> None:
         status=None,
         parallel=os.cpu_count() or 1,
     )
-    for name in FOLDERS:  # what the package itself offers comes first
+    for name in FOLDERS:
         home = importlib.import_module(f"{PACKAGE}.{name}")
-        home.__all__ = sorted(getattr(home, "__all__", ()), key=lambda member: member not in strands_manga_memory.__all__)
+        home.__all__ = sorted(getattr(home, "__all__", ()), key=partial(_place, guide=ROOT / PACKAGE / name / "README.md"))
     app.connect("autodoc-skip-member", lambda *seen: True if _is_of_protocol(*seen[2:4]) else None)
+    app.connect("autodoc-process-signature", lambda *seen: (seen[5] and _OBJECT.sub("...", seen[5]), seen[6]))
     app.build()
     if app.statuscode:
         raise SystemExit(app.statuscode)
     (out / "index.html").write_text(
         '<!doctype html><meta http-equiv="refresh" content="0; url=README.html">\n', encoding="utf-8"
     )
+
+
+def _place(member: str, guide: Path) -> tuple[bool, int]:
+    """Return where a name stands on its page: what the root offers first, in the order in which the guide names it."""
+    told = guide.read_text(encoding="utf-8").find(member) if guide.is_file() else -1
+    return member not in strands_manga_memory.__all__, told if told >= 0 else sys.maxsize
 
 
 def _is_of_protocol(name: str, member: object) -> bool:
