@@ -24,11 +24,7 @@ FOLDERS = (
     *("assembly", "conversation", "session", "memory", "state", "prompt", "mcp"),
     *("language", "stores", "user_data", "squad", "telemetry", "ops"),
 )
-MODULES = (
-    *("assembly.facade", "assembly.settings", "assembly.finalizer", "assembly.memory_stats"),
-    *("user_data.erasure", "user_data.user_export", "user_data.reencryption"),
-    *("scope", "exceptions", "messages", "testing"),
-)
+MODULES = ("scope", "exceptions", "messages", "testing")
 SETTINGS = {
     "project": PACKAGE,
     "root_doc": "README",
@@ -95,7 +91,7 @@ def stage(source: Path) -> None:
         members = ", ".join(getattr(home, "__all__", ()))
         for member in members.split(", ") if members else ():
             setattr(home, member, getattr(home, member))  # some are loaded when they are first used
-        inherited = "   :inherited-members:\n" if name == "assembly.facade" else ""  # of parts that are ours, like itself
+        inherited = "   :inherited-members: BaseModel, dict\n" if name == "assembly" else ""  # MangaMemory is made of parts
         directive = f".. automodule:: {PACKAGE}.{name}\n   :members: {members}\n   :show-inheritance:\n{inherited}"
         text = f"# {name}\n\n```{{eval-rst}}\n{directive}```\n"
         (source / "reference" / f"{name}.md").write_text(text, encoding="utf-8")
@@ -138,7 +134,7 @@ def build(source: Path, out: Path) -> None:
     for name in FOLDERS:
         home = importlib.import_module(f"{PACKAGE}.{name}")
         home.__all__ = sorted(getattr(home, "__all__", ()), key=partial(_place, guide=ROOT / PACKAGE / name / "README.md"))
-    app.connect("autodoc-skip-member", lambda *seen: True if _is_of_protocol(*seen[2:4]) else None)
+    app.connect("autodoc-skip-member", lambda *seen: True if _says_nothing(*seen[2:4]) else None)
     app.connect("autodoc-process-signature", lambda *seen: (seen[5] and _OBJECT.sub("...", seen[5]), seen[6]))
     app.build()
     if app.statuscode:
@@ -154,9 +150,9 @@ def _place(member: str, guide: Path) -> tuple[bool, int]:
     return member not in strands_manga_memory.__all__, told if told >= 0 else sys.maxsize
 
 
-def _is_of_protocol(name: str, member: object) -> bool:
-    """Tell whether a member is the constructor that ``typing`` gives to protocols: there is nothing to say of it."""
-    return name == "__init__" and getattr(member, "__module__", "") == "typing"
+def _says_nothing(name: str, member: object) -> bool:
+    """Tell whether a member is a constructor that ``typing`` or ``object`` gives to classes: there is nothing to say of it."""
+    return name == "__new__" or (name == "__init__" and getattr(member, "__module__", "") == "typing")
 
 
 def broken(site: Path) -> list[str]:
