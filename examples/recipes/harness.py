@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from strands_harness import create_harness
-
 from strands_manga_memory import MangaMemory
 from strands_manga_memory.testing import ScriptedModel
 
@@ -15,8 +13,7 @@ model: Any = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 def main() -> None:
     """Hold a turn; the next run goes on where this one ended."""
     with MangaMemory.open() as memory:
-        parts = memory.harness_kwargs(user_id="hanako", session_id="s1", recall=True)
-        agent = create_harness(model=model, callback_handler=None, **parts)
+        agent = memory.harness(model, user_id="hanako", session_id="s1", recall=True, callback_handler=None)
         agent("Which volumes of 寄生獣 are on my shelf?")
         print(len(agent.messages))
 

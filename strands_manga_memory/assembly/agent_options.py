@@ -1,10 +1,10 @@
-"""The keyword arguments of sessions and agents: their types, and a check of their names."""
+"""The keyword arguments of sessions and agents: their types, a check of their names, and how ours and others come together."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, cast
 
 from strands.agent.conversation_manager import ConversationManager
 from strands.memory import MemoryManager
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from strands.types.agent import ConcurrentInvocationMode
     from strands.types.content import Messages, SystemContentBlock
     from strands.types.traces import AttributeValue
+    from strands_harness import (
+        BuiltinPluginName,
+        BuiltinToolName,
+        BuiltinToolsConfig,
+        Effort,
+        InterventionsOption,
+        MemoryConfig,
+    )
 
 
 class SessionSettings(TypedDict, total=False):
@@ -50,7 +58,10 @@ class SessionSettings(TypedDict, total=False):
 
 
 class AgentKwargs(TypedDict, total=False):
-    """What ``MangaMemory.agent_kwargs`` hands to ``strands.Agent``; a part that was not asked for is not in it."""
+    """What ``MangaMemory.agent_kwargs`` hands to ``strands.Agent``, beside what was given to be handed on.
+
+    A part that was not asked for is not in it.
+    """
 
     agent_id: str
     conversation_manager: ConversationManager
@@ -68,9 +79,7 @@ class HarnessKwargs(TypedDict, total=False):
     memory_manager: MemoryManager
 
 
-class PartsSettings(TypedDict, total=False):
-    """What an agent remembers and is told, where the page of ``MangaMemory.agent_kwargs`` says what each means."""
-
+class _Parts(TypedDict, total=False):
     history: History | None
     max_tokens: int | None
     trim_to: int | None
@@ -78,25 +87,16 @@ class PartsSettings(TypedDict, total=False):
     recall: bool | None
     learn: memory.Learn | None
     task_state: bool | Mapping[str, Any] | None
-    instructions: bool | prompt.InstructionFiles
     cache_monitor: prompt.PromptCacheMonitor | None
 
 
-class PartsAsked(SessionSettings, PartsSettings, total=False):
-    """The arguments of ``MangaMemory.agent_kwargs``, where its own page says what each means."""
+class PartsSettings(_Parts, total=False):
+    """What an agent remembers and is told, where the page of ``MangaMemory.agent_kwargs`` says what each means."""
 
-    user_id: Required[str]
-    session_id: Required[str]
-    agent_id: str
-    tenant: str | None
-    session: bool
-    plugins: Sequence[Plugin]
-    model: Model | None
+    instructions: bool | prompt.InstructionFiles
 
 
-class AgentOptions(TypedDict, total=False):
-    """The keyword arguments of ``strands.Agent`` beside its model and its id, where its own page says what each means."""
-
+class _OfAgents(TypedDict, total=False):
     messages: Messages | None
     tools: list[Any] | None
     system_prompt: str | list[SystemContentBlock] | None
@@ -112,9 +112,8 @@ class AgentOptions(TypedDict, total=False):
     description: str | None
     state: AgentState | dict[str, Any] | None
     context_manager: str | ContextManagerConfig | ContextManager | bool | None
-    plugins: list[Plugin] | None
+    plugins: Sequence[Plugin] | None
     hooks: list[HookProvider | HookCallback[Any]] | None
-    interventions: list[InterventionHandler] | None
     session_manager: SessionManager[Any] | None
     memory_manager: MemoryManager | MemoryManagerConfig | None
     structured_output_prompt: str | None
@@ -127,13 +126,50 @@ class AgentOptions(TypedDict, total=False):
     background_tasks: bool | BackgroundTasksConfig | None
 
 
-class Options(SessionSettings, PartsSettings, AgentOptions, total=False):
-    """What ``MangaMemory.agent`` takes beside its own arguments: what ``agent_kwargs`` takes, and what an agent takes."""
+class AgentOptions(_OfAgents, total=False):
+    """The keyword arguments of ``strands.Agent`` beside its model and its id, where its own page says what each means."""
+
+    interventions: list[InterventionHandler] | None
+
+
+class HandedOn(SessionSettings, AgentOptions, total=False):
+    """What ``MangaMemory.agent_kwargs`` takes beside its own arguments: what a session takes, and what an agent takes."""
+
+
+class Options(HandedOn, PartsSettings, total=False):
+    """What ``MangaMemory.agent`` takes beside its own arguments: what ``agent_kwargs`` takes."""
+
+
+class _Scope(TypedDict, total=False):
+    user_id: Required[str]
+    session_id: Required[str]
+    agent_id: str
+    tenant: str | None
+    session: bool
+    model: Model | None
+
+
+class PartsAsked(_Scope, Options, total=False):
+    """The arguments of ``MangaMemory.agent_kwargs``, where its own page says what each means."""
+
+
+class HarnessOptions(SessionSettings, _Parts, _OfAgents, total=False):
+    """What ``MangaMemory.harness`` takes beside its own arguments: what ``agent`` takes, and what ``create_harness`` takes."""
+
+    instructions: bool | str | prompt.InstructionFiles | None
+    effort: Effort
+    mcp_servers: str | dict[str, Any] | None
+    builtin_tools: Sequence[BuiltinToolName] | BuiltinToolsConfig | None
+    builtin_plugins: list[BuiltinPluginName] | None
+    caching: Literal["auto"] | bool | None
+    skills: Any
+    memory: bool | MemoryConfig | MemoryManager | None
+    interventions: InterventionsOption
 
 
 _OF_SESSIONS = tuple(SessionSettings.__annotations__)
 _OF_PARTS = tuple(PartsSettings.__annotations__)
-_OF_SCOPES = tuple(name for name in PartsAsked.__annotations__ if name not in (*_OF_SESSIONS, *_OF_PARTS))
+_OF_SCOPES = tuple(_Scope.__annotations__)
 _OF_AGENTS = tuple(AgentOptions.__annotations__)
 
 
@@ -150,24 +186,29 @@ def check_names(settings: Iterable[str], *, beside: Iterable[str] = ()) -> None:
     _check(settings, _OF_SESSIONS, beside)
 
 
-def check_parts(settings: Iterable[str]) -> None:
-    """Refuse what neither ``agent_kwargs`` nor a ``TieredSessionManager`` takes.
+def split_options(options: Mapping[str, Any], *, more: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is for our parts and the session, and what is for the agent.
 
-    Raises:
-        ValueError: The message names each, and the setting that is closest.
-    """
-    _check(settings, (*_OF_SESSIONS, *_OF_PARTS), _OF_SCOPES)
-
-
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is for ``agent_kwargs``, and what is for the agent.
+    Args:
+        options: All of it.
+        more: Further names of what is for the agent.
 
     Raises:
         ValueError: One is for neither; the message names it, and what is closest.
     """
-    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *_OF_AGENTS), _OF_SCOPES)
-    agent = {name: value for name, value in options.items() if name in _OF_AGENTS}
-    return {name: value for name, value in options.items() if name not in _OF_AGENTS}, agent
+    theirs = {*_OF_AGENTS, *more}
+    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *sorted(theirs)), _OF_SCOPES)
+    agent = {name: value for name, value in options.items() if name in theirs}
+    return {name: value for name, value in options.items() if name not in theirs}, agent
+
+
+def merged(ours: Mapping[str, Any], own: Mapping[str, Any]) -> AgentKwargs:
+    """Return the arguments of an agent: plugins of both, and else its own in the place of ours."""
+    plugins = [*(ours.get("plugins") or ()), *(own.get("plugins") or ())]
+    given = {name: value for name, value in own.items() if name != "plugins" and (value is not None or name not in ours)}
+    without = {"plugins"} if own.get("context_manager") in (None, False) else {"plugins", "conversation_manager"}
+    arguments = {**{name: value for name, value in ours.items() if name not in without}, **given}
+    return cast("AgentKwargs", arguments | ({"plugins": plugins} if plugins else {}))
 
 
 def _check(names: Iterable[str], known: tuple[str, ...], beside: Iterable[str]) -> None:

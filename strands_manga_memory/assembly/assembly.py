@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Unpack, cast
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 from strands import Agent
 from strands.memory import MemoryManager
 from strands.models import BedrockModel, Model
 from strands.plugins import Plugin
 
-from strands_manga_memory import conversation, memory, prompt
+from strands_manga_memory import memory, prompt
 from strands_manga_memory.assembly.agent_options import (
     AgentKwargs,
-    HarnessKwargs,
+    HandedOn,
     Options,
-    PartsAsked,
     SessionSettings,
     check_names,
-    check_parts,
+    merged,
     split_options,
 )
 from strands_manga_memory.assembly.agent_parts import (
@@ -40,7 +39,7 @@ from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.telemetry import ObservedCodec
 
-_DEFAULT_AGENT = "default"
+DEFAULT_AGENT = "default"
 """What Strands calls an agent that was given no id."""
 
 
@@ -55,15 +54,12 @@ class Assembly(Process):
         *,
         user_id: str,
         session_id: str,
-        agent_id: str = _DEFAULT_AGENT,
+        agent_id: str = DEFAULT_AGENT,
         tenant: str | None = None,
         session: bool = True,
         **options: Unpack[Options],
     ) -> Agent:
-        """Build an agent: what ``agent_kwargs`` returns, together with everything else ``strands.Agent`` takes.
-
-        ``plugins`` are added to those of the memory. A ``conversation_manager``, ``session_manager`` or ``memory_manager`` that
-        is given takes the place of ours, and so does a ``context_manager`` that of our conversation manager.
+        """Build an agent: ``strands.Agent`` with what ``agent_kwargs`` returns.
 
         Args:
             model: The model, or the id of one of Bedrock; None: the one Strands takes by default.
@@ -72,28 +68,15 @@ class Assembly(Process):
             agent_id: The agent, unique within the session.
             tenant: The tenant; None is a tenant of its own.
             session: As ``agent_kwargs`` has it.
-            options: The other arguments of ``agent_kwargs``, such as ``history`` or ``recall``, and those of ``strands.Agent``.
+            options: The other arguments of ``agent_kwargs``, those of ``strands.Agent`` among them.
 
         Raises:
             ValueError: An id or a setting is not allowed.
         """
-        asked, own = split_options(options)
         if not isinstance(model, Model):
             model = BedrockModel() if model is None else BedrockModel(model_id=model)  # as Agent does
-        parts = self.agent_kwargs(
-            user_id=user_id,
-            session_id=session_id,
-            agent_id=agent_id,
-            tenant=tenant,
-            session=session and own.get("session_manager") is None,
-            plugins=own.pop("plugins", None) or (),
-            model=model,
-            **asked,
-        )
-        if own.get("context_manager") not in (None, False):
-            del parts["conversation_manager"]
-        given = {name: value for name, value in own.items() if value is not None or name not in parts}
-        arguments: dict[str, Any] = {**parts, **given}
+        scope: dict[str, Any] = {"user_id": user_id, "session_id": session_id, "agent_id": agent_id, "tenant": tenant}
+        arguments: dict[str, Any] = {**self.agent_kwargs(session=session, model=model, **scope, **options)}
         return Agent(model=model, **arguments)
 
     def agent_kwargs(
@@ -113,15 +96,19 @@ class Assembly(Process):
         task_state: bool | Mapping[str, Any] | None = None,
         instructions: bool | prompt.InstructionFiles = False,
         cache_monitor: prompt.PromptCacheMonitor | None = None,
-        plugins: Sequence[Plugin] = (),
         model: Model | None = None,
-        **settings: Unpack[SessionSettings],
+        **options: Unpack[HandedOn],
     ) -> AgentKwargs:
         """Return keyword arguments for ``strands.Agent``: ``conversation_manager``, ``session_manager``, and the ``agent_id``.
 
         With ``memories``, also ``memory_manager``, which searches them, and among the ``plugins`` one that tells the agent
-        about its user; with ``recall`` one that brings back what has left the window. Python takes no argument twice: plugins
-        of your own are given here, or to ``memory.agent(...)``.
+        about its user; with ``recall`` one that brings back what has left the window.
+
+        Python takes no argument twice: ``Agent(plugins=[mine], **memory.agent_kwargs(...))`` is a TypeError where there are
+        plugins of ours. What else you have for the agent may be given here, or to ``memory.agent(...)``:
+        ``Agent(model=model, **memory.agent_kwargs(..., plugins=[mine], hooks=[...], tools=[...]))``. Plugins are added to ours;
+        a ``conversation_manager``, ``session_manager`` or ``memory_manager`` takes the place of ours, and a ``context_manager``
+        that of our conversation manager.
 
         Args:
             user_id: The user.
@@ -153,19 +140,19 @@ class Assembly(Process):
             instructions: Whether instruction files are told on the system side, read once; True: ``InstructionFiles()``, those
                 of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Watches how much of the prompts the provider's cache had; one may serve all agents. Default none.
-            plugins: Plugins of your own, after ours.
             model: The agent's model, if it is at hand: it is asked for its context window, and not returned.
-            settings: Keyword arguments of this ``TieredSessionManager``, over those of the process.
+            options: Keyword arguments of this ``TieredSessionManager``, over those of the process, and of ``strands.Agent``.
 
         Raises:
             ValueError: An id or a setting is not allowed.
         """
-        check_parts(settings)
+        settings, own = split_options(options)
+        session = session and own.get("session_manager") is None
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         plan = HistoryPlan(wanted, None if model is None else model.context_window_limit)
         ours: list[Plugin] = [*told_once(instructions)]
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
-        arguments: AgentKwargs = {} if agent_id == _DEFAULT_AGENT else {"agent_id": agent_id}
+        arguments: AgentKwargs = {} if agent_id == DEFAULT_AGENT else {"agent_id": agent_id}
         prepared = (None if settings else self._prefetched.pop(scope, None)) or self._prepared(scope, settings, session=session)
         environment, manager = prepared.environment, prepared.manager if session else None
         arguments |= {} if manager is None else {"session_manager": manager}
@@ -188,28 +175,7 @@ class Assembly(Process):
         ours += [recalling(plan.recall_tokens, session=manager)] if wanted.recall else []
         ours += watching(cache_monitor)
         self._parts |= {arguments["conversation_manager"], *ours}
-        if ours or plugins:
-            arguments["plugins"] = [*ours, *plugins]
-        return arguments
-
-    def harness_kwargs(self, **asked: Unpack[PartsAsked]) -> HarnessKwargs:
-        """Return keyword arguments for ``strands_harness.create_harness``, or for ``Agent(context_manager=...)``.
-
-        They are those of ``agent_kwargs``; policies and plugins are strategies of a ``ContextManager``, whose stash is its
-        agent's own: sub-agents of a harness get the harness's own context manager.
-
-        Args:
-            asked: The arguments of ``agent_kwargs``.
-
-        Raises:
-            ValueError: An id or a setting is not allowed.
-        """
-        from strands.experimental.context_manager import ContextManager
-
-        parts: dict[str, Any] = {**self.agent_kwargs(**asked)}
-        policies = [*parts.pop("plugins", ()), parts.pop("conversation_manager")]
-        manager = ContextManager(strategies=[conversation.as_strategy(policy) for policy in policies])
-        return cast("HarnessKwargs", {**parts, "context_manager": manager})
+        return merged({**arguments, "plugins": ours}, own)
 
     def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
         """Return a session manager of a conversation: for its log, its metadata, or an agent built by hand.

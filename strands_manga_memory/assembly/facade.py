@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from strands_manga_memory import mcp, memory, state
 from strands_manga_memory.assembly.agent_options import SessionSettings, check_names
-from strands_manga_memory.assembly.assembly import Assembly
+from strands_manga_memory.assembly.harnesses import HarnessAssembly
 from strands_manga_memory.assembly.process import DEFAULTS
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.assembly.upkeep import Upkeep
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 5.0
 
 
-class MangaMemory(Assembly, Upkeep):
+class MangaMemory(HarnessAssembly, Upkeep):
     """The stores of a process, and the agents that are built on them.
 
     ``with MangaMemory.open() as memory`` and ``async with`` close it. Every part also works alone; see ``TieredSessionManager``

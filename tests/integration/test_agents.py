@@ -22,7 +22,15 @@ from strands_manga_memory import (
     TieredCompactionConversationManager,
     TieredSessionManager,
 )
-from strands_manga_memory.assembly.agent_options import AgentKwargs, AgentOptions, PartsAsked, PartsSettings, SessionSettings
+from strands_manga_memory.assembly.agent_options import (
+    AgentKwargs,
+    AgentOptions,
+    HarnessOptions,
+    Options,
+    PartsAsked,
+    PartsSettings,
+    SessionSettings,
+)
 from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.conversation import budget_plan
 from strands_manga_memory.language.texts.tokens import estimated_tokens
@@ -51,7 +59,9 @@ def test_the_types_name_what_the_constructors_take() -> None:
     assert set(AgentKwargs.__annotations__) < set(inspect.signature(Agent).parameters)
     asked = inspect.signature(MangaMemory.agent_kwargs).parameters
     assert set(PartsSettings.__annotations__) < set(asked)
-    assert set(PartsAsked.__annotations__) == {*asked, *SessionSettings.__annotations__} - {"self", "settings"}
+    handed_on = {*SessionSettings.__annotations__, *AgentOptions.__annotations__}
+    assert set(PartsAsked.__annotations__) == {*asked, *handed_on} - {"self", "options"}
+    assert set(Options.__annotations__) < set(HarnessOptions.__annotations__)
     names = [name for kind in (SessionSettings, PartsSettings, AgentOptions) for name in kind.__annotations__]
     assert len(names) == len(set(names))
 
@@ -175,7 +185,8 @@ def test_stable_texts_serve_one_agent(tmp_path: Path) -> None:
         Agent(model=ScriptedModel(), plugins=[texts])
 
 
-def test_an_agent_takes_what_its_user_brings(memory: MangaMemory) -> None:
+@pytest.mark.parametrize("in_one_call", [True, False])
+def test_an_agent_takes_what_its_user_brings(memory: MangaMemory, in_one_call: bool) -> None:
     @tool
     def look() -> str:
         """Look."""
@@ -186,21 +197,22 @@ def test_an_agent_takes_what_its_user_brings(memory: MangaMemory) -> None:
     def hook(event: BeforeModelCallEvent) -> None:
         seen.append("asked")
 
-    agent = memory.agent(
-        ScriptedModel(["はい"]),
-        user_id="u",
-        session_id="s",
-        agent_id="librarian",
-        recall=True,
-        task_state=True,
-        flush_every=1,
-        system_prompt="Be kind.",
-        plugins=[Mine()],
-        hooks=[hook],
-        tools=[look],
-        state={"basket": 1},
-        callback_handler=None,
-    )
+    asked: dict[str, Any] = {
+        "user_id": "u",
+        "session_id": "s",
+        "agent_id": "librarian",
+        "recall": True,
+        "task_state": True,
+        "flush_every": 1,
+        "system_prompt": "Be kind.",
+        "plugins": [Mine()],
+        "hooks": [hook],
+        "tools": [look],
+        "state": {"basket": 1},
+        "callback_handler": None,
+    }
+    model = ScriptedModel(["はい"])
+    agent = memory.agent(model, **asked) if in_one_call else Agent(model=model, **memory.agent_kwargs(**asked))
     agent("こんにちは")
     assert seen == ["asked"]
     assert agent.agent_id == "librarian"
