@@ -599,3 +599,31 @@ def test_blocks_of_other_plugins_are_no_part_of_the_question() -> None:
     assert quoted(agent) == ""
     agent("And my cat?")
     assert CAT in quoted(agent)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one_is_shown(*, shown: bool) -> None:
+    listed = "The book about cats is on shelf 12, beside the window of the second floor."
+
+    @tool(name="stock")
+    def same_stock(title: str) -> str:
+        """Return where books are.
+
+        Args:
+            title: A title.
+        """
+        return listed
+
+    def replies(messages: list[Any]) -> Any:
+        if messages[-1]["content"][0].get("text", "").startswith("look"):
+            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
+        return "answer " * 30
+
+    agent = made(HistoryRecall(), model=ScriptedModel(replies), tools=[same_stock])
+    agent("look it up")
+    agent("look again")
+    talk(agent)
+    if shown:
+        agent("look once more")
+    agent("On which shelf is the book about cats?")
+    assert quoted(agent).count(listed) == (not shown)

@@ -16,11 +16,9 @@ from strands.plugins import Plugin
 from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.history.requests import without_added
-from strands_manga_memory.conversation.history.shortening import is_shortened
-from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.recall.archive import Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.recall.fusing import FusedRetriever
-from strands_manga_memory.conversation.recall.intake import Intake, Source
+from strands_manga_memory.conversation.recall.intake import Intake, Said, Source, archived
 from strands_manga_memory.conversation.recall.quotes import Quoting
 from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
 from strands_manga_memory.conversation.serving import trimmer_of
@@ -195,11 +193,17 @@ class HistoryRecall(Plugin):
         return self._shown if most >= self._most else self._quoted_beside(history, most)
 
     def _quoted_beside(self, history: Sequence[Message], most: int) -> str:
-        whole, self._most = _whole(history), most
-        return self._quoting.quoted([hit for hit in self._hits if hit.message.id not in whole], self._terms, most)
+        self._most = most
+        return self._quoted(self._hits, self._terms, history, most)
 
     def _quotes(self, question: str, history: Sequence[Message]) -> str:
-        return self._quoting.quoted(self.search(question, leave_out=_whole(history)), query_terms(question))
+        return self._quoted(self.search(question), query_terms(question), history)
+
+    def _quoted(self, hits: Sequence[Hit], asked: list[str], history: Sequence[Message], most: int | None = None) -> str:
+        """Return quotes of what the history has not whole, neither the message nor its passages."""
+        shown = list(archived(Said(message, 0.0) for message in history))
+        ids, texts = {message.id for message in shown}, [message.text for message in shown]
+        return self._quoting.quoted([hit for hit in hits if hit.message.id not in ids], asked, most, beside=texts)
 
     def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[Hit]:
         """Return the messages that fit a question best, the best first; neighbours of good ones are among them.
@@ -215,12 +219,3 @@ def _beside(agent: Any, history: list[Message], most: int) -> tuple[list[Message
     """Return what of a history is sent beside quotes, for which it may give way, and the tokens that those may have."""
     trimmer = trimmer_of(agent)
     return (history, most) if trimmer is None else trimmer.beside(history, most)
-
-
-def _whole(messages: Iterable[Message]) -> frozenset[str]:
-    """Return the ids of messages that are in the history as they were said."""
-    return frozenset(
-        id_
-        for message in messages
-        if (id_ := message.get("tracking_id")) and not is_stub(message) and not is_shortened(message)
-    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from strands_manga_memory.conversation.history.quote_marks import QUOTES
 from strands_manga_memory.conversation.recall.archive import Archived, Hit
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
-from strands_manga_memory.language.search.passages import excerpt
+from strands_manga_memory.language.search.passages import excerpt, passages
 from strands_manga_memory.language.search.terms import terms
 from strands_manga_memory.language.texts.injection import harmless
 
@@ -43,6 +43,9 @@ _BEGINNING = 600
 _MOST_MISSES = 40
 """After so many messages that did not fit, nothing more is looked for."""
 
+_REPLY = 40
+"""A passage of fewer characters says something else after another question: "Yes." is quoted as often as it was said."""
+
 _REMEMBERED = 100_000
 
 _SECONDS_A_DAY = 86_400
@@ -67,7 +70,7 @@ class Quoting:
             self._size(message)
 
     def wanted(self, hits: Sequence[Hit], asked: Collection[str]) -> int:
-        """Return the tokens that quotes are worth, within the budget.
+        """Return the tokens that quotes are worth, within the budget; what several messages say counts once.
 
         Hits that are much weaker than the best are worth none. If even the best have few of the question's terms, it is less
         likely that the answer is among them, and what the history would have to give up for them is worth more.
@@ -82,25 +85,33 @@ class Quoting:
         covered = max(len(wanted.intersection(terms(hit.message.text[:_BEGINNING]))) for hit in hits[:_COMPARED]) / len(wanted)
         most = int(self.max_tokens * min(1.0, _SURE * covered))
         longest = int(self.max_tokens * _WHOLE)
-        tokens = self._frame()
+        tokens, told = self._frame(), Told()
         for hit in hits:
             if hit.score < _WEAK * hits[0].score or tokens >= most:
                 break
-            tokens += min(longest, self._size(hit.message))
+            if told.lacks(hit.message.text):
+                tokens += min(longest, self._size(hit.message))
+                told.add(hit.message.text)
         return min(tokens, most)
 
-    def quoted(self, hits: Sequence[Hit], asked: Collection[str], most: int | None = None) -> str:
+    def quoted(
+        self, hits: Sequence[Hit], asked: Collection[str], most: int | None = None, *, beside: Iterable[str] = ()
+    ) -> str:
         """Return the quotes that fit the budget, in the order of speech; an empty text if there are none.
+
+        A passage is what it says: one that several messages have is quoted of the best of them.
 
         Args:
             hits: What was found, the best first.
             asked: The terms of the question, by which passages of long messages are chosen.
             most: The budget; None: all of ``max_tokens``.
+            beside: Texts that the model is shown anyway, of which no passage is quoted.
         """
         chosen: dict[Hit, str] = {}
+        shown = tuple(beside)
         most = self.max_tokens if most is None else most
         text, left = "", most - self._frame()
-        while more := self._fitting([hit for hit in hits if hit not in chosen], left, chosen, asked):
+        while more := self._fitting([hit for hit in hits if hit not in chosen], left, chosen, asked, shown):
             longer, beyond = self._framed({**chosen, **more}, most)
             while beyond < 0 and more:  # the counter takes more for the whole than for its lines
                 more.popitem()
@@ -111,27 +122,33 @@ class Quoting:
                 break
         return text if chosen else ""
 
-    def _fitting(self, hits: Sequence[Hit], left: int, beside: Collection[Hit], asked: Collection[str]) -> dict[Hit, str]:
+    def _fitting(
+        self, hits: Sequence[Hit], left: int, beside: Mapping[Hit, str], asked: Collection[str], shown: Iterable[str]
+    ) -> dict[Hit, str]:
         """Return the best that fits into ``left`` tokens beside what is quoted already, with what to quote of it."""
         chosen: dict[Hit, str] = {}
         days = {_day(hit.message) for hit in beside}
+        told = Told(*shown, *beside.values())
         misses = 0
         for hit in hits:
             if left < self.max_tokens // _LEAST_LEFT or misses > _MOST_MISSES:
                 break
+            if not told.lacks(hit.message.text):
+                continue
             day = _day(hit.message)
             room = left - (self._day() if day and day not in days else 0)
-            text, size = self._piece(hit, hits, room, asked)
+            text, size = self._piece(hit, hits, room, asked, told)
             if size > room:
                 misses += 1
                 continue
             left = room - size
             days.add(day)
+            told.add(text)
             chosen[hit] = text
         return chosen
 
-    def _piece(self, hit: Hit, hits: Sequence[Hit], room: int, asked: Collection[str]) -> tuple[str, int]:
-        """Return what to quote of a message, and its tokens: all of it, or if it is long its best passages."""
+    def _piece(self, hit: Hit, hits: Sequence[Hit], room: int, asked: Collection[str], told: Told) -> tuple[str, int]:
+        """Return what to quote of a message, and its tokens: all of it, or if it is long its best passages not told yet."""
         text, size = hit.message.text, self._size(hit.message)
         if size <= max(_SHORT, self.max_tokens * _WHOLE):
             return text, size
@@ -140,7 +157,7 @@ class Quoting:
         most = min(room, int(self.max_tokens * min(highest, max(lowest, hit.score / best))))
         frame = self._tokens(_line(hit.message, ""))
         if size > most:
-            text = excerpt(text, asked, most - frame, lambda part: self._tokens(_escaped(part)))
+            text = excerpt(text, asked, most - frame, lambda part: self._tokens(_escaped(part)), told.has)
             size = frame + self._tokens(_escaped(text)) if text else room + 1
         return text, size
 
@@ -160,6 +177,30 @@ class Quoting:
 
     def _tokens(self, text: str) -> int:
         return self._counter.count({"role": "user", "content": [{"text": text}]})
+
+
+class Told:
+    """What the model is told already, by what it says.
+
+    Args:
+        texts: Texts it is told.
+    """
+
+    def __init__(self, *texts: str) -> None:
+        self._text = "\n".join(texts)
+
+    def add(self, text: str) -> None:
+        """Take in one more text."""
+        self._text += f"\n{text}"
+
+    def has(self, passage: str) -> bool:
+        """Return whether it is told this very passage; of a short one, what it replies to is a part."""
+        said = passage.strip()
+        return len(said) >= _REPLY and said in self._text
+
+    def lacks(self, text: str) -> bool:
+        """Return whether a text says something that it is not told."""
+        return not all(map(self.has, passages(text)))
 
 
 def _day(message: Archived) -> int:

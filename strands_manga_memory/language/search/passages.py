@@ -68,7 +68,9 @@ def _pieces(passage: str) -> list[str]:
     return [*found, passage] if passage else found
 
 
-def excerpt(text: str, asked: Collection[str], most: int, count: Callable[[str], int]) -> str:
+def excerpt(
+    text: str, asked: Collection[str], most: int, count: Callable[[str], int], known: Callable[[str], bool] | None = None
+) -> str:
     """Return the passages of a text that fit a question best, in their order, in at most ``most`` tokens.
 
     Passages that share nothing with the question, nor follow one that does, are left out. If no passage shares a term with
@@ -79,12 +81,15 @@ def excerpt(text: str, asked: Collection[str], most: int, count: Callable[[str],
         asked: The terms of the question (``language.search.terms.query_terms``).
         most: Most tokens of what is returned.
         count: Counts the tokens of a text.
+        known: Says which passages are left out whatever they share with it. Default none.
     """
     parts = passages(text)
     gap = count(GAP)
     left = most - gap
     chosen: set[int] = set()
     for at in _ranked(parts, frozenset(asked)):
+        if known is not None and known(parts[at]):
+            continue
         size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
         if size <= left:
             left -= size

@@ -64,3 +64,42 @@ def test_a_long_answer_is_quoted_by_the_passages_that_fit_the_question(budget: i
     others = [Archived(f"id{at}", "assistant", LONG * 10, 1.7e9) for at in range(20)]
     recall.retriever.add([*others, Archived("wanted", "assistant", f"{LONG * 20}{fact} {LONG * 20}", 1.7e9)])
     assert fact in recall._quotes("On which days are parcels to Norway handed over?", [])
+
+
+def hits(*texts: str, speaker: str = "tool") -> list[Hit]:
+    return [Hit(at, Archived(f"id{at}", speaker, text, 1.7e9 + at), 1.0) for at, text in enumerate(texts, 1)]
+
+
+STOCK = "Uzumaki, volume 3, is on shelf 12 beside the window."
+ASKED = query_terms("On which shelf is Uzumaki?")
+
+
+def test_what_several_messages_say_is_quoted_once_and_costs_its_room_once() -> None:
+    quoting = Quoting(1_000, default_counter())
+    text = quoting.quoted(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED)
+    assert text.count(STOCK) == 1
+    assert quoting.wanted(hits(STOCK, STOCK, STOCK), ASKED) == quoting.wanted(hits(STOCK), ASKED)
+
+
+def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> None:
+    quoting = Quoting(400, default_counter())
+    one, other = (f"Listed at {hour} o'clock by the till. {LONG * 10}\n{STOCK}\nShelf {hour} was dusted." for hour in (9, 10))
+    text = quoting.quoted(hits(one, other), ASKED)
+    assert text.count(STOCK) == 1
+
+
+def test_what_is_shown_anyway_is_not_quoted_of_another_message() -> None:
+    quoting = Quoting(1_000, default_counter())
+    assert quoting.quoted(hits(STOCK), ASKED, beside=[f"Here it is: {STOCK}"]) == ""
+    assert quoting.quoted(hits(STOCK), ASKED, beside=["Here it is."]).count(STOCK) == 1
+
+
+def test_a_short_reply_is_quoted_as_often_as_it_was_given() -> None:
+    text = Quoting(1_000, default_counter()).quoted(hits("Shelf 12?", "Yes.", "Shelf 14?", "Yes.", speaker="user"), ASKED)
+    assert text.count("Yes.") == 2
+
+
+def test_results_without_news_do_not_end_the_search() -> None:
+    text = Quoting(4_000, default_counter()).quoted(hits(*[STOCK] * 60, "Shelf 12 is on the second floor."), ASKED)
+    assert text.count(STOCK) == 1
+    assert "second floor" in text
