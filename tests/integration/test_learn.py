@@ -98,6 +98,38 @@ def test_a_model_that_fails_leaves_the_rules(tmp_path: Path, reply: Any, caplog:
     assert "horror" not in caplog.text
 
 
+def test_a_model_without_structured_output_is_told_of_once_and_again_after_it_could(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Without(ScriptedModel):
+        can = False
+
+        async def structured_output(self, *args: Any, **kwargs: Any) -> Any:
+            if not self.can:
+                raise NotImplementedError
+            async for event in super().structured_output(*args, **kwargs):
+                yield event
+
+    def told() -> int:
+        settle(memory)
+        return caplog.text.count("the model learned nothing")
+
+    with open_memory(tmp_path) as memory, caplog.at_level(logging.INFO):
+        for session in "abc":  # an agent and a model for each request
+            agent = memory.agent(Without(), user_id="u", session_id=session, learn="model", callback_handler=None)
+            for number in range(3):
+                agent(f"{SAID} {number}")
+                settle(memory)
+        assert told() == 1
+        Without.can = True
+        model = Without(lambda _: preferences())
+        agent_of(memory, model, learn="model")(SAID)
+        settle(memory)
+        Without.can = False
+        agent_of(memory, model, learn="model")("Then we had tea.")
+        assert told() == 2
+
+
 def test_a_message_that_is_taken_back_while_the_model_thinks_leaves_nothing(tmp_path: Path) -> None:
     model = Thinking([preferences((1, "format", "spines"))])
     model.may.clear()

@@ -1,8 +1,9 @@
-"""What a model's configuration says. Pure."""
+"""What a model's configuration says, and which models fail. No I/O."""
 
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,3 +22,26 @@ def setting_of(model: Any, name: str) -> Any:
     except Exception as error:  # noqa: BLE001 - anybody's get_config
         logger.debug("error=<%s>, setting=<%s> | the model does not say", type(error).__name__, name)
         return None
+
+
+class FailingModels:
+    """Which models fail at something, of all in the process: agents that are built for each request have one each.
+
+    A model that cannot do it at all, such as one without structured output, is told of once, and again after it could.
+    """
+
+    def __init__(self) -> None:
+        self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
+
+    def level(self, model: Any, error: Exception) -> int:
+        """Take note of a failure; return its log level: a warning if none of this class and id failed so since one answered."""
+        failed = (str(setting_of(model, "model_id")), type(error).__name__)
+        known = self._failing.setdefault(type(model), set())
+        level = logging.DEBUG if failed in known else logging.WARNING
+        known.add(failed)
+        return level
+
+    def answered(self, model: Any) -> None:
+        """Take note that a model did what it was asked for."""
+        id_ = str(setting_of(model, "model_id"))
+        self._failing[type(model)] = {failed for failed in self._failing.get(type(model), ()) if failed[0] != id_}

@@ -19,9 +19,12 @@ from strands_manga_memory.language.slots.verification import Text
 from strands_manga_memory.language.summaries.summarizing import in_time
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.texts.models import FailingModels
 from strands_manga_memory.stores.writer import Writer
 
 logger = logging.getLogger(__name__)
+
+_FAILING = FailingModels()
 
 Learn = Literal["rules", "model", "nothing"]
 """How preferences are picked up from what a user says: by rules, also by a model, or not at all."""
@@ -84,8 +87,10 @@ class Learner:
         try:
             found = learned(model, said, timeout=_PATIENCE)
         except Exception as error:  # noqa: BLE001 - a model may raise anything, and the rules have heard what they hear
-            logger.warning("error=<%s> | the model learned nothing, the rules did", type(error).__name__)
+            level, kind = _FAILING.level(model, error), type(model).__name__
+            logger.log(level, "error=<%s>, model=<%s> | the model learned nothing, the rules did", type(error).__name__, kind)
             return
+        _FAILING.answered(model)
         self._writer.submit(self._lane, lambda: self._take_in(found, before))
 
     def _take_in(self, found: Mapping[str, list[Preference]], before: Mapping[str, int]) -> None:

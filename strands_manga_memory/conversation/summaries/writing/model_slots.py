@@ -16,9 +16,12 @@ from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.slots.verification import Text
 from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.texts.models import FailingModels
 from strands_manga_memory.language.texts.normalize import normalized
 
 logger = logging.getLogger(__name__)
+
+_FAILING = FailingModels()
 
 _INSTRUCTIONS = """\
 List the facts of the numbered conversation between the tags that must not be forgotten. Write each in a few words, with \
@@ -65,8 +68,10 @@ class ModelSlotExtractor:
         try:
             facts = _run(self._asked([text for _, text in lines]))
         except Exception as error:  # noqa: BLE001 - a model may raise anything, and the rules have found what they find
-            logger.warning("error=<%s> | the model found no slots, the rules did", type(error).__name__)
+            level, kind = _FAILING.level(self._model, error), type(self._model).__name__
+            logger.log(level, "error=<%s>, model=<%s> | the model found no slots, the rules did", type(error).__name__, kind)
             return found
+        _FAILING.answered(self._model)
         order = {message.get("tracking_id"): at for at, message in enumerate(messages)}
         for fact in facts.facts:
             if 0 < fact.line <= len(lines) and _is_said(fact.text, lines[fact.line - 1][1]):
