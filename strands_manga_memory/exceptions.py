@@ -48,6 +48,10 @@ class StoreRefusedError(StoreUnavailableError):
         self.record = record
 
 
+NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-memory init-table` makes it"
+"""What mends a table that is missing, of whichever store."""
+
+
 class OvertakenError(StoreUnavailableError):
     """Others keep changing a record. Its store is well, so this write, or read, is put off, and nobody else's."""
 

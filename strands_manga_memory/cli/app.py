@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from strands_manga_memory import __version__
 from strands_manga_memory.cli.command_list import COMMANDS, SHORT
 from strands_manga_memory.cli.exits import FAILED, UNAVAILABLE
+from strands_manga_memory.cli.output import print_error
 from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
 
 
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except StoreRefusedError as error:  # trying again helps only once it is mended
         return _failed(error)
     except StoreUnavailableError as error:
-        print(f"a store does not answer: {error}\nstrands-manga-memory doctor says why", file=sys.stderr)  # noqa: T201
+        print_error(f"a store does not answer: {error}; strands-manga-memory doctor says why")
         return UNAVAILABLE
     except (MangaMemoryError, ValueError, OSError) as error:
         return _failed(error)
@@ -69,6 +69,5 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    hint = "; strands-manga-memory init-table makes it" if "create_if_missing" in str(error) else ""
-    print(f"error: {error}{hint}", file=sys.stderr)  # noqa: T201
+    print_error(str(error))
     return FAILED

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
+
+_WHOLE, _WORD = 24, 36
+"""Cells of so many columns are not folded, and words of so many are not broken, as long as there is room."""
 
 messages = Console(stderr=True, highlight=False)
 """Standard error: progress and what is not the result."""
@@ -27,20 +33,64 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Print a table; the columns ``right`` are numbers."""
+    """Print a table; the columns ``right`` are numbers. Only long cells are folded, and longer words."""
     table = Table(title=title, title_justify="left", expand=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(str, row))
-    console().print(table)
+    cells = [list(map(str, row)) for row in rows]
+    out = console()
+    for number, width in enumerate(_widths(headings, cells, out.width)):
+        justify: Literal["left", "right"] = "right" if number in right else "left"
+        table.add_column(headings[number], justify=justify, overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*map(escape, row))
+    out.print(table)
+
+
+def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return the widths of columns: those of their cells as far as there is room; the widest give way first."""
+    columns = [[row[number] for row in rows] for number in range(len(headings))]
+    widths = [max(map(cell_len, (heading, *cells))) for heading, cells in zip(headings, columns, strict=True)]
+    least = [_least_width(heading, cells) for heading, cells in zip(headings, columns, strict=True)]
+    while sum(widths) + 3 * len(widths) + 1 > room and max(widths) > 1:
+        # Where nothing has anything to spare, words are broken.
+        spare = [number for number, width in enumerate(widths) if width > least[number]] or range(len(widths))
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _least_width(heading: str, cells: Sequence[str]) -> int:
+    """Return the width below which a column is hard to read."""
+    longest = max(map(cell_len, cells), default=0)
+    if longest > _WHOLE:
+        longest = min(_WORD, max(cell_len(word) for cell in cells for word in cell.split()))
+    return max(longest, *map(cell_len, heading.split()), 0)
+
+
+def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
+    """Print lines whose last part is a text; what of it does not fit on one stands below its beginning."""
+    out = console()
+    texts = [[Text(part) if isinstance(part, str) else part.copy() for part in line] for line in lines]
+    widths = [max(text.cell_len for text in column) + 1 for column in list(zip(*texts, strict=True))[:-1]]
+    indent = sum(widths)
+    for *labels, text in texts:
+        for label, width in zip(labels, widths, strict=True):
+            label.pad_right(width - label.cell_len)
+        head = Text.assemble(*labels)
+        for part in text.wrap(out, max(_WHOLE, out.width - indent)):
+            part.rstrip()
+            out.print(head + part, soft_wrap=True)
+            head = Text(" " * indent)
+
+
+def print_error(error: str) -> None:
+    """Print what went wrong on standard error; on a terminal it is broken between words."""
+    messages.print(f"error: {error}", markup=False, soft_wrap=not messages.is_terminal)
 
 
 @contextmanager
 def progress(label: str) -> Iterator[Progress]:
     """Show on standard error that something long goes on: ``advance`` its only task."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
-    with Progress(*columns, console=messages, transient=True) as shown:
+    with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as shown:
         shown.add_task(label, total=None)
         yield shown
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from strands_manga_memory.histogram import LogHistogram
 from strands_manga_memory.ops.cost import CostModel
 
-_LEAST_GAPS = 100
+LEAST_GAPS = 100
 _STEPS = (60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400, 28_800, 43_200, 86_400)
 _COLD_READ_UNITS = 6.0
 _COLD_SECONDS = 0.012
@@ -88,7 +88,7 @@ def ttl_advice(gaps: LogHistogram, model: CostModel) -> TtlAdvice:
     knee = max(within, key=lambda point: point[1] - point[0] / longest)[0]
     return TtlAdvice(
         gaps=total,
-        enough=total >= _LEAST_GAPS,
+        enough=total >= LEAST_GAPS,
         curve=tuple(curve),
         knee=knee,
         current=_choice(model.workload.ttl_seconds, curve, model),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.cells import cell_len
 from strands import Agent, tool
 
 from strands_manga_memory import (
@@ -28,6 +29,8 @@ from strands_manga_memory import (
     open_table,
 )
 from strands_manga_memory.cli.app import run
+from strands_manga_memory.cli.command_list import COMMANDS
+from strands_manga_memory.cli.output import print_table
 from strands_manga_memory.mcp import SharedBreakers
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
@@ -405,6 +408,65 @@ def test_users_and_their_sessions_are_listed(url: str, capsys: Any, monkeypatch:
     assert max(map(len, printed.splitlines())) <= 80
     assert run(["sessions", "nobody", "--durable", url]) == 0
     assert "no sessions" in capsys.readouterr().err
+
+
+LONG_USER = "somebody-with-a-rather-long-identifier@some-company.example.com"
+LONG_SESSION = "session-2026-11-25T16:00:00Z-7f2b0c1e-aaaa-bbbb-cccc-1234567890ab"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([name, "--help"] for name in COMMANDS),
+        ["users"],
+        ["sessions", LONG_USER],
+        ["inspect", LONG_SESSION, "--user", LONG_USER],
+        ["doctor"],
+        ["settings"],
+        ["sweep"],
+        ["cost"],
+        ["cost", "--preset", "paper", "--messages-per-day", "3e8"],
+        ["ttl-advice"],
+        ["ttl-advice", "--synthetic", "2000", "--messages-per-day", "3e8", "--ttl-seconds", "86400"],
+        ["bench", "--turns", "5"],
+        ["forget-user", LONG_USER, "--yes"],
+    ],
+    ids=" ".join,
+)
+def test_no_line_is_wider_than_a_terminal_of_80_columns(
+    arguments: list[str], url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", url)
+    monkeypatch.setenv("MANGA_MEMORY_USERS_URL", "true")
+    held(url, LONG_USER, LONG_SESSION)
+    held(url, "漫画が大好きな利用者の太郎さん" * 4)
+    assert run(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out or printed.err
+    assert [line for line in (printed.out + printed.err).splitlines() if cell_len(line) > 80] == []
+
+
+def test_a_table_breaks_no_word_and_no_number_that_has_room(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table("Those", ("what", "how many"), [("some words that are many", "1,234,567"), ("[b]x[/b]", 2)], right=(1,))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= 40
+    assert any("1,234,567" in line for line in lines)
+    assert any("[b]x[/b]" in line for line in lines)
+    print_table("Those", ("what", "how many"), [("word " * 20 + "w" * 60, "1,234,567")])
+    printed = capsys.readouterr().out
+    assert max(map(cell_len, printed.splitlines())) <= 40
+    assert "1,234,567" in printed
+    assert " word " in printed
+
+
+def test_few_gaps_make_no_advice(url: str, capsys: Any) -> None:
+    held(url, turns=4)
+    assert run(["ttl-advice", "--durable", url]) == 0
+    printed = capsys.readouterr().out
+    assert "an advice needs 100" in printed
+    assert "knee" not in printed
 
 
 def test_the_list_of_commands_is_not_cut(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

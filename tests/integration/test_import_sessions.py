@@ -746,8 +746,8 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: Any) -> None:
     (folder / "session_-nobody/agents/agent_a/agent.json").write_text("{")
     assert run(["import", *there]) == 1
     printed = capsys.readouterr()
-    assert "exists   taro-s1/a: 4 messages, 4 in the history" in printed.out.splitlines()
-    assert "it is no JSON" in printed.out
+    assert "exists taro-s1/a: 4 messages, 4 in the history" in printed.out.splitlines()
+    assert "it is no JSON" in " ".join(printed.out.split())
     assert "1 failed, 2 exists" in printed.err.replace("\n", " ")
     assert run(["import", str(tmp_path), "--from", "snapshot", "--durable", url, "--yes"]) == 1
     assert "there are no sessions in" in capsys.readouterr().err

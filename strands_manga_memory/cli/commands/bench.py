@@ -75,13 +75,13 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
             continue
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
         deadline = _DEADLINES.get(name)
-        late = "" if deadline is None else f"{1000 * deadline:g} ms: {'kept' if each.p99 <= deadline else 'MISSED'}"
+        late = "" if deadline is None else f"{1000 * deadline:g}: {'kept' if each.p99 <= deadline else 'MISSED'}"
         rows.append((name, f"{each.count:,}", *values, late))
     turn = stats["turn"]
     rows.append(("layer, mean of a turn", f"{turn.count:,}", f"{1000 * turn.sums['layer'] / turn.count:,.2f}", "", "", "", ""))
     print_table(
-        f"{rate:,.1f} turns a second",
-        ("operation", "count", "p50 ms", "p95 ms", "p99 ms", "longest", "deadline"),
+        f"{rate:,.1f} turns a second, times in milliseconds",
+        ("operation", "count", "p50", "p95", "p99", "most", "deadline"),
         rows,
         right=(1, 2, 3, 4, 5),
     )

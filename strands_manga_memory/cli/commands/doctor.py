@@ -6,13 +6,18 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, ModelName, Users, codec_of, loaded, settings_of
-from strands_manga_memory.cli.output import advance, console, print_json, progress
+from strands_manga_memory.cli.output import advance, console, print_json, print_lines, progress
 from strands_manga_memory.ops.doctor import Finding, Level, diagnose
 
-_SIGNS = {Level.OK: "[green]ok     [/green]", Level.WARNING: "[yellow]warning[/yellow]", Level.PROBLEM: "[red]PROBLEM[/red]"}
+_SIGNS = {
+    Level.OK: Text("ok", "green"),
+    Level.WARNING: Text("warning", "yellow"),
+    Level.PROBLEM: Text("PROBLEM", "red"),
+}
 
 
 def doctor(
@@ -39,11 +44,11 @@ def doctor(
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
     else:
+        lines: list[tuple[str | Text, ...]] = []
         for finding in found:
-            console().print(f"{_SIGNS[finding.level]} {finding.check:<20} ", end="")
-            console().print(finding.detail, markup=False)
-            if finding.remedy:
-                console().print(f"{'':29}-> {finding.remedy}", markup=False)
+            lines.append((_SIGNS[finding.level], finding.check, finding.detail))
+            lines += [("", "", f"-> {finding.remedy}")] if finding.remedy else []
+        print_lines(lines)
         counts = {level: sum(finding.level is level for finding in found) for level in Level}
         console().print(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings, {counts[Level.OK]} checks passed")
     return FAILED if failed else 0

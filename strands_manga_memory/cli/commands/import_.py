@@ -18,7 +18,7 @@ from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of
-from strands_manga_memory.cli.output import advance, confirmed, console, messages, print_json, progress
+from strands_manga_memory.cli.output import advance, confirmed, messages, print_json, print_lines, progress
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.ops.importing import KINDS, SessionsReport, import_sessions, import_user, open_source
 from strands_manga_memory.scope import ConversationScope
@@ -151,8 +151,9 @@ def _show(report: SessionsReport, source: str) -> None:
     if not report.conversations:
         messages.print(f"there are no sessions in {source}; name the folder, namespace or table itself", markup=False)
         return
+    lines: list[tuple[str, str]] = []
     for one in report.conversations:
         size = f": {one.messages} messages, {one.window} in the history" if one.messages else ""
-        lines = [f"{one.outcome:<8} {one.session_id}/{one.id}{size}", *(f"         {note}" for note in one.notes)]
-        console().print("\n".join(lines), markup=False, soft_wrap=True)
+        lines += [(one.outcome, f"{one.session_id}/{one.id}{size}"), *(("", note) for note in one.notes)]
+    print_lines(lines)
     messages.print(", ".join(f"{count} {name}" for name, count in report.counts.items()))

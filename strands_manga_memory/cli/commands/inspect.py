@@ -15,7 +15,7 @@ from rich.table import Table
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
-from strands_manga_memory.cli.output import console, messages, print_json
+from strands_manga_memory.cli.output import console, messages, print_json, print_lines
 from strands_manga_memory.mcp.breakers.shared import SharedBreakers, SharedState
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
@@ -109,18 +109,17 @@ def _print_one(found: Inspection, last: int) -> None:
     console().rule(escape(found.conversation), align="left")
     began, saved = _when(found.created), _when(found.last_activity)
     console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
-    console().print(f"hot      {_hot(found)}")
-    console().print(f"durable  {_durable(found)}")
     kept = sum(message.fate != "left" for message in found.messages)
-    console().print(f"window   {kept} messages, {found.window_tokens:,} tokens")
+    lines = [("hot", _hot(found)), ("durable", _durable(found)), ("window", f"{kept} messages, {found.window_tokens:,} tokens")]
     for name, values in (("entities", found.entities), ("metadata", found.metadata)):
         if values:
-            console().print(f"{name:<8} " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
+            lines.append((name, ", ".join(f"{key}={value}" for key, value in values.items())))
     if found.tools:
         tools = [
             f"{name}: {count['calls']} calls, {count['errors']} errors" + _breaker(count) for name, count in found.tools.items()
         ]
-        console().print("tools    " + "; ".join(tools), markup=False)
+        lines.append(("tools", "; ".join(tools)))
+    print_lines(lines)
     table = Table(box=None, pad_edge=False, expand=True)
     shown = found.messages[-last:]
     acts = max((len(message.act) for message in shown), default=0)

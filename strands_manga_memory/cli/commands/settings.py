@@ -9,7 +9,7 @@ import typer
 
 from strands_manga_memory.assembly.settings import markdown, rows
 from strands_manga_memory.cli.options import Json, settings_of
-from strands_manga_memory.cli.output import print_json, print_table
+from strands_manga_memory.cli.output import print_json, print_lines
 from strands_manga_memory.stores.urls import without_password
 
 
@@ -25,8 +25,8 @@ def settings(
     if as_json:
         print_json(values)
         return
-    table = [
-        (variable, values[name], "set" if os.environ.get(variable) else "default", takes.replace("`", ""))
-        for name, variable, _, takes, _ in rows()
-    ]
-    print_table("Settings", ("variable", "value", "from", "takes"), table)
+    lines = []
+    for name, variable, _, takes, _ in rows():
+        source = "set" if os.environ.get(variable) else "default"
+        lines += [(variable, f"{values[name]} ({source})"), ("", f"takes {takes.replace('`', '')}")]
+    print_lines(lines)

@@ -13,7 +13,7 @@ from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import Durable, Json, settings_of
 from strands_manga_memory.cli.output import console, messages, print_json, print_table
 from strands_manga_memory.histogram import LogHistogram
-from strands_manga_memory.ops.advice import TtlAdvice, TtlChoice, synthetic_gaps
+from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice, TtlChoice, synthetic_gaps
 from strands_manga_memory.ops.advice import ttl_advice as advised
 from strands_manga_memory.ops.cost import CostModel, Workload
 from strands_manga_memory.session.basis.returns import stored_gaps
@@ -79,16 +79,19 @@ def _read(file: Path) -> LogHistogram:
 
 
 def _print(advice: TtlAdvice) -> None:
-    console().print(f"{advice.gaps:,} gaps between two turns" + ("" if advice.enough else ": too few to go by"))
-    rows = [(_time(choice.seconds), f"{choice.resumed:.1%}", "#" * round(_WIDTH * choice.resumed)) for choice in advice.choices]
+    console().print(f"{advice.gaps:,} gaps between two turns" + ("" if advice.enough else f"; an advice needs {LEAST_GAPS:,}"))
+    rows = [(_time(choice.seconds), _share(choice.resumed), "#" * round(_WIDTH * choice.resumed)) for choice in advice.choices]
     print_table("Returns that find their conversation hot, by time to live", ("time to live", "share", ""), rows, right=(0, 1))
-    named = [("now", advice.current), ("knee", advice.at_knee), *((" ", choice) for choice in advice.choices)]
+    knee = [("knee", advice.at_knee)] if advice.enough else []
+    named = [("now", advice.current), *knee, *(("", choice) for choice in advice.choices)]
     print_table(
         "What a time to live costs",
-        ("", "time to live", "hot", "live", "hot GB", "USD/month", "cold a day", "reload USD/month", "waiting a day"),
+        ("", "time to live", "hot", "live", "hot GB", "USD a month", "cold a day", "reload USD", "waits a day"),
         [(name, *_cells(choice)) for name, choice in named],
         right=range(1, 9),
     )
+    if not advice.enough:
+        return
     console().print(
         f"knee: {_time(advice.knee)} ({advice.knee:,.0f} s); beyond it, more time brings fewer returns than on average. "
         f"MANGA_MEMORY_TTL_SECONDS={advice.knee:.0f} sets it for all users."
@@ -98,14 +101,26 @@ def _print(advice: TtlAdvice) -> None:
 def _cells(choice: TtlChoice) -> tuple[str, ...]:
     return (
         _time(choice.seconds),
-        f"{choice.resumed:.1%}",
-        f"{choice.live_sessions:,.0f}",
-        f"{choice.hot_gb:,.2f}",
-        f"{choice.hot_usd_month:,.2f}",
-        f"{choice.cold_returns_per_day:,.0f}",
-        f"{choice.reload_usd_month:,.2f}",
+        _share(choice.resumed),
+        _short(choice.live_sessions, 0),
+        _short(choice.hot_gb),
+        _short(choice.hot_usd_month),
+        _short(choice.cold_returns_per_day, 0),
+        _short(choice.reload_usd_month),
         _time(choice.reload_seconds_per_day),
     )
+
+
+def _short(number: float, digits: int = 2) -> str:
+    """Return a number in at most seven characters, up to 100 billion."""
+    for least, letter in ((1e9, "G"), (1e6, "M")):
+        if number >= least:
+            return f"{number / least:,.1f}{letter}"
+    return f"{number:,.{digits if number < 100 else 0}f}"
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share < 0.9995 else "100%"
 
 
 def _time(seconds: float) -> str:

@@ -12,7 +12,7 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
-from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
 
 NOT_MET = "ConditionalCheckFailedException"
 MISSING = "ResourceNotFoundException"
@@ -72,7 +72,7 @@ _REFUSALS = (
         frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
         "grant its role what `strands-manga-memory permissions --print iam` lists",
     ),
-    _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), "there is no such table: call create_if_missing() first"),
+    _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
     _Refusal("bucket", frozenset({"NoSuchBucket"}), "there is no such bucket: make it, or name another one"),
     _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being made or deleted: wait until it is active"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
 
 _PASSING = {
     sqlite3.SQLITE_BUSY,
@@ -34,5 +34,5 @@ def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
         reason, remedy = _REFUSED[code]
         return StoreRefusedError(what, reason=reason, remedy=remedy)
     if "no such table" in str(error):
-        return StoreRefusedError(what, reason="table", remedy="there is no such table: call create_if_missing() first")
+        return StoreRefusedError(what, reason="table", remedy=NO_TABLE)
     return StoreError(what)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors
 
-from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
 
 _REFUSED: dict[type[psycopg.Error], tuple[str, str]] = {
-    errors.UndefinedTable: ("table", "there is no such table: call create_if_missing() first"),
+    errors.UndefinedTable: ("table", NO_TABLE),
     errors.InsufficientPrivilege: ("permission", "grant SELECT, INSERT, UPDATE and DELETE on the table to this user"),
     errors.InvalidPassword: ("permission", "mend the user's password"),
     errors.InvalidAuthorizationSpecification: ("permission", "mend the user's name, or the server's pg_hba.conf"),
