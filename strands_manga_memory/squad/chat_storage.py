@@ -25,48 +25,61 @@ logger = logging.getLogger(__name__)
 UNANSWERED = "(This was not answered.)"
 """What is shown for an answer if there is none: it failed, or has not come yet."""
 
+UNASKED = "(Nothing was asked.)"
+"""What is shown for a question where the agent spoke first."""
+
 _LOGGED_PER_MESSAGE = 8
 """Log entries that are read for each message asked for; tool calls and results are logged too, and not shown."""
 
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What the user said in a turn, and the last thing the agent answered; empty if it has not, or failed to."""
+    """What the user said in a turn, None if the agent spoke first, and what that answered in the end; empty if it has not."""
 
     at: float
     agent_id: str
-    question: str
+    question: str | None
     answer: str
 
-    def messages(self, *, named: bool) -> list[ConversationMessage]:
-        answer = self.answer or UNANSWERED
+    def messages(self, *, named: bool, pairs: bool) -> list[ConversationMessage]:
+        question, answer = UNASKED if self.question is None else self.question, self.answer or UNANSWERED
         # Roles are texts, as Agent Squad's own storages give them, where the annotation says the enumeration.
-        said: list[tuple[Any, str]] = [
-            ("user", self.question),
-            ("assistant", f"[{self.agent_id}] {answer}" if named else answer),
+        said: list[tuple[Any, str, bool]] = [
+            ("user", question, self.question is not None),
+            ("assistant", f"[{self.agent_id}] {answer}" if named else answer, bool(self.answer)),
         ]
-        return [TimestampedMessage(role, [{"text": text}], timestamp=int(self.at * 1000)) for role, text in said]
+        at = int(self.at * 1000)
+        return [TimestampedMessage(role, [{"text": text}], timestamp=at) for role, text, is_said in said if is_said or pairs]
 
 
 class SessionChatStorage(ChatStorage):
     """Shows Agent Squad the sessions of its agents, and keeps there what agents that are not Strands' say.
 
-    What is shown is text: for each turn what the user said and the last thing the agent answered, the latest ``max_messages``
-    of each agent. A question without an answer is shown with ``UNANSWERED`` for one: user and assistant speak in turn, as Agent
-    Squad's supervisor and most models demand. Tool calls, results and handoffs stay in the log. Reading touches no time to
-    live. Blocking stores are asked on threads, so any event loop will do.
+    What is shown is text: for each turn what the user said and what the agent answered in the end, the latest ``max_messages``
+    of each agent. Tool calls, results and handoffs stay in the log. Reading touches no time to live. Blocking stores are asked
+    on threads, so any event loop will do.
 
     Args:
         memory: Where the sessions are.
         tenant: The tenant of all users; None is a tenant of its own.
         max_messages: Most messages of each agent that are shown; even, 2 or more. Agent Squad's own limit, which it gives with
             each message that is saved, counts as well. Default 100.
+        pairs: Whether user and assistant speak in turn in what is shown, as Agent Squad's supervisor and most models demand: a
+            question without an answer is followed by ``UNANSWERED``, and an agent that spoke first comes behind ``UNASKED``.
+            False: nothing is shown that nobody said, as a page of the conversation wants it. Default True.
 
     Raises:
         ValueError: ``max_messages`` is out of range.
     """
 
-    def __init__(self, memory: MangaMemory, *, tenant: str | None = None, max_messages: int = 100) -> None:
+    def __init__(
+        self,
+        memory: MangaMemory,
+        *,
+        tenant: str | None = None,
+        max_messages: int = 100,
+        pairs: bool = True,
+    ) -> None:
         super().__init__()
         if max_messages < 2 or max_messages % 2:
             raise ValueError(f"max_messages must be even and 2 or more, got {max_messages!r:.80}")
@@ -75,6 +88,7 @@ class SessionChatStorage(ChatStorage):
         self._memory = memory
         self._tenant = tenant
         self._max_messages = max_messages
+        self._pairs = pairs
         self._limits: dict[str, int] = {}
 
     # Agent Squad annotates bool, and its own storages return the messages.
@@ -126,7 +140,7 @@ class SessionChatStorage(ChatStorage):
     async def fetch_chat(
         self, user_id: str, session_id: str, agent_id: str, max_history_size: int | None = None
     ) -> list[ConversationMessage]:
-        """Return the latest exchanges of an agent, the oldest first: user and assistant in turn.
+        """Return the latest exchanges of an agent, the oldest first.
 
         Args:
             user_id: The user.
@@ -143,7 +157,7 @@ class SessionChatStorage(ChatStorage):
         with _worded_for_users():
             exchanges = await asyncio.to_thread(self._exchanges, scope)
         shown = exchanges if max_history_size is None else exchanges[max(0, len(exchanges) - max_history_size // 2) :]
-        return [message for exchange in shown for message in exchange.messages(named=False)]
+        return [message for exchange in shown for message in exchange.messages(named=False, pairs=self._pairs)]
 
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest exchanges of all agents of a session in order of time, each answer behind ``[agent_id]``.
@@ -158,7 +172,7 @@ class SessionChatStorage(ChatStorage):
         scope = self._scope(user_id, session_id, "default")
         with _worded_for_users():
             exchanges = await asyncio.to_thread(self._all_exchanges, scope)
-        return [message for exchange in exchanges for message in exchange.messages(named=True)]
+        return [message for exchange in exchanges for message in exchange.messages(named=True, pairs=self._pairs)]
 
     def _scope(self, user_id: str, session_id: str, agent_id: str) -> ConversationScope:
         return ConversationScope(user_id, session_id, agent_id, tenant=self._tenant)
@@ -196,19 +210,22 @@ def _worded_for_users() -> Iterator[None]:
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the turns of a log: an answer is the last text before the user speaks again."""
-    question: dict[str, Any] | None = None
-    answer = ""
+    """Yield the turns of a log: an answer is the text after the last call of a tool before the user speaks again."""
+    at: float | None = None
+    question: str | None = None
+    answer, is_final = "", False
     for record in records:
         message: Message = record["message"]
         if message["role"] == "assistant":
-            answer = message_text(message) or answer
+            at = record["at"] if record["seq"] == 1 else at  # it spoke first
+            said = [text for text in (answer if is_final else "", message_text(message)) if text]
+            answer, is_final = "\n".join(said) or answer, not any("toolUse" in block for block in message["content"])
         elif is_turn_start(message):
-            if question is not None:
-                yield _Exchange(question["at"], agent_id, _said(question["message"]), answer)
-            question, answer = record, ""
-    if question is not None:
-        yield _Exchange(question["at"], agent_id, _said(question["message"]), answer)
+            if at is not None:
+                yield _Exchange(at, agent_id, question, answer)
+            at, question, answer, is_final = record["at"], _said(message), "", False
+    if at is not None:
+        yield _Exchange(at, agent_id, question, answer)
 
 
 def _said(message: Message) -> str:

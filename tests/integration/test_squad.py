@@ -47,7 +47,7 @@ from strands_manga_memory import (
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.squad import Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.squad.chat_storage import UNANSWERED
+from strands_manga_memory.squad.chat_storage import UNANSWERED, UNASKED
 from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks, servers
@@ -717,6 +717,43 @@ async def test_a_question_asked_twice_is_not_dropped(memory: MangaMemory) -> Non
         ("assistant", UNANSWERED),
         ("user", "hello?"),
         ("assistant", "yes"),
+    ]
+
+
+async def test_what_an_agent_says_unasked_is_shown(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory)
+    for role, text in (("assistant", "Welcome!"), ("user", "hi"), ("assistant", "Hello."), ("assistant", "It arrived.")):
+        await storage.save_chat_message("u", "s", "lex", said(role, text))
+    expected = [("user", UNASKED), ("assistant", "Welcome!"), ("user", "hi"), ("assistant", "Hello.\nIt arrived.")]
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == expected
+    assert [text for _, text in shown(await storage.fetch_all_chats("u", "s"))][1::2] == [
+        "[lex] Welcome!",
+        "[lex] Hello.\nIt arrived.",
+    ]
+
+
+async def test_without_pairs_nothing_is_shown_that_nobody_said(memory: MangaMemory) -> None:
+    storage = SessionChatStorage(memory, pairs=False)
+    for role, text in (("assistant", "Welcome!"), ("user", "hi"), ("user", "hello?")):
+        await storage.save_chat_message("u", "s", "lex", said(role, text))
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("assistant", "Welcome!"), ("user", "hi"), ("user", "hello?")]
+    assert [text for _, text in shown(await storage.fetch_all_chats("u", "s"))] == ["[lex] Welcome!", "hi", "hello?"]
+
+
+async def test_of_a_turn_with_tools_the_end_is_shown(memory: MangaMemory) -> None:
+    manager = memory.session(ConversationScope("u", "s", "lex"))
+    result: Any = {"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": "3"}]}}
+    manager.log(
+        [
+            {"role": "user", "content": [{"text": "how many?"}]},
+            {"role": "assistant", "content": [{"text": "Let me look."}, tool_use("t1", "stock")]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": [{"text": "Three."}]},
+        ]
+    )
+    assert shown(await SessionChatStorage(memory).fetch_chat("u", "s", "lex")) == [
+        ("user", "how many?"),
+        ("assistant", "Three."),
     ]
 
 
