@@ -93,7 +93,9 @@ def test_creating_twice_keeps_what_is_there(table: Table) -> None:
 def test_a_table_that_was_not_created_says_what_to_do(make: Make) -> None:
     table = make()
     for operation in (lambda: table.get("p", "k"), lambda: table.put(record()), lambda: list(table.query("p"))):
-        with pytest.raises(StoreRefusedError, match=r"call create_if_missing\(\) first") as caught:
+        with pytest.raises(
+            StoreRefusedError, match=r"create_if_missing\(\) or `strands-manga-memory init-table` makes it"
+        ) as caught:
             operation()
         assert caught.value.reason == "table"
 

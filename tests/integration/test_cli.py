@@ -461,6 +461,19 @@ def test_a_table_breaks_no_word_and_no_number_that_has_room(capsys: Any, monkeyp
     assert " word " in printed
 
 
+@pytest.mark.parametrize(
+    "arguments", [["users"], ["sessions", "u1"], ["inspect", "s1"], ["doctor"], ["sweep"], ["export", "u1"]]
+)
+def test_a_command_in_the_wrong_folder_leaves_nothing_behind(
+    arguments: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 1
+    printed = capsys.readouterr()
+    assert "init-table" in printed.out + printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_few_gaps_make_no_advice(url: str, capsys: Any) -> None:
     held(url, turns=4)
     assert run(["ttl-advice", "--durable", url]) == 0

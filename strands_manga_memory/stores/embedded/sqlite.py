@@ -70,7 +70,7 @@ class SQLiteTable:
 
     def create_if_missing(self) -> None:
         """Create the file, the table and its indexes, as far as they are missing."""
-        with self._file.connected() as connection:
+        with self._file.connected(create=True) as connection:
             self._create(connection)
 
     def _create(self, connection: sqlite3.Connection) -> None:

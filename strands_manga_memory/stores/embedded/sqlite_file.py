@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import NO_TABLE, CorruptRecordError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.stores.embedded.sqlite_errors import translated
 
@@ -28,7 +28,7 @@ class SQLiteFile:
     """The connection of a process to a SQLite file.
 
     Args:
-        path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
+        path: The file. Missing folders are created with it, for the owner only (0700), as is the file (0600).
         table: The table it is opened for; errors name it.
         deadline: Seconds an operation waits for other threads, and again for other processes.
         create: Makes the table, where the file was replaced by one without it.
@@ -57,8 +57,11 @@ class SQLiteFile:
             self.connection.close()
 
     @contextmanager
-    def connected(self) -> Iterator[sqlite3.Connection]:
+    def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         """Give the connection to one thread; open it if need be, and finish a scrub that is due.
+
+        Args:
+            create: Whether a file that was never there is made: whoever only looks leaves no file behind.
 
         Raises:
             StoreError: The file cannot be used; other threads keep it busy; it was deleted or replaced.
@@ -67,6 +70,9 @@ class SQLiteFile:
             raise StoreUnavailableError(f"table=<{self._table}> | other threads kept it busy for {self._deadline} s")
         try:
             if self.connection is None:
+                if not create and self._file is None and not self.path.exists():
+                    what = f"table=<{self._table}> | there is no file {self.path}"
+                    raise StoreRefusedError(what, reason="table", remedy=NO_TABLE)
                 self.connection = self._opened()
             elif self._identity() != self._file:  # what is written to a file without a name is lost with the process
                 self._close()

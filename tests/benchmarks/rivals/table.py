@@ -108,7 +108,9 @@ _COLUMNS = {
 
 def in_short(page: str) -> str:
     """Return the README's table: ten questions, and five of the session managers that the guide's table compares."""
-    rows = [line.strip("|").split("|") for line in page.partition(BEGIN)[2].splitlines() if line.startswith("|")]
+    rows = [
+        line.strip("|").split("|") for line in page.partition(BEGIN)[2].partition(END)[0].splitlines() if line.startswith("|")
+    ]
     head = [cell.strip() for cell in rows[0]]
     places = [next(at for at, cell in enumerate(head) if cell.startswith(name)) for name in _COLUMNS]
     answers = {row[0].strip(): [row[at].strip() for at in places] for row in rows}
