@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strands.models import Model
 
 from strands_manga_memory import language, memory, session, user_data
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.process import Process
 from strands_manga_memory.scope import ConversationScope
 
@@ -49,9 +50,10 @@ class Upkeep(Process):
         """Close a session and store what is kept of it; return its summary, or None if nothing was said.
 
         Raises:
-            ValueError: ``memories`` was not opened.
+            ValueError: ``memories`` was not opened, or ``scope`` is no ``ConversationScope``.
             StoreUnavailableError: A store does not answer.
         """
+        of_kind("scope", scope, ConversationScope)
         for manager in list(self._managers):
             if manager.scope is not None and manager.scope.storage_session_id == scope.storage_session_id:
                 manager.close()
@@ -64,9 +66,9 @@ class Upkeep(Process):
             Whether the conversation is in the hot tier; ``sweeper()`` finalizes it when the grace is over.
 
         Raises:
-            ValueError: ``memories`` was not opened.
+            ValueError: ``memories`` was not opened, or ``scope`` is no ``ConversationScope``.
         """
-        return self.finalizer().disconnected(scope)
+        return self.finalizer().disconnected(of_kind("scope", scope, ConversationScope))
 
     def forget_user(
         self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None

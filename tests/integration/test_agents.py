@@ -127,6 +127,13 @@ def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, 
     memory.close()
 
 
+def test_what_ends_a_session_takes_its_scope(memory: MangaMemory) -> None:
+    for asked in (memory.finalize, memory.disconnected):
+        with pytest.raises(ValueError, match="scope must be a ConversationScope, got 's'"):
+            asked("s")  # type: ignore[operator]
+    memory.close()
+
+
 def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: MangaMemory) -> None:
     @tool
     def catalogue() -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 from starlette.testclient import TestClient
@@ -108,27 +110,55 @@ async def test_the_squad_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert capsys.readouterr().out.splitlines() == told
 
 
+COMPOSE = (RECIPES / "compose/compose.yaml").read_text(encoding="utf-8")
+
+OF_SERVICES = {"image", "working_dir", "volumes", "command", "ports", "environment", "depends_on", "healthcheck", "profiles"}
+
+
+def test_compose_names_services_that_are_there_and_starts_the_recipe() -> None:
+    """Docker itself is not at hand: what its file says is read as Compose reads it."""
+    services = yaml.safe_load(COMPOSE)["services"]
+    chat = services["chat"]
+    for name, condition in chat["depends_on"].items():
+        assert condition == {"condition": "service_healthy"}
+        assert set(services[name]["healthcheck"]) == {"test", "interval", "retries"}
+    for service in services.values():
+        assert set(service) <= OF_SERVICES
+        assert all(isinstance(value, str) for value in service.get("environment", {}).values())
+    host, inside, mode = chat["volumes"][0].split(":")
+    assert (RECIPES / "compose" / host).resolve() == RECIPES / "web_streaming.py"
+    assert (inside, mode) == ("/app/web_streaming.py", "ro")
+    shell, option, script = shlex.split(chat["command"])
+    assert (shell, option) == ("sh", "-c")
+    installs, starts = (shlex.split(part) for part in script.split("&&"))
+    assert installs == ["pip", "install", "-q", "strands-manga-memory[postgres]", "fastapi", "uvicorn"]
+    assert starts == ["uvicorn", "web_streaming:app", "--host", "0.0.0.0"]
+    assert chat["working_dir"] == "/app"
+
+
+@pytest.fixture(params=["postgresql", "dynamodb"])
+def durable(request: pytest.FixtureRequest, unique: str) -> str:
+    """The URL of a durable tier as Compose has it, save for host, port and name."""
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgres_server")
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{unique}"')  # type: ignore[arg-type]
+        printed = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"]["MANGA_MEMORY_DURABLE_URL"]
+        assert printed == "postgresql://manga:manga@postgres:5432/manga"
+        return str(server.url.replace("/postgres", f"/{unique}"))
+    server = request.getfixturevalue("dynamodb_server")
+    printed = COMPOSE.partition("# MANGA_MEMORY_DURABLE_URL: ")[2].splitlines()[0]
+    assert "http://dynamodb:8000" in printed
+    return str(printed.replace("http://dynamodb:8000", server.endpoint).replace("manga_memory", unique))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_compose_sets_runs_on_the_servers_it_names(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    valkey_server: servers.Valkey,
-    dynamodb_server: servers.DynamoDB,
-    unique: str,
+    durable: str, monkeypatch: pytest.MonkeyPatch, valkey_server: servers.Valkey, unique: str
 ) -> None:
-    """Docker itself is not at hand: its variables are taken as printed, save for hosts, ports and the table's name."""
-    text = (RECIPES / "compose/compose.yaml").read_text(encoding="utf-8")
-    services = yaml.safe_load(text)["services"]
-    set_by = services["chat"]["environment"]
-    assert set(services["chat"]["depends_on"]) <= set(services)
-    assert (RECIPES / "compose" / services["chat"]["volumes"][0].split(":")[0]).resolve() == RECIPES / "web_streaming.py"
-    for host in ("valkey", "postgres", "dynamodb"):
-        assert host in services
-        assert f"{host}:" in text.partition("services:")[2]
+    set_by = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"]
     assert MangaMemorySettings.from_env(set_by).durable_url.startswith("postgresql://")
     hot = set_by["MANGA_MEMORY_HOT_URL"].replace("valkey:6379", f"{valkey_server.host}:{valkey_server.port}")
-    durable = text.partition("# MANGA_MEMORY_DURABLE_URL: ")[2].splitlines()[0]
-    durable = durable.replace("http://dynamodb:8000", dynamodb_server.endpoint).replace("manga_memory", unique)
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", f"{hot}?prefix={unique}")
     monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", durable)
     for expected in ("1通目です。", "3通目です。"):
