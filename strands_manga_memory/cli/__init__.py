@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 
+from strands_manga_memory import __version__
 from strands_manga_memory.cli.exits import USAGE
 
 
@@ -21,7 +22,7 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError as error:
         print(  # noqa: T201
-            f"strands-manga-memory needs {error.name}, which is not installed: pip install 'strands-manga-memory[cli]'",
+            f"strands-manga-memory {__version__}: its commands need {error.name}: pip install 'strands-manga-memory[cli]'",
             file=sys.stderr,
         )
         sys.exit(USAGE)

@@ -28,6 +28,7 @@ from strands_manga_memory import (
     guard_tool,
     open_table,
 )
+from strands_manga_memory.cli import main
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.cli.command_list import COMMANDS
 from strands_manga_memory.cli.output import print_table
@@ -472,6 +473,17 @@ def test_a_command_in_the_wrong_folder_leaves_nothing_behind(
     printed = capsys.readouterr()
     assert "init-table" in printed.out + printed.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_its_extra_it_says_its_version_and_what_to_install(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(sys, "argv", ["strands-manga-memory", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"strands-manga-memory {__version__}: ")
+    assert "pip install 'strands-manga-memory[cli]'" in printed
 
 
 def test_few_gaps_make_no_advice(url: str, capsys: Any) -> None:
