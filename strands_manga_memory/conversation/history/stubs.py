@@ -36,8 +36,9 @@ def is_text(message: Message) -> bool:
 def joined(messages: list[Message]) -> list[Message]:
     """Return what a model is sent: marks between two texts of one speaker go, and the texts become one message.
 
-    A model that is shown marks as answers might answer with one. Where a tool call or result is beside it the mark stays. The
-    list itself is returned if it holds no marks; no message is changed in place.
+    A model that is shown marks as answers might answer with one. Where a tool call or result is beside it the mark stays; so it
+    does before what the user asks now, and before what was answered by something that is shown: the answer is to that alone,
+    and what was asked before had its own. The list itself is returned if it holds no marks; no message is changed in place.
     """
     stubs = list(map(is_stub, messages))
     if True not in stubs:
@@ -50,7 +51,8 @@ def joined(messages: list[Message]) -> list[Message]:
             pending = message
             continue
         if pending is not None:
-            if message["role"] == out[-1]["role"] and is_text(message):
+            stands_alone = message["role"] == "user" and not stub and not (at < last and stubs[at + 1])
+            if message["role"] == out[-1]["role"] and is_text(message) and not stands_alone:
                 if not stub:
                     out[-1] = {**out[-1], "content": [*out[-1]["content"], *message["content"]]}
                 pending = None
