@@ -1,7 +1,8 @@
 """What a user's message does as a reply: after "there is no table at seven", "how about eight?" corrects. Pure.
 
 The same words correct, answer or ask, by what they reply to. So the rules read the end of the assistant's message as well: it
-refused something, offered something, or said goodbye.
+refused something, offered something, or said goodbye. And whoever names a value to somebody who serves sets a condition, unless
+the message points at what was offered: then it asks about that.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ _CLOSES = expression(
     r"|\b(?:good|nice|great|lovely|wonderful) (?:day|evening|night|time|stay|trip)\b"
 )
 """Nothing is open any more: with "actually" something new begins."""
-_OPEN = expression(r"\b(?:what|which|where|when|who|how (?:many|much|long|about))\b")
+_OPEN = expression(
+    r"\b(?:what|which|where|when|who|how (?:many|much|long|about)|(?:is|are) there (?:an?|any)|do you have (?:an?|any))\b"
+)
 
 _JAPANESE_COUNTERS = expression(
     r"(?:\A|[、。 ])(?:それ)?(?:では|じゃあ?|なら|でしたら|だったら|であれば|そ(?:う)?したら)"
@@ -81,6 +84,7 @@ _JAPANESE_COUNTERS = expression(
 _JAPANESE_LETS_GO = expression(
     r"(?:な|無)くて|(?:なし|無し)で|(?:どこ|何|なん|いつ|どれ|どちら|どの\w{1,8}|誰)でも|以外でも|問(?:わ|いません)|諦め|あきらめ"
     r"|考え(?:な|る必要)|考慮し(?:な|ま)|気にし(?:な|ま)|限定し(?:な|ま)|除い|外し"
+    r"|こだわ[らり][^。]{0,6}(?:な[いくし]|ません|ず)"
 )
 """A condition is let go: no other value takes its place."""
 _JAPANESE_TAKES_OR_ASKS = expression(
@@ -93,6 +97,9 @@ _JAPANESE_REFUSES = expression(
 )
 """Nothing more is wanted: that takes nothing back."""
 
+_POINTS = re.compile(r"\b(?:it|its|that|this|(?<!is )(?<!are )there|they|them|their|those|one)\b|そちら|そこ|その|それ|こちら")
+"""What points at something spoken of asks about that, or talks of it."""
+
 _SHORT, _END = 300, 100
 """What the user replies to: a short answer, of a longer one the last words."""
 
@@ -103,7 +110,7 @@ def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
     """Return what a user's message does after what the assistant said.
 
     A correction may turn out to be none - "no, just the address" refuses an offer - and what gives another value after a
-    refusal is one, whatever its words. Other acts stay what they are.
+    refusal is one, whatever its words. What gives a value otherwise is a constraint. Other acts stay what they are.
 
     Args:
         text: What the user says.
@@ -116,7 +123,15 @@ def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
         return _without_refusal(said, before)
     if act in _OPEN_TO_CHANGE and not ELSE.search(said) and _changes(said, before, act, shown):
         return DialogueAct.CORRECTION.value
-    return act
+    return DialogueAct.CONSTRAINT.value if _gives_value(said, act, shown) else act
+
+
+def _gives_value(said: str, act: str, shown: Traits) -> bool:
+    """Whether a message that decides, or that no rule knows, says how something is to be: it holds a value of its own."""
+    if act == DialogueAct.DECISION:
+        return shown.number or shown.time
+    says_how = act == DialogueAct.UNMATCHED and (shown.number or shown.time or shown.names > 0)
+    return says_how and _POINTS.search(said) is None and _JAPANESE_LETS_GO.search(said) is None
 
 
 def _changes(said: str, before: str, act: str, shown: Traits) -> bool:

@@ -29,16 +29,28 @@ def test_what_answers_a_question_of_an_assistant_is_a_constraint(question: str, 
     assert read(user("hello there"), assistant(question), user(answer))[-1].act == "constraint"
 
 
-def test_what_answers_nothing_is_no_constraint() -> None:
+def test_what_answers_nothing_and_gives_no_value_is_no_constraint() -> None:
     assert read(user("hello there"), assistant("It is done."), user("Early, around dawn."))[-1].act == "unmatched"
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["Is volume 3 on a shelf?", "Is that one in Napa?", "How far is it from Villa Rosa?", "そちらは若葉駅から近いですか？"],
+    ("text", "act"),
+    [
+        ("Can you look at Villa Rosa in Napa?", "constraint"),
+        ("Is volume 3 on a shelf?", "constraint"),
+        ("What will the weather be like on the 5th?", "constraint"),
+        ("I'll take it for 2 people.", "constraint"),
+        ("I'll take it.", "decision"),
+        ("Is that one in Napa?", "unmatched"),
+        ("How far is it from Villa Rosa?", "unmatched"),
+        ("What is the address?", "unmatched"),
+        ("2/18の南区の気温はわかりますか？", "constraint"),
+        ("そちらは若葉駅から近いですか？", "unmatched"),
+        ("若葉駅の近くでなくても大丈夫です。", "unmatched"),
+    ],
 )
-def test_a_question_that_names_a_value_is_no_constraint(text: str) -> None:
-    assert read(user("hello there"), assistant("It is done."), user(text))[-1].act == "unmatched"
+def test_a_value_that_points_at_nothing_spoken_of_is_a_constraint(text: str, act: str) -> None:
+    assert read(user("hello there"), assistant("It is done."), user(text))[-1].act == act
 
 
 def test_of_several_texts_those_that_state_something_stay() -> None:

@@ -44,6 +44,7 @@ def test_another_value_than_was_spoken_of_corrects(answer: str, text: str) -> No
         ("Is there anything else?", "Yes, actually. Who wrote it?"),
         ("That title is sold out.", "I also need a gift card for 20 dollars."),
         ("Which genre would you like?", "How about horror?"),
+        ("Is there a genre you like best?", "How about horror?"),
         ("So that is two copies, right?", "Yes, two copies."),
         ("What about you?", "What about you?"),
         ("Can I help you with anything else?", "Actually, I need a gift card."),
