@@ -2,7 +2,7 @@
 
 The same words correct, answer or ask, by what they reply to. So the rules read the end of the assistant's message as well: it
 refused something, offered something, or said goodbye. And whoever names a value to somebody who serves sets a condition, unless
-the message points at what was offered: then it asks about that.
+the sentence points at what was offered: then it asks about that.
 """
 
 from __future__ import annotations
@@ -97,8 +97,12 @@ _JAPANESE_REFUSES = expression(
 )
 """Nothing more is wanted: that takes nothing back."""
 
-_POINTS = re.compile(r"\b(?:it|its|that|this|(?<!is )(?<!are )there|they|them|their|those|one)\b|そちら|そこ|その|それ|こちら")
+_POINTS = re.compile(
+    r"\b(?:it|its|that|this|(?<!is )(?<!are )there|they|them|their|those|one)\b|そちら|そこ|その|それ|こちら", re.IGNORECASE
+)
 """What points at something spoken of asks about that, or talks of it."""
+
+_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
 """What the user replies to: a short answer, of a longer one the last words."""
@@ -123,15 +127,21 @@ def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
         return _without_refusal(said, before)
     if act in _OPEN_TO_CHANGE and not ELSE.search(said) and _changes(said, before, act, shown):
         return DialogueAct.CORRECTION.value
-    return DialogueAct.CONSTRAINT.value if _gives_value(said, act, shown) else act
+    return DialogueAct.CONSTRAINT.value if _gives_value(text, act, shown) else act
 
 
-def _gives_value(said: str, act: str, shown: Traits) -> bool:
-    """Whether a message that decides, or that no rule knows, says how something is to be: it holds a value of its own."""
+def _gives_value(text: str, act: str, shown: Traits) -> bool:
+    """Whether a message that decides, or that no rule knows, says how something is to be: a sentence has a value of its own."""
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
-    says_how = act == DialogueAct.UNMATCHED and (shown.number or shown.time or shown.names > 0)
-    return says_how and _POINTS.search(said) is None and _JAPANESE_LETS_GO.search(said) is None
+    if act != DialogueAct.UNMATCHED or not _has_value(shown):
+        return False
+    own = [one for one in _SENTENCE.findall(text) if not _POINTS.search(one) and not _JAPANESE_LETS_GO.search(one)]
+    return any(_has_value(traits(one)[0]) for one in own)
+
+
+def _has_value(shown: Traits) -> bool:
+    return shown.number or shown.time or shown.names > 0
 
 
 def _changes(said: str, before: str, act: str, shown: Traits) -> bool:
@@ -145,7 +155,7 @@ def _changes(said: str, before: str, act: str, shown: Traits) -> bool:
             and _JAPANESE_TAKES_OR_ASKS.search(said) is None
             and _JAPANESE_LETS_GO.search(said) is None
         )
-    says_how = act == DialogueAct.CONSTRAINT or shown.number or shown.time or shown.names > 0
+    says_how = act == DialogueAct.CONSTRAINT or _has_value(shown)
     if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
         return True
     return _COUNTERS.are_in(said) and _ACCEPTS.match(said) is None and _OPEN.search(_question(before)) is None

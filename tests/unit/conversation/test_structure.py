@@ -41,11 +41,13 @@ def test_what_answers_nothing_and_gives_no_value_is_no_constraint() -> None:
         ("What will the weather be like on the 5th?", "constraint"),
         ("I'll take it for 2 people.", "constraint"),
         ("I'll take it.", "decision"),
+        ("That is nice. What is there to see in Napa?", "constraint"),
         ("Is that one in Napa?", "unmatched"),
         ("How far is it from Villa Rosa?", "unmatched"),
         ("What is the address?", "unmatched"),
         ("2/18の南区の気温はわかりますか？", "constraint"),
         ("そちらは若葉駅から近いですか？", "unmatched"),
+        ("そちらの住所をお願いできますか？それから、若葉駅には何がありますか？", "constraint"),
         ("若葉駅の近くでなくても大丈夫です。", "unmatched"),
     ],
 )
