@@ -38,7 +38,7 @@ NAMES = [
     "cost",
 ]
 
-LONG = ["scale", "long-answers"]
+LONG = ["scale", "long-answers", "points"]
 """Those that take so long, or need so much, that they run only when they are named."""
 
 _MOST_RUNS = 3
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kit", type=Path, metavar="FOLDER", help="folder of the benchmark kit, for benchmarks that can use it"
     )
-    plot_help = "retention: file to draw recall against budget to (needs --kit); scale: folder to draw the curves to"
+    plot_help = "retention: file to draw what is kept to (needs --kit); scale: folder to draw the curves to"
     parser.add_argument("--plot", type=Path, metavar="PATH", help=plot_help)
     parser.add_argument("--minutes", type=float, metavar="N", help="scale: how long ten times the peak is held (default 10)")
     parser.add_argument("--soak", type=float, metavar="N", help="scale: also 50 messages a second for N minutes (default 0)")
