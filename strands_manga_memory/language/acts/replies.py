@@ -7,6 +7,8 @@ the sentence points at what was offered: then it asks about that.
 
 from __future__ import annotations
 
+import re
+
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act, plain
 from strands_manga_memory.language.acts.traits import Traits, traits
@@ -97,12 +99,12 @@ _JAPANESE_REFUSES = expression(
 )
 """Nothing more is wanted: that takes nothing back."""
 
-_POINTS = re.compile(
+_POINTS = expression(
     r"\b(?:it|its|that|this|(?<!is )(?<!are )there|they|them|their|those|one)\b|そちら|そこ|その|それ|こちら", re.IGNORECASE
 )
 """What points at something spoken of asks about that, or talks of it."""
 
-_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
+_SENTENCE = expression(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
 """What the user replies to: a short answer, of a longer one the last words."""
