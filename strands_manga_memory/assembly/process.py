@@ -1,16 +1,15 @@
-"""Process: the stores and the settings of a process."""
+"""Process: the stores and the settings of a process, and the tools that it guards."""
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory import memory, state
+from strands_manga_memory import mcp, memory, state
 from strands_manga_memory.arguments import of_kind, with_method
 from strands_manga_memory.assembly.agent_options import check_names
-from strands_manga_memory.assembly.guards import Guards
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
@@ -18,6 +17,9 @@ from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.telemetry import ObservedCodec, observed_hot_store, observed_table, switch
+
+if TYPE_CHECKING:
+    from strands.tools.mcp import MCPClient
 
 DEFAULTS = MangaMemorySettings()
 
@@ -91,3 +93,45 @@ class Process:
             raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
         table: Table = self._stores["memories"]
         return table
+
+
+class Guards:
+    """The guarded tools of each client, as long as they are in use, so that all agents of a process share their breakers.
+
+    Args:
+        settings: Those of the process: of its breakers.
+        hot: What its breakers share with other processes, if they shall.
+    """
+
+    def __init__(self, settings: MangaMemorySettings, hot: HotStore) -> None:
+        self._settings = settings
+        self._hot = hot
+        self._of: weakref.WeakValueDictionary[int, mcp.GuardedMCPTools] = weakref.WeakValueDictionary()
+        self._asked: weakref.WeakKeyDictionary[mcp.GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+    def __iter__(self) -> Iterator[mcp.GuardedMCPTools]:
+        return iter(list(self._of.values()))
+
+    def guard(
+        self, client: MCPClient, policy: mcp.BreakerPolicy | None, *, shared: bool, settings: dict[str, Any]
+    ) -> mcp.GuardedMCPTools:
+        """Return the guarded tools of a client: those there are, if there are, and they were asked for alike.
+
+        Raises:
+            ValueError: Other settings were asked for; or one is not allowed.
+        """
+        given = {"policy": policy, "shared": shared or None, **settings}
+        asked = {name: value for name, value in given.items() if value is not None}
+        found = self._of.get(id(client))
+        if found is not None:
+            if asked not in ({}, self._asked[found]):
+                raise ValueError(f"client is guarded already, with {self._asked[found]!r:.80}; got {asked!r:.80}")
+            return found
+        if shared:
+            settings = {**settings, "shared": mcp.SharedBreakers(self._hot)}
+        if policy is None:
+            of = self._settings
+            policy = mcp.BreakerPolicy(of.breaker_failures, of.breaker_reset_after, of.breaker_timeout, users=of.breaker_users)
+        guarded = self._of[id(client)] = mcp.GuardedMCPTools(client, policy, **settings)
+        self._asked[guarded] = asked
+        return guarded
