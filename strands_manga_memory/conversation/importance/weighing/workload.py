@@ -17,10 +17,7 @@ from strands_manga_memory.conversation.tokens.ledger import same_objects, size_o
 logger = logging.getLogger(__name__)
 
 _LARGE = 50_000
-"""New messages of more characters and bytes together are counted in a thread."""
-
-_MANY_TOKENS = 12_500
-"""Messages of more tokens are chosen from in a thread."""
+"""Messages of more characters and bytes together are counted, and chosen from, in a thread."""
 
 
 class Work(Enum):
@@ -73,7 +70,12 @@ def work_on(
     except Exception:
         logger.debug("the messages could not be counted", exc_info=True)
         return Work.SHORT, 0
-    return Work.LONG if tokens > _MANY_TOKENS else Work.SHORT, tokens
+    return Work.LONG if _size(messages) > _LARGE else Work.SHORT, tokens
+
+
+def _size(messages: Sequence[Message]) -> int:
+    blocks = (block for message in messages for block in message["content"])
+    return sum(size_of(block["text"] if "text" in block else block) for block in blocks)  # most are texts
 
 
 def on_event_loop() -> bool:
