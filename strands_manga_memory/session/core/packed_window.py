@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from strands_manga_memory.session.core.identity import Name, Stamp
@@ -9,7 +10,8 @@ from strands_manga_memory.session.core.records import Mark
 from strands_manga_memory.session.core.vector import Entry, Vector
 from strands_manga_memory.session.core.window import BodySlot, Slot, Window
 
-_SHOWN, _GAP = "k", "."
+_SHOWN, _GAP, _SHORT = "k", ".", "~"
+_DIGITS, _HEXADECIMAL = 32, frozenset("0123456789abcdef")
 _MARKS = {"u": "user", "a": "assistant"}
 _LETTERS = {role: letter for letter, role in _MARKS.items()}
 
@@ -38,7 +40,7 @@ def pack_window(window: Window) -> list[Any]:
                 runs.append([name.writer, name.number, "", []])
                 last = Name(name.writer, name.number - 1)
             runs[-1][2] += _GAP * (name.number - last.number - 1) + (_LETTERS[slot.role] if isinstance(slot, Mark) else _SHOWN)
-            runs[-1][3] += [slot.id] if isinstance(slot, Mark) else []
+            runs[-1][3] += [_short(slot.id)] if isinstance(slot, Mark) else []
         last = name
     seen = window.seen
     return [*window.stamp, runs, seen.floor, {writer: entry[:2] for writer, entry in sorted(seen.last.items())}]
@@ -68,8 +70,27 @@ def _of_run(writer: str, first: int, pattern: str, ids: list[str]) -> list[Slot]
     for number, letter in enumerate(pattern, int(first)):
         if letter != _GAP:
             name = Name(writer, number)
-            found.append(name if letter == _SHOWN else Mark(_MARKS[letter], str(next(following)), name))
+            found.append(name if letter == _SHOWN else Mark(_MARKS[letter], _long(str(next(following))), name))
     return found
+
+
+def _short(id_: str) -> str:
+    """Return an id of a mark in its stored form: of a UUID, as Strands makes them, 23 characters instead of 36."""
+    digits = id_.replace("-", "")
+    if len(digits) == _DIGITS and _HEXADECIMAL.issuperset(digits) and _dashed(digits) == id_:
+        return _SHORT + base64.urlsafe_b64encode(bytes.fromhex(digits)).decode().rstrip("=")
+    return _SHORT + id_ if id_.startswith(_SHORT) else id_
+
+
+def _long(stored: str) -> str:
+    """Return what :func:`_short` was given; raise ``ValueError`` for what it never returns."""
+    if not stored.startswith(_SHORT) or stored.startswith(2 * _SHORT):
+        return stored.removeprefix(_SHORT)
+    return _dashed(base64.urlsafe_b64decode(stored[1:] + "==").hex())
+
+
+def _dashed(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _of_alone(body: str, *rest: Any) -> Slot:

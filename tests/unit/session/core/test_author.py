@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.author.offer import Offer
-from strands_manga_memory.session.core.identity import Name, grave_by_age, new_grave
+from strands_manga_memory.session.core.identity import Name, Stamp, grave_by_age, new_grave
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Mark, Message
 from strands_manga_memory.session.core.vector import NOTHING, Vector
-from strands_manga_memory.session.core.window import shown_name
+from strands_manga_memory.session.core.window import Window, shown_name
 from strands_manga_memory.stores.encoding.codec import json_bytes, json_value
 from tests.unit.session.support import assistant, texts, tool_use, user
 
@@ -602,3 +602,16 @@ def test_roles_alternate_where_a_mark_stands_for_what_is_left_out(a: Talker, b: 
 
     assert b.shown() == [STUB, STUB, "two", "answer to two"]
     assert [message["role"] for message in b.live] == ["user", "assistant", "user", "assistant"]
+
+
+UUID = "0b3f6a52-1c9d-4e8f-9a7b-2d6c5e4f3a21"
+
+
+@pytest.mark.parametrize("id_", ["", "m1", "~", "~~x", UUID, UUID.upper(), UUID.replace("-", ""), "印"])
+def test_a_mark_keeps_its_id_whatever_it_is(id_: str) -> None:
+    window = Window(Stamp(3, "a"), (Name("a", 1), Mark("user", id_, Name("a", 2))))
+
+    stored = pack_window(window)
+
+    assert unpack_window(json_value(json_bytes(stored))) == window
+    assert (UUID in str(stored), "~" in str(stored)) == (False, id_.startswith("~") or id_ == UUID)
