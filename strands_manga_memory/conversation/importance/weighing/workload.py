@@ -75,7 +75,7 @@ def work_on(
 
 def _size(messages: Sequence[Message]) -> int:
     blocks = (block for message in messages for block in message["content"])
-    return sum(size_of(block.get("text", block)) for block in blocks)  # most are texts
+    return sum(size_of(block.get("text", block) if isinstance(block, dict) else block) for block in blocks)  # most are texts
 
 
 def on_event_loop() -> bool:
