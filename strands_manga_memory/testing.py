@@ -16,8 +16,8 @@ from strands.types.content import Messages, SystemContentBlock
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
+from strands_manga_memory.conversation.tokens.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.stores.encoding.values import as_json
 
 Reply = str | list[dict[str, Any]] | BaseException
 """What a scripted model answers: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error it raises."""
@@ -43,7 +43,8 @@ class ScriptedModel(Model):
             user text is answered with ``"ok"``.
         stateful: What ``Model.stateful`` says.
         delay: Seconds to wait before each answer.
-        usage: A function from the messages of a request to its input tokens; the default counts 4 characters a token.
+        usage: A function from the messages of a request to its input tokens; the default counts 4 characters of content a
+            token, and nothing of the JSON around it.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ScriptedModel(Model):
         self._replies: Iterator[Reply] = iter(()) if callable(replies) else iter(replies)
         self._stateful = stateful
         self._delay = delay
-        self._usage = usage or (lambda messages: len(as_json(messages, ensure_ascii=False)) // 4)
+        self._usage = usage or _tokens
         self.config: dict[str, Any] = {"model_id": "scripted", "context_window_limit": 200_000}
         self.requests: list[Request] = []
 
@@ -116,6 +117,10 @@ class ScriptedModel(Model):
 
     def _next(self, messages: Messages) -> Reply:
         return self._reply(messages) if self._reply else next(self._replies, "ok")
+
+
+def _tokens(messages: Messages) -> int:
+    return sum(count_content(message, lambda text: -(-len(text) // 4)) for message in messages)
 
 
 def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:

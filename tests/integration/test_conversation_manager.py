@@ -327,7 +327,7 @@ def test_a_restart_reads_no_more_of_a_log_than_it_needs(tmp_path: Path) -> None:
 
 def test_a_log_from_before_tracking_ids_is_trimmed_and_restored(tmp_path: Path) -> None:
     agent = agent_of("file", tmp_path, budget=100_000)
-    for number in range(12):
+    for number in range(16):
         agent(f"question {number}")
     for file in tmp_path.rglob("message_*.json"):
         record = json.loads(file.read_text())
@@ -336,9 +336,9 @@ def test_a_log_from_before_tracking_ids_is_trimmed_and_restored(tmp_path: Path) 
     for state in tmp_path.rglob("agent.json"):
         assert "layout" not in state.read_text()
     agent = agent_of("file", tmp_path)
-    assert len(agent.messages) == 24
+    assert len(agent.messages) == 32
     agent("and on")
-    assert len(without_stubs(agent.messages)) < 24
+    assert len(without_stubs(agent.messages)) < 32
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
 
 

@@ -184,7 +184,7 @@ def test_summaries(number: int) -> None:
 
     model = ScriptedModel()
     manager = VerifiedSummarizingConversationManager(
-        SummaryTrigger(tokens=400, keep_recent_turns=1), model=write, sizes=SummarySizes(summary_tokens=200)
+        SummaryTrigger(tokens=300, keep_recent_turns=1), model=write, sizes=SummarySizes(summary_tokens=200)
     )
     agent = Agent(model=model, callback_handler=None, conversation_manager=manager)
     for turn in range(6):

@@ -76,6 +76,13 @@ def test_usage_is_reported() -> None:
     assert live.messages[1]["metadata"]["usage"]["inputTokens"] == 123
 
 
+def test_usage_is_of_the_content_alone() -> None:
+    live = agent(ScriptedModel(["fine " * 8]))
+    live("word " * 40)
+    used = live("word " * 4).metrics.latest_agent_invocation.usage["inputTokens"]
+    assert used == 50 + 10 + 5
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_structured_output_is_read_from_a_reply() -> None:
     class Volume(BaseModel):
