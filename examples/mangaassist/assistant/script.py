@@ -160,7 +160,8 @@ def _stock(heard: Heard, result: Result) -> str:
         return _away(heard)
     asin, volume, copies = found[0]
     manga = catalogue.find(asin)
-    english = f"{copies} copies of {manga.title_en}, volume {volume}, are in stock."
+    copy, are = ("copy", "is") if copies == "1" else ("copies", "are")
+    english = f"{copies} {copy} of {manga.title_en}, volume {volume}, {are} in stock."
     japanese = f"『{manga.title_ja}』第{volume}巻の在庫は{copies}冊です。"
     stale = re.search(r"last good answer to the same call, (.+?) old", result.text)
     if stale:
