@@ -197,11 +197,12 @@ class DurableReplica:
     def write(self, copy: Copy, *, carried: Collection[Message] = ()) -> bool:
         """Write the head if it lacks anything of a copy that includes it. One request, if it is not split.
 
-        Every message that the copy includes and that is neither pending nor ``carried`` must be in its segment.
+        What it carried before it carries on, until :meth:`store` has stored it. Every other message that the copy includes and
+        that is not ``carried`` must be in its segment.
 
         Args:
             copy: The copy. It was merged with what was last read.
-            carried: Messages that the head has along with it.
+            carried: Further messages that the head has along with it from now on.
 
         Returns:
             Whether the replica has it; False if somebody else wrote meanwhile, and it has to be read.
@@ -213,6 +214,8 @@ class DurableReplica:
         if before is None:
             raise ValueError("the replica has to be read before it is written")
         names = frozenset(message.name for message in carried)
+        if copy.graves == before.copy.graves:
+            names |= before.carried & copy.messages.keys()
         versions = cells_of(copy, names)
         if versions == before.versions and copy.head == before.copy.head:
             return True

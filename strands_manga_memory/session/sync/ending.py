@@ -63,15 +63,16 @@ def _bury(
     def bury() -> bool:
         nonlocal graves
         copy, there = pair.copy, replica.copy
-        if not graves or not graves <= there.graves:  # else what is there has begun behind them
-            if not is_over(copy):
-                graves = frozenset()
-                return True
-            graves |= {dug(there.lives)} if there.lives or not graves else set()
-            copy = copy if graves <= copy.graves else Copy(graves=copy.graves | graves, clock=copy.clock)
-        is_written = replica.write(copy)
+        if graves and graves <= there.graves:  # what is there has begun behind them
+            return True
+        if not is_over(copy):
+            graves = frozenset()
+            return True
+        graves |= {dug(there.lives)} if there.lives or not graves else set()
+        buried = Copy(graves=copy.graves | graves, clock=copy.clock)
+        is_written = replica.write(buried)
         if is_written:
-            pair.absorb(copy)
+            pair.absorb(buried)
         return is_written
 
     pair.until_written(replica, bury, look=partial(_look_at, pair, replica, discards=discards))

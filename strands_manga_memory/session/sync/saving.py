@@ -131,8 +131,7 @@ class Saving:
             with self._pair.lock:
                 self._pair.author.outbox.cut_segment()
             durable.store(pending)
-        carried = pending if is_carried else ()
-        if not self._tried(offer, lambda: durable.write(offer.copy, carried=carried)):
+        if not self._tried(offer, lambda: durable.write(offer.copy, carried=new if is_carried else ())):
             return False
         self._pair.confirm(offer, durable)
         if new:
@@ -142,7 +141,7 @@ class Saving:
             self._pair.absorb(Copy(graves=graves))
             return False  # it is over; the head has to say so
         with self._pair.lock:
-            self._pair.author.forget(durable.copy, keep=[message.name for message in carried])
+            self._pair.author.forget(durable.copy, keep=[message.name for message in durable.carried(offer.copy)])
         return True
 
     def _fits(self, messages: Collection[Message]) -> bool:

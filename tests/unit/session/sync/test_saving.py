@@ -150,6 +150,28 @@ def test_a_deleted_conversation_stays_deleted_whoever_goes_on_with_it(tiers: str
     assert a.shown() == ["anew", "ok"]
 
 
+@pytest.mark.parametrize("tiers", TIERS)
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_deletion_that_comes_late_ends_nothing_of_the_next_life(tiers: str, is_saved: bool) -> None:
+    world = World(tiers)
+    a = world.process()
+    a.turn("one")
+    grave = new_grave()
+    world.process().delete(grave)
+    a.refresh()
+    a.talk("anew")
+    if is_saved:
+        a.save()
+
+    a.delete(grave)
+    world.process().delete(grave)
+
+    a.turn("and on")
+    a.flush()
+    anew = ["anew", "ok", "and on", "ok"]
+    assert a.shown() == world.process().shown() == world.process().log() == anew
+
+
 def test_a_deletion_that_only_the_durable_tier_knows_holds(world: World) -> None:
     a = world.process()
     a.turn("one")
