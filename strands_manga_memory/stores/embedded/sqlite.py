@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -188,14 +188,17 @@ class SQLiteTable:
             (target_of(self.schema, write), write.when, write.item, None if write.item is None else dump(normal(write.item)))
             for write in writes
         ]
-        removed = 0
+        removed, read = 0, dict[Key, Item | None]()
         with self._file.connected() as connection:
             with _transaction(connection):
                 for key, when, _, _ in rows:
-                    if when is not None and not when.met_by(self._stored(connection, key)):
+                    if when is None:
+                        continue
+                    read[key] = self._stored(connection, key)
+                    if not when.met_by(read[key]):
                         return False
                 for key, _, item, data in rows:
-                    self._reindex(connection, key, item)
+                    self._reindex(connection, key, item, read)
                     removed += connection.execute(self._delete, key).rowcount
                     if data is not None:
                         connection.execute(self._insert, (*key, data))
@@ -207,11 +210,11 @@ class SQLiteTable:
         row = connection.execute(self._select, key).fetchone()
         return None if row is None else loaded(row[0], key, self.schema)
 
-    def _reindex(self, connection: sqlite3.Connection, key: Key, item: Item | None) -> None:
+    def _reindex(self, connection: sqlite3.Connection, key: Key, item: Item | None, read: Mapping[Key, Item | None]) -> None:
         if not self.schema.indexes:
             return
         try:
-            stored = self._stored(connection, key)
+            stored = read[key] if key in read else self._stored(connection, key)
             listed = [place_in(index, stored) for index in self.schema.indexes]
         except (CorruptRecordError, ValueError):  # it can be replaced and deleted, but does not say where it is listed
             listed = [None] * len(self.schema.indexes)

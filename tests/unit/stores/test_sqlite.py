@@ -119,3 +119,17 @@ def test_what_was_erased_is_in_no_file_after_the_process_was_killed(when: str, t
     assert (b"the secret" in files_of(table)) == (when == "before")
     assert table.get("s", "k") is None
     assert b"the secret" not in files_of(table)
+
+
+def test_a_record_is_read_once_when_it_is_replaced_on_a_condition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = SQLiteTable(tmp_path / "t.sqlite3")
+    table.create_if_missing()
+    table.put(record("first"))
+    read: list[Any] = []
+    stored = SQLiteTable._stored
+    monkeypatch.setattr(SQLiteTable, "_stored", lambda self, *of: read.append(of[1:]) or stored(self, *of))
+
+    assert table.put(record("second"), when=Condition(equals={"text": "first"}))
+
+    assert read == [(("s", "k"),)]
+    assert table.get("s", "k") == record("second")
