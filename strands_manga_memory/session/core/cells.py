@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.core.identity import Name, Stamp
+from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Body, Message, framed, header_of, message_of, unframed
@@ -126,6 +126,7 @@ class Parts:
         self._head = head
         self._last: dict[str, Entry] = {}
         self._messages: dict[Name, Message] = {}
+        self._segments: dict[Segment, Segment] = {}
         self._states: dict[tuple[str, ...], Register] = {}
         self._redactions: dict[Name, int] = {}
         self._bodies: dict[str, Body] = {}
@@ -145,7 +146,7 @@ class Parts:
             return key, _READERS[kind](self, name, rest, blobs)
 
     def _add_message(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        message = message_of(Name(*name), header, blobs[0])
+        message = message_of(Name(*name), header, blobs[0], self._segments)
         self._messages[message.name] = message
         return message.revision
 

@@ -60,6 +60,10 @@ class Copy:
         """Whether the copy includes a message in this revision, or a later one."""
         return self.vector.includes(message.name, message.clock) and self.redactions.get(message.name, 0) >= message.revision
 
+    def may_show(self, name: Name, clock: int) -> bool:
+        """Whether a message that is not at hand may be shown: one that the window was decided upon is if the window has it."""
+        return self.window is None or name in self.window.names or not self.window.seen.includes(name, clock)
+
     @cached_property
     def view(self) -> list[Shown]:
         """What an agent gets to see."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -178,13 +178,30 @@ def pack_messages(messages: Iterable[Message]) -> bytes:
     return framed([[*one.name, header_of(one)] for one in kept], [one.record for one in kept])
 
 
-def unpack_messages(data: bytes, record: str) -> list[Message]:
-    """Return what :func:`pack_messages` was given; raise ``CorruptRecordError`` naming ``record`` if it is something else."""
+Wanted = Callable[[Name, int], bool]
+"""Tells whether a message is to be read, by its name and the clock of its turn."""
+
+
+def all_of(name: Name, clock: int) -> bool:
+    """Want every message."""
+    return True
+
+
+def unpack_messages(data: bytes, record: str, *, wanted: Wanted = all_of) -> list[Message]:
+    """Return what :func:`pack_messages` was given; raise ``CorruptRecordError`` naming ``record`` if it is something else.
+
+    Args:
+        data: The value.
+        record: Its name.
+        wanted: Which of them are read.
+    """
     header, blobs = unframed(data, record)
     with trusted(record):
+        segments: dict[Segment, Segment] = {}
         return [
-            message_of(Name(str(writer), number), rest, blob)
+            message_of(name, rest, blob, segments)
             for (writer, number, rest), blob in zip(header, blobs, strict=True)
+            if wanted(name := Name(str(writer), number), rest[3])
         ]
 
 
@@ -198,14 +215,18 @@ def header_of(message: Message) -> list[Any]:
     return [*header, *rest]
 
 
-def message_of(name: Name, header: Any, record: bytes) -> Message:
-    """Return the message with this name, header and record; raise ``ValueError`` if it is none."""
+def message_of(name: Name, header: Any, record: bytes, segments: dict[Segment, Segment]) -> Message:
+    """Return the message with this name, header and record; raise ``ValueError`` if it is none.
+
+    Equal ``segments`` become one.
+    """
     life, first_clock, first, clock, at, revision, *rest = header
     for one in (name.number, first_clock, first, clock, revision):
         if type(one) is not int or one < 0:
             raise ValueError(f"{header!r:.100} is no message's")
     about, writer = map(str, [*rest, "", ""][:2])
     segment = Segment(str(life), first_clock, writer or str(name.writer), first)
+    segment = segments.setdefault(segment, segment)
     return Message(segment, name.number, clock, float(at), record, revision, about, str(name.writer))
 
 

@@ -40,6 +40,7 @@ class _Stored:
         copy: The copy.
         item: The head; None if there is none.
         versions: The version of each cell in it.
+        cells: Their stored forms, but for those of messages: what did not change is written as it is.
         listed: Segments in which messages of its view are.
         carried: Messages that the head has along with it.
         unreadable: Cells that cannot be read. They stay.
@@ -48,6 +49,7 @@ class _Stored:
     copy: Copy = EMPTY
     item: Item | None = None
     versions: Mapping[CellKey, Version] = field(default_factory=dict)
+    cells: Mapping[CellKey, bytes] = field(default_factory=dict)
     listed: frozenset[Segment] = frozenset()
     carried: frozenset[Name] = frozenset()
     unreadable: tuple[bytes, ...] = ()
@@ -145,7 +147,8 @@ class DurableReplica:
             logger.warning("record=<%s>, cells=<%d> | cells cannot be read and stay as they are", name, len(damaged))
         kept = tuple(numbered[at] for at in damaged)
         carried = frozenset(copy.messages)
-        return _Stored(copy, item, {key: version for key, (_, version) in versions.items()}, listed, carried, kept)
+        cells = _lasting({key: numbered[at] for key, (at, _) in versions.items()})
+        return _Stored(copy, item, {key: version for key, (_, version) in versions.items()}, cells, listed, carried, kept)
 
     def pending(self, copy: Copy) -> list[Message]:
         """Return the messages of a copy that the replica lacks, or has in a lower revision."""
@@ -221,7 +224,11 @@ class DurableReplica:
             return True
         listed = self._listed(copy, before, names)
         unreadable = before.unreadable if copy.graves == before.copy.graves else ()
-        blobs = [Head.of(copy).pack(), *(packed(key, copy) for key in versions), *unreadable]
+        cells = {
+            key: before.cells[key] if key in before.cells and before.versions[key] == version else packed(key, copy)
+            for key, version in versions.items()
+        }
+        blobs = [Head.of(copy).pack(), *cells.values(), *unreadable]
         codec = self._codec if copy.has_begun else Codec()
         data = codec.seal(framed(sorted(listed), blobs), "/".join(self._key))
         self._stored = None
@@ -235,7 +242,7 @@ class DurableReplica:
         if item is None:
             return False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
-        self._stored = _Stored(copy, item, versions, listed, names, unreadable)
+        self._stored = _Stored(copy, item, versions, _lasting(cells), listed, names, unreadable)
         return True
 
     @staticmethod
@@ -250,7 +257,7 @@ class DurableReplica:
         """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""
         listed = () if self._stored is None else self._stored.listed
         if listed and copy.lacks:
-            copy = with_messages(copy, self.segments.read(listed))
+            copy = with_messages(copy, self.segments.read(listed, wanted=copy.may_show))
         return self.log(copy) if copy.lacks else copy
 
     def log(self, copy: Copy) -> Copy:
@@ -283,3 +290,8 @@ class DurableReplica:
     def _is_over(self, item: Item) -> bool:
         """Tell whether an item is a grave whose time is over."""
         return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._clock()
+
+
+def _lasting(cells: Mapping[CellKey, bytes]) -> dict[CellKey, bytes]:
+    """Return the cells that the head goes on having: messages soon move to a segment."""
+    return {key: data for key, data in cells.items() if key[0] != "m"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
-from strands_manga_memory.session.core.records import Message, pack_messages, unpack_messages
+from strands_manga_memory.session.core.records import Message, Wanted, all_of, pack_messages, unpack_messages
 from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_values
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -74,10 +74,10 @@ class Segments:
         attributes = {"v": secrets.randbits(50)}
         return put_split(self._table, key, data, attributes=attributes, when=when, before=before, cleans=cleans) is not None
 
-    def read(self, segments: Iterable[Segment]) -> list[Message]:
-        """Return the messages of some segments, in one batch. One that is not there, or cannot be read, has none."""
+    def read(self, segments: Iterable[Segment], *, wanted: Wanted) -> list[Message]:
+        """Return the wanted messages of some segments, in one batch. One that is not there, or cannot be read, has none."""
         found = self._table.batch_get([self._key(segment) for segment in segments])
-        return [message for item in found.values() for message in self._messages(item) or ()]
+        return [message for item in found.values() for message in self._messages(item, wanted) or ()]
 
     def log(self, lives: Iterable[str]) -> Iterator[Message]:
         """Yield all messages of some lives, segment by segment."""
@@ -114,12 +114,12 @@ class Segments:
     def _keys(self) -> list[Key]:
         return [key_of(self._table, row) for row in self._rows(None, attributes=[])]
 
-    def _messages(self, item: Item) -> list[Message] | None:
+    def _messages(self, item: Item, wanted: Wanted = all_of) -> list[Message] | None:
         """Return the messages of a segment; None if it cannot be read."""
         name = "/".join(key_of(self._table, item))
         try:
             ((_, data),) = whole_values(self._table, [item])
-            return unpack_messages(self._codec.unseal(data, name), name)
+            return unpack_messages(self._codec.unseal(data, name), name, wanted=wanted)
         except KeyMissingError:
             raise
         except CorruptRecordError as error:

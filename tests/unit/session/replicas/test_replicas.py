@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.core.cells import packed
 from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.replicas import durable
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from tests.unit.session.replicas.parts import Process
 from tests.unit.session.support import (
@@ -121,6 +123,42 @@ def test_a_turn_with_a_durable_tier_alone_is_one_request() -> None:
     table.calls.clear()
     Process(None, table, "s").open()
     assert len(table.calls) == 2
+
+
+def test_a_restore_reads_of_the_log_what_the_window_shows() -> None:
+    table = MemoryTable()
+    one = Process(None, table, "s").open()
+    for at in range(12):
+        one.turn(f"turn {at}")
+    del one.live[2:18]
+    one.author.capture(one.live)
+    one.save()
+
+    other = Process(None, table, "s").open()
+
+    assert other.live == one.live
+    assert other.author.copy.messages.keys() == other.author.copy.needed
+
+
+def test_of_a_head_only_what_changed_is_packed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = MemoryTable()
+    one = Process(None, table, "s").open()
+    for at in range(3):
+        one.turn(f"turn {at}")
+    one.author.keep("goals", {"a": 1, "b": 2})
+    del one.live[0]
+    one.author.capture(one.live)
+    one.save()
+    found: list[Any] = []
+    monkeypatch.setattr(durable, "packed", lambda key, copy: found.append(key) or packed(key, copy))
+
+    other = Process(None, table, "s").open()
+    other.author.keep("goals", {"a": 1, "b": 3})
+    other.save()
+
+    kinds = [key for key in found if key[0] != "m"]
+    assert sorted(kinds) == [("s", "goals", "b"), ("v", other.author.outbox.writer)]
+    assert Process(None, table, "s").open().author.layer("goals") == {"a": 1, "b": 3}
 
 
 def test_a_flush_of_five_turns_costs_at_most_six_units_however_many_writers_came_and_went() -> None:
