@@ -7,8 +7,8 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import starmap
+from typing import Any, NamedTuple
 
 from strands.types.content import Message
 
@@ -30,23 +30,22 @@ _ACTS = (*(act.value for act in DialogueAct), "tool_use", "tool_result")
 _COUNTED = len(_ACTS)
 """In place of an act: only the tokens are known."""
 
-_ENTRY = struct.Struct(">IHBBBBB")
-_SCORE = struct.Struct(">d")
+_ENTRY, _SCORED = struct.Struct(">IHBBBBB"), struct.Struct(">IHBBBBBd")
 
 _MOST = 255
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(NamedTuple):
     """What was kept of a message."""
 
+    key: int
     tokens: int
     act: int
     bits: int
     names: int
     new: int
     referenced: int
-    score: float | None
+    score: float | None = None
 
     def note(self, notes: Notes) -> Note | None:
         """Return it as a note; None if only its tokens are known."""
@@ -96,7 +95,7 @@ class KeptNotes:
         self._counter = _name(counter)
         self._by_act = getattr(scorer, "score_of_act", None) is not None
         self._scorer = "" if self._by_act else _name(scorer)
-        self._entry = _ENTRY.size + (0 if self._by_act else _SCORE.size)
+        self._entry = _ENTRY if self._by_act else _SCORED
         self._state: dict[str, Any] | None = None
         self._at = 0, 0
         """How many messages had been counted and noted when it was written."""
@@ -126,12 +125,12 @@ class KeptNotes:
         if tokens is None or tokens >= 1 << 16 or is_stub(message):
             return None
         note = None if self._scorer is None else notes.noted(message)
-        if note is None or note.act not in _ACTS:
-            packed, score = _ENTRY.pack(_key(message), tokens, _COUNTED, 0, 0, 0, 0), 0.0
-        else:
+        noted: tuple[int, ...] = (_COUNTED, 0, 0, 0, 0)
+        score = 0.0
+        if note is not None and note.act in _ACTS:
             few = (min(_MOST, count) for count in (note.traits.names, note.new, note.referenced))
-            packed, score = _ENTRY.pack(_key(message), tokens, _ACTS.index(note.act), _bits(note), *few), note.score
-        return packed if self._by_act else packed + _SCORE.pack(score)
+            noted, score = (_ACTS.index(note.act), _bits(note), *few), note.score
+        return self._entry.pack(_key(message), tokens, *noted, *(() if self._by_act else (score,)))
 
     def restore(self, state: Any) -> None:
         """Take back what a session kept, if the same counter and scorer were asked."""
@@ -148,23 +147,19 @@ class KeptNotes:
         except (KeyError, TypeError, ValueError, struct.error):  # nothing is lost: they are counted and noted anew
             self._state = None
             return
-        said = [message for message in messages if not is_stub(message)]
-        known = [(message, kept) for message in said if (kept := found.get(_key(message)))]
-        marks = [(message, notes.count(message)) for message in messages if is_stub(message)]
-        counted = [*marks, *((message, kept.tokens) for message, kept in known)]
+        known, counted = list[tuple[Message, _Kept]](), list[tuple[Message, int]]()
+        for message in messages:
+            if is_stub(message):
+                counted.append((message, notes.count(message)))
+            elif kept := found.get(_key(message)):
+                counted.append((message, kept.tokens))
+                known.append((message, kept))
         notes.take_over(counted, lambda: [(message, note) for message, kept in known if (note := kept.note(notes)) is not None])
         notes.vocabulary.take_over(texts, telling, user, assistant)
         self._at = notes.taken
 
     def _read(self, packed: bytes) -> dict[int, _Kept]:
-        if len(packed) % self._entry:
-            raise ValueError("it is cut")
-        found = {}
-        for at in range(0, len(packed), self._entry):
-            key, tokens, act, bits, names, new, referenced = _ENTRY.unpack_from(packed, at)
-            score = None if self._by_act else _SCORE.unpack_from(packed, at + _ENTRY.size)[0]
-            found[key] = _Kept(tokens, act, bits, names, new, referenced, score)
-        return found
+        return {kept.key: kept for kept in starmap(_Kept, self._entry.iter_unpack(packed))}
 
 
 def _name(asked: object) -> str | None:
