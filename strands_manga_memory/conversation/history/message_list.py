@@ -22,7 +22,7 @@ class History(list[Message]):
     def __deepcopy__(self, memo: dict[int, Any]) -> History:
         """Return a deep copy."""
         try:
-            return History(_copied(message, memo) for message in self)
+            return History([_copied(message, memo) for message in self])
         except RecursionError:
             return History(copy.deepcopy(list(self), memo))
 
@@ -37,7 +37,10 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     if kind is dict or kind is list:
         made = value.copy()
         for key, item in value.items() if kind is dict else enumerate(value):
-            if type(item) not in _ATOMS:
+            inner = type(item)
+            if inner is list and len(item) == 1 and type(block := item[0]) is dict and type(block.get("text")) is str:
+                made[key] = [block.copy() if len(block) == 1 else _copied(block, memo)]  # most messages, in fewer calls
+            elif inner not in _ATOMS:
                 made[key] = _copied(item, memo)
         return made
     return value if kind in _ATOMS else copy.deepcopy(value, memo)

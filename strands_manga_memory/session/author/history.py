@@ -6,6 +6,7 @@ import marshal
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 from strands_manga_memory.language.texts.marks import STUB
@@ -167,6 +168,14 @@ def fingerprint(message: Any) -> int:
         return hash(dump(message))
 
 
+def fingerprints(messages: Sequence[Any]) -> list[int]:
+    """Return the fingerprint of each message."""
+    try:
+        return [*map(hash, map(marshal.dumps, messages, repeat(0)))]  # in half the time that a call for each takes
+    except ValueError:
+        return [*map(fingerprint, messages)]
+
+
 def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> list[Place]:
     """Return the places of a history, given those it had: known ones where a message is unchanged, bodies and marks elsewhere.
 
@@ -178,9 +187,12 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
         known: The places that it had.
     """
     known = list(known)
-    keys = [(message.get("tracking_id") or "", fingerprint(message)) for message in messages]
-    if keys == [(place.tracking_id, place.print) for place in known]:  # a turn that only said something: most of them
+    prints = fingerprints(messages)
+    ids = [message.get("tracking_id") or "" for message in messages]
+    # A turn that only said something: most of them.
+    if prints == [place.print for place in known] and ids == [place.tracking_id for place in known]:
         return known
+    keys = list(zip(ids, prints, strict=True))
     alike: dict[tuple[str, int], list[Place]] = defaultdict(list)
     by_id: dict[str, Place] = {}
     for place in known:

@@ -61,6 +61,16 @@ def test_a_message_that_contains_itself_is_copied_too() -> None:
     assert copied[0] is not message
 
 
+def test_a_message_of_one_text_is_copied_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    copied = history._copied
+    monkeypatch.setattr(history, "_copied", lambda value, memo: calls.append(value) or copied(value, memo))
+    message: Any = {"role": "user", "content": [{"text": "hello"}], "tracking_id": "m"}
+
+    assert copy.deepcopy(History([message])) == [message]
+    assert calls == [message]
+
+
 @pytest.mark.parametrize("restored", [False, True])
 def test_both_copies_of_a_turn_are_quick_ones(restored: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def agent() -> Agent:

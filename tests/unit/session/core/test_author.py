@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from datetime import datetime
 from functools import reduce
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.session.author.author import Author
+from strands_manga_memory.session.author.history import fingerprint, fingerprints
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, Stamp, grave_by_age, new_grave
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
@@ -615,3 +617,11 @@ def test_a_mark_keeps_its_id_whatever_it_is(id_: str) -> None:
 
     assert unpack_window(json_value(json_bytes(stored))) == window
     assert (UUID in str(stored), "~" in str(stored)) == (False, id_.startswith("~") or id_ == UUID)
+
+
+def test_fingerprints_are_those_of_each_message_whatever_they_hold() -> None:
+    plain = [user("hello"), assistant("ok")]
+    odd = [*plain, {**user("hello"), "metadata": {"custom": {"at": datetime(2026, 1, 1)}}}]
+
+    assert fingerprints(plain) == [fingerprint(message) for message in plain]
+    assert fingerprints(odd) == [fingerprint(message) for message in odd]
