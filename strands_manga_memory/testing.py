@@ -16,6 +16,7 @@ from strands.types.content import Messages, SystemContentBlock
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
+from strands_manga_memory.conversation.history.message_list import copied_quickly
 from strands_manga_memory.conversation.tokens.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
 
@@ -96,7 +97,8 @@ class ScriptedModel(Model):
         **kwargs: Any,
     ) -> AsyncIterable[StreamEvent]:
         """Remember the request and stream the next reply."""
-        self.requests.append(copy.deepcopy(Request(messages, tool_specs, system_prompt, system_prompt_content)))
+        request = Request(copied_quickly(messages), tool_specs, system_prompt, system_prompt_content)
+        self.requests.append(copy.deepcopy(request))
         if self._delay:
             await asyncio.sleep(self._delay)
         reply = self._next(messages)

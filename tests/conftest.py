@@ -135,10 +135,10 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Itera
     if request.param == "sqlite":
         made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     else:
-        server: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
+        client = request.getfixturevalue("dynamodb_server").client()
         made = (
-            DynamoDBTable(server.client(), name=unique, deadline=10),
-            DynamoDBTable(server.client(), USER_MEMORY, name=f"{unique}m", deadline=10),
+            DynamoDBTable(client, name=unique, deadline=10),
+            DynamoDBTable(client, USER_MEMORY, name=f"{unique}m", deadline=10),
         )
     for table in made:
         table.create_if_missing()

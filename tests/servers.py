@@ -47,14 +47,14 @@ def free_port() -> int:
                 return port
 
 
-def wait_until(ready: Callable[[], object], what: str, *, within: float = _READY_WITHIN) -> None:
-    """Poll ``ready`` until it returns something true; raise ``TimeoutError`` naming ``what`` otherwise."""
+def wait_until(ready: Callable[[], object], what: str, *, within: float = _READY_WITHIN, every: float = 0.01) -> None:
+    """Ask ``ready`` every so many seconds until it returns something true; raise ``TimeoutError`` naming ``what`` otherwise."""
     end = time.monotonic() + within
     pause = threading.Event()
     while not ready():
         if time.monotonic() > end:
             raise TimeoutError(f"{what} did not happen within {within} s")
-        pause.wait(0.01)
+        pause.wait(every)
 
 
 class Server:

@@ -74,7 +74,6 @@ def main() -> int:
     arguments = parse_arguments()
     extras.check(services=arguments.backend == "services", model=arguments.model, application=True)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("strands_tools").setLevel(logging.ERROR)  # the calculator announces its end with every call
     logging.getLogger("strands.tools.mcp").setLevel(logging.CRITICAL)  # calls that fail are what breakers are for
     if arguments.web and arguments.worker is None:
         from mangaassist.web import keeper

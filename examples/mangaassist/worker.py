@@ -25,10 +25,10 @@ from strands.hooks import AfterToolCallEvent, BeforeModelCallEvent, HookOrder, M
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
 from strands.tools.mcp import MCPClient
 from strands.types.exceptions import MaxTokensReachedException
-from strands_tools import calculator, current_time
 
 from mangaassist.checks import digest
 from mangaassist.model import open_model
+from mangaassist.tools import calculator, current_time
 from strands_manga_memory import MangaMemory
 
 if TYPE_CHECKING:

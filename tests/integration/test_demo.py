@@ -40,7 +40,7 @@ def test_what_is_said_in_the_chat_is_found_by_the_other_commands(
         def listed() -> bool:
             return run(["users", "--json"]) == 0 and "reader-" in capsys.readouterr().out
 
-        wait_until(listed, "the user to be listed", within=60)
+        wait_until(listed, "the user to be listed", within=60, every=0.5)
     finally:
         chat.send_signal(signal.SIGTERM)
         assert chat.wait(60) == 0

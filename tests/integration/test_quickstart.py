@@ -26,10 +26,10 @@ pytestmark = pytest.mark.xdist_group("quickstart")  # whole runs start many proc
 def shop(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The modules of the example."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    from mangaassist import catalogue, checks, dialogue, extras, report, survival
+    from mangaassist import catalogue, checks, dialogue, extras, report, survival, tools
 
     return SimpleNamespace(
-        catalogue=catalogue, checks=checks, dialogue=dialogue, extras=extras, report=report, survival=survival
+        catalogue=catalogue, checks=checks, dialogue=dialogue, extras=extras, report=report, survival=survival, tools=tools
     )
 
 
@@ -143,12 +143,20 @@ def test_every_scripted_tool_call_is_one_the_shop_can_answer(shop: SimpleNamespa
         "list_volumes": catalogue.volumes,
         "get_stock": catalogue.stock,
         "order_status": catalogue.order,
-        "calculator": lambda expression: expression,
-        "current_time": lambda timezone: timezone,
+        "calculator": shop.tools.calculator,
+        "current_time": shop.tools.current_time,
     }
     used = _all_calls(shop.dialogue)
     assert {c.tool for c in used} == set(answers)
     assert all(answers[c.tool](**c.arguments) for c in used)
+
+
+def test_calculator_works_out_prices_and_nothing_else(shop: SimpleNamespace) -> None:
+    assert shop.tools.calculator(expression="(680 * 2 + 594 + 748) * 1.1 - 500") == "2472.2"
+    assert shop.tools.calculator(expression=" -(6 / 4) ") == "-1.5"
+    for refused in ("2 ** 9", "len('x')", "'a' * 9", "price"):
+        with pytest.raises(ValueError, match="no number"):
+            shop.tools.calculator(expression=refused)
 
 
 def test_scripted_assistant_knows_its_step_from_the_request_alone(shop: SimpleNamespace) -> None:

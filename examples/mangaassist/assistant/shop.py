@@ -13,7 +13,6 @@ from agent_squad.orchestrator import AgentSquad
 from agent_squad.types import AgentSquadConfig, ConversationMessage
 from strands import Agent
 from strands.models import Model
-from strands_tools import calculator, current_time
 
 from mangaassist.assistant.cases import Cases
 from mangaassist.assistant.classifier import ESCALATION, ORDERS, PRODUCTS, WordClassifier
@@ -21,6 +20,7 @@ from mangaassist.assistant.roles import INTENTS, ROLES
 from mangaassist.assistant.script import ScriptedAssistant
 from mangaassist.assistant.servers import Servers
 from mangaassist.assistant.view import MOST_MESSAGES, Watch
+from mangaassist.tools import calculator, current_time
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.squad import Handoffs, SessionChatStorage, SessionStrandsAgent
 

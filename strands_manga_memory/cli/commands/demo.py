@@ -15,7 +15,7 @@ import typer
 from strands_manga_memory.cli.exits import USAGE
 
 _PACKAGE = Path(__file__).parents[2]
-_NEEDED = ("agent_squad", "sse_starlette", "starlette", "strands_tools", "uvicorn")
+_NEEDED = ("agent_squad", "sse_starlette", "starlette", "uvicorn")
 
 
 class What(StrEnum):

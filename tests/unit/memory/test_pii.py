@@ -89,12 +89,6 @@ def test_bad_settings_are_refused() -> None:
         PiiRule("My Rule", DEFAULT_RULES[0].pattern)
 
 
-@pytest.mark.parametrize("piece", ["a", "x.", "1 ", "1-2 A", "東京都", "1 Main ", "東市", "A, ", "@", "0", "call "])
-def test_long_text_takes_no_long_time(piece: str) -> None:
-    # Patterns that are quadratic in the length of the text would not end within the timeout.
-    assert PiiPolicy().applied(piece * (300_000 // len(piece))).startswith(piece[:1])
-
-
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_recall_and_precision_of_the_further_kinds(script: str) -> None:
     policy = PiiPolicy()
