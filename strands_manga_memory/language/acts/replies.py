@@ -50,7 +50,8 @@ _FINDS_NONE = Phrases(
 """The assistant says that there is no such thing: what the user asks for next stands for it."""
 
 ELSE = expression(
-    r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a)\b|それと|それから|あと、|ほかに|他に"
+    r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a|(?:and|now)[ ,]+(?:how|what) about)\b"
+    r"|それと|それから|あと、|ほかに|他に"
 )
 """Of what begins so, the next thing is spoken."""
 
@@ -60,6 +61,8 @@ _COUNTERS = Phrases(
     r"|\b(?:won't|doesn't|does not|will not) work\b",
 )
 """The user says what is wanted in place of what was spoken of."""
+_ASKS_ABOUT = expression(r"\bwhat about the\b")
+"""The user asks about something more of what was spoken of, unless a value follows: "what about the wind?"."""
 _TRIES = expression(r"\btry\b|\bthen\b|\b(?:how|what) about\b")
 _ASKS_FOR = expression(r"\b(?:is|are) there\b|\bdo you have\b|\b(?:find|check|look(?: up| for)?|any)\b")
 _ACCEPTS = expression(
@@ -73,7 +76,7 @@ _CLOSES = expression(
     r"\b(?:anything|something) else\b|\bfurther\b|\bhelp (?:you )?with\b|\b(?:good ?bye|bye|welcome|pleasure)\b"
     r"|\b(?:good|nice|great|lovely|wonderful) (?:day|evening|night|time|stay|trip)\b"
 )
-"""Nothing is open any more: with "actually" something new begins."""
+"""Nothing is open any more: with "actually" something new begins, and nothing is there to counter."""
 _OPEN = expression(
     r"\b(?:what|which|where|when|who|how (?:many|much|long|about)|(?:is|are) there (?:an?|any)|do you have (?:an?|any))\b"
 )
@@ -160,6 +163,8 @@ def _changes(said: str, before: str, act: str, shown: Traits) -> bool:
     says_how = act == DialogueAct.CONSTRAINT or _has_value(shown)
     if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
         return True
+    if _CLOSES.search(before) or (_ASKS_ABOUT.search(said) and not says_how):
+        return False
     return _COUNTERS.are_in(said) and _ACCEPTS.match(said) is None and _OPEN.search(_question(before)) is None
 
 
@@ -167,11 +172,13 @@ def _without_refusal(said: str, before: str) -> str:
     """Return the act of what seems to correct, without a "no" that answers an offer and an "actually" that agrees."""
     if _JAPANESE_REFUSES.search(said) or _JAPANESE_LETS_GO.search(said):
         return DialogueAct.UNMATCHED.value
-    begins_anew = _AGREES.match(said) or (_TURNS.match(said) if _CLOSES.search(before) else None)
+    question = _question(before)
+    takes_nothing_back = _CLOSES.search(before) or _OPEN.search(question) or ELSE.search(said)
+    begins_anew = _AGREES.match(said) or (_TURNS.match(said) if takes_nothing_back else None)
     if begins_anew:
         return dialogue_act(said[begins_anew.end() :], "user").value
     refuses = _REFUSES.match(said)
-    if refuses is None or not (question := _question(before)):
+    if refuses is None or not question:
         return DialogueAct.CORRECTION.value
     rest = said[refuses.end() :]
     asked, told = traits(question)[0], traits(rest)[0]
