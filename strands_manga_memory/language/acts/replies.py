@@ -107,6 +107,7 @@ _POINTS = expression(
 )
 """What points at something spoken of asks about that, or talks of it."""
 
+_PART = expression(r"[^、。！？!?\n]+")
 _SENTENCE = expression(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
@@ -115,7 +116,7 @@ _SHORT, _END = 300, 100
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
 
-def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
+def act_of_reply(text: str, answer: str, act: str, shown: Traits, *, answers: bool = False) -> str:
     """Return what a user's message does after what the assistant said.
 
     A correction may turn out to be none - "no, just the address" refuses an offer - and what gives another value after a
@@ -126,13 +127,24 @@ def act_of_reply(text: str, answer: str, act: str, shown: Traits) -> str:
         answer: What the assistant said before.
         act: What the message does by its own words (``dialogue_act``).
         shown: Its traits (``traits``).
+        answers: Whether it says something after a question: that is how something is to be.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
         return _without_refusal(said, before)
     if act in _OPEN_TO_CHANGE and not ELSE.search(said) and _changes(said, before, act, shown):
         return DialogueAct.CORRECTION.value
-    return DialogueAct.CONSTRAINT.value if _gives_value(text, act, shown) else act
+    if _gives_value(text, act, shown) or (act == DialogueAct.UNMATCHED and answers and not shown.asks):
+        act = DialogueAct.CONSTRAINT.value
+    return DialogueAct.UNMATCHED.value if act == DialogueAct.CONSTRAINT and _only_lets_go(said) else act
+
+
+def _only_lets_go(said: str) -> bool:
+    """Whether a condition is let go, and none is set beside that."""
+    if said.isascii() or not _JAPANESE_LETS_GO.search(said):
+        return False
+    rest = "、".join(part for part in _PART.findall(said) if not _JAPANESE_LETS_GO.search(part))
+    return not _has_value(traits(rest)[0]) and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
 
 
 def _gives_value(text: str, act: str, shown: Traits) -> bool:

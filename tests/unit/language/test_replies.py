@@ -69,3 +69,18 @@ def test_a_refused_offer_an_agreement_and_what_comes_besides_correct_nothing(ans
 @pytest.mark.parametrize("text", ["Thanks!", "I prefer hardcover.", "Always answer in French.", "My name is Rin.", ""])
 def test_acts_that_no_reply_changes(text: str) -> None:
     assert after("Unfortunately, it is not available.", text) == dialogue_act(text, "user")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("では、初版でなくても構いません。", "unmatched"),
+        ("では、ジャンルは何でもいいです。", "unmatched"),
+        ("神保町駅の近くでなくてもいいので、カフェの併設された書店はありますか。", "constraint"),
+        ("文庫版でお願いします。", "constraint"),
+        ("Romance, and nothing sad", "constraint"),
+    ],
+)
+def test_a_condition_that_is_let_go_sets_none_unless_another_is_set_beside_it(text: str, expected: str) -> None:
+    said = str(dialogue_act(text, "user"))
+    assert act_of_reply(text, "申し訳ございません。いかがなさいますか。", said, traits(text)[0], answers=True) == expected

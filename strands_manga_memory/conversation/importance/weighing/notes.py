@@ -255,9 +255,8 @@ class Notes:
         """
         if self._before is None or note.takes_back or self.vocabulary.service <= _HALF:
             return
-        act = act_of_reply(text, message_text(self._before), note.act, note.traits)
-        if act == note.act == DialogueAct.UNMATCHED and note.answers and says_something and not note.traits.asks:
-            act = DialogueAct.CONSTRAINT.value
+        answers = note.answers and says_something
+        act = act_of_reply(text, message_text(self._before), note.act, note.traits, answers=answers)
         if act != note.act:
             note.act = act
             note.score = self._score(message, act) if self._score_of_act is not None else note.score
