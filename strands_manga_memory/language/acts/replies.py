@@ -77,9 +77,10 @@ _CLOSES = expression(
     r"|\b(?:good|nice|great|lovely|wonderful) (?:day|evening|night|time|stay|trip)\b"
 )
 """Nothing is open any more: with "actually" something new begins, and nothing is there to counter."""
-_OPEN = expression(
-    r"\b(?:what|which|where|when|who|how (?:many|much|long|about)|(?:is|are) there (?:an?|any)|do you have (?:an?|any))\b"
-)
+_WHETHER_ANY = r"(?:is|are) there (?:an?|any)|(?:do|did|would) you have (?:an?|any)"
+_ANY = expression(rf"\b(?:{_WHETHER_ANY})\b")
+"""Whether there is a wish at all: a "no" takes none back."""
+_OPEN = expression(rf"\b(?:what|which|where|when|who|how (?:many|much|long|about)|{_WHETHER_ANY})\b")
 
 _JAPANESE_COUNTERS = expression(
     r"(?:\A|[、。 ])(?:それ)?(?:では|じゃあ?|なら|でしたら|だったら|であれば|そ(?:う)?したら)"
@@ -195,7 +196,7 @@ def _without_refusal(said: str, before: str) -> str:
     rest = said[refuses.end() :]
     asked, told = traits(question)[0], traits(rest)[0]
     is_other_value = (asked.number and told.number) or (asked.time and told.time)  # "On Monday?" - "No, on Friday."
-    if is_other_value or _COUNTERS.are_in(rest):
+    if (is_other_value and not _ANY.search(question)) or _COUNTERS.are_in(rest):
         return DialogueAct.CORRECTION.value
     return dialogue_act(rest, "user").value
 

@@ -40,6 +40,7 @@ def test_another_value_than_was_spoken_of_corrects(answer: str, text: str) -> No
     ("answer", "text"),
     [
         ("Would you like me to order it for you?", "No, I just need the shipping cost."),
+        ("We have 12 editions, is there a format you want?", "No, take the first one."),
         ("Shall I put it in your cart?", "No, but tell me who drew the cover."),
         ("Is there anything else?", "Actually yes, when do you close?"),
         ("Is there anything else?", "Yes, actually. Who wrote it?"),
