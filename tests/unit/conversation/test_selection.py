@@ -208,6 +208,17 @@ def test_large_results_also_make_room_for_the_high_band_up_to_half_the_budget() 
     assert chosen(many, 2_000).kept[22]["content"][0]["toolResult"]["content"][0]["text"].count("w") > 800
 
 
+def test_a_long_answer_makes_room_once_it_is_given_down_to_half_the_budget() -> None:
+    asked = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=PREFERENCE)], user()]
+    history = [*asked, assistant(words(1_900))]
+    choice = chosen(history, 2_000)
+    assert choice.shortened >= {21}
+    assert {2, 4, 6, 8, 10, 12, 14, 16, 18} <= choice.kept.keys()
+    assert COUNT(choice.kept[21]) > 800
+    short = assistant(words(900))
+    assert chosen([*asked, short], 2_000).kept[21] is short
+
+
 def test_one_huge_result_does_not_drive_out_the_conversation() -> None:
     tool_turn = [user(), calls("a"), results("a", content=[{"text": words(9_000)}]), assistant()]
     history = [*exchange(), *[message for _ in range(40) for message in exchange(100)], *tool_turn]

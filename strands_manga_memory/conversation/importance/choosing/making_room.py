@@ -14,15 +14,15 @@ _HARD_FLOOR = 24
 
 
 def make_room(shortener: Shortener, groups: Sequence[Group], *, budget: int, headroom: int = 0) -> None:
-    """Shorten what must stay until it is within the budget, and large tool results until the high band has room as well.
+    """Shorten what must stay until it is within the budget; large tool results, and an answer once it is given, further.
 
-    The first turn's answer keeps its ends in any case. In this order, each step as far as it is needed: tool results (older
-    ones first, the largest first), texts of the first turn, the oldest tool calls of the current turn (with their results), a
-    note for images and documents, other texts, inputs of tool calls; then the same more drastically; then what stays only
-    because a message beside it is pinned; at last nothing of a piece but the note that it was cut. At least half of the budget
-    is left to what must stay; if it was over the budget, up to a quarter is freed for the middle band, so that one huge result
-    does not drive out the conversation. Pinned messages are never touched: if they alone are over the budget, the rest keeps a
-    readable size and the result is over it.
+    Both give way to the high band. The first turn's answer keeps its ends in any case. In this order, each step as far as it
+    is needed: tool results (older ones first, the largest first), the answer that ended the turn, texts of the first turn, the
+    oldest tool calls of the current turn (with their results), a note for images and documents, other texts, inputs of tool
+    calls; then the same more drastically; then what stays only because a message beside it is pinned; at last nothing of a
+    piece but the note that it was cut. At least half of the budget is left to what must stay; if it was over the budget, up to
+    a quarter is freed for the middle band, so that one huge result does not drive out the conversation. Pinned messages are
+    never touched: if they alone are over the budget, the rest keeps a readable size and the result is over it.
     """
     others = dict.fromkeys(Band, 0)
     spoken = 0
@@ -44,6 +44,7 @@ def make_room(shortener: Shortener, groups: Sequence[Group], *, budget: int, hea
     shortener.shorten("toolResult", everything[-1:], aim, floor)
     for deeper in (floor // 2, floor // 4) if spoken else ():  # the user's own words are worth more than old results
         shortener.shorten("toolResult", everything[:-1], budget - min(spoken, usual // 4), max(_HARD_FLOOR, deeper))
+    shortener.shorten("text", _finished_answer(shortener), aim, 2 * floor)
     if shortener.tokens <= budget:
         return
     shortener.shorten("text", first, aim, floor)
@@ -56,6 +57,13 @@ def make_room(shortener: Shortener, groups: Sequence[Group], *, budget: int, hea
     shortener.shorten("toolUse", everything, aim, floor)
     if shortener.locked_tokens < budget:
         _make_room_at_any_cost(shortener, groups, budget)
+
+
+def _finished_answer(shortener: Shortener) -> list[int]:
+    """Where the answer is that ended the current turn, if it did: it has been read, and may give way to what stands."""
+    last = max(shortener.messages, default=-1)
+    is_answer = last >= 0 and shortener.messages[last]["role"] == "assistant" and not tool_use_ids(shortener.messages[last])
+    return [last] if is_answer else []
 
 
 def _make_room_at_any_cost(shortener: Shortener, groups: Sequence[Group], budget: int) -> None:
