@@ -35,7 +35,6 @@ KIT: Path | None = None
 BUDGETS: dict[str, Any] = {}
 
 _STREAMS, _DRAWN, _SPREAD = 5, 100, 0.5
-_AGENT = ("agent", "tests.benchmarks.retention:agent")
 _SETS = ("locomo", "prefdaily", "sgd", "multiwoz", "jmultiwoz", "long", "long_japanese")
 
 
@@ -81,7 +80,7 @@ class Set:
 
         self.use()
         found: Mapping[str, Any] = kit.aggregate(
-            [kit.stream_once(stream, _AGENT, 4_096, recall_budget=recall) for stream in self.streams]
+            [kit.stream_once(stream, retention.OURS, 4_096, recall_budget=recall) for stream in self.streams]
         )
         return found
 

@@ -60,7 +60,9 @@ _COUNTED_BY = {"jmultiwoz": "retention.tokens:by_script"}
 """How the tokens of a set are counted where four characters are no token."""
 
 _POLICIES = ("fifo", "user-first", "shortest", "tfidf", "hybrid", "oracle")
-_OURS = ("agent", "tests.benchmarks.retention:agent")
+OURS = ("agent", "tests.benchmarks.retention:agent")
+"""What the kit calls to get an agent of this package."""
+
 _FILLER = 600
 
 
@@ -118,14 +120,14 @@ def _with_kit(folder: Path) -> dict[str, float]:
     sys.path.insert(0, str(folder))
     values: dict[str, float] = {}
     for name in progress(list(_LABELS), "recorded conversations"):
-        found = _bench(name, {**{policy: policy for policy in _POLICIES}, "ours": _OURS})
+        found = _bench(name, {**{policy: policy for policy in _POLICIES}, "ours": OURS})
         for policy, result in found.items():
             values[f"{name}_recall" if policy == "ours" else f"{name}_recall_{policy}"] = result["recall"][0]
         ours = found["ours"]
         values |= {f"{name}_value": ours["value"][0]} if ours["value"] else {}
         values |= {f"{name}_tool_support": ours["support_tool"][0]} if ours["support_tool"] else {}
     for name in progress(("locomo", "prefdaily"), "with recall"):
-        values[f"{name}_in_view_with_recall"] = _bench(name, {"ours": _OURS}, recall=3_072)["ours"]["in_view"][0]
+        values[f"{name}_in_view_with_recall"] = _bench(name, {"ours": OURS}, recall=3_072)["ours"]["in_view"][0]
     if PLOT is not None:
         _plot(PLOT, values)
     return values
