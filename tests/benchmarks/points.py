@@ -2,16 +2,19 @@
 
 Needs ``--kit FOLDER``. Each part is taken out in turn, on five conversations of each set and on long answers; weights are drawn
 at random around those that stand, and the best on all sets, and on all but one, are judged on each. What is chosen once, from a
-whole conversation, says ``kept``; the parts that show only message by message, or with recall, go through real agents.
+whole conversation, says ``kept``; the parts that show only message by message, or with recall, go through real agents. Each set
+has a process of its own; all of it takes some ten minutes of two cores.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +22,7 @@ from unittest import mock
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, SignalWeights
 from strands_manga_memory.conversation.history.shortening import Shortener
 from strands_manga_memory.conversation.importance import importance
+from strands_manga_memory.conversation.importance.choosing import making_room
 from strands_manga_memory.conversation.importance.reserve import Reserve
 from strands_manga_memory.conversation.importance.weighing import scoring, vocabulary
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
@@ -35,17 +39,20 @@ KIT: Path | None = None
 BUDGETS: dict[str, Any] = {}
 
 _STREAMS, _DRAWN, _SPREAD = 5, 100, 0.5
-_SETS = ("locomo", "prefdaily", "sgd", "multiwoz", "jmultiwoz", "long", "long_japanese")
+_SETS = ("sgd", "locomo", "jmultiwoz", "multiwoz", "prefdaily", "long", "long_japanese")
+"""Those that take longest come first."""
+
+Managers = Sequence[ImportanceWeightedConversationManager]
 
 
 class Set:
-    """The conversations of a set, and a manager for each that has read it."""
+    """The conversations of a set, and a manager for each."""
 
     def __init__(self, name: str) -> None:
-        from retention import data  # type: ignore[import-not-found]
+        from retention import data, tokens  # type: ignore[import-not-found]
 
-        self.counts_by = "retention.tokens:by_script" if name in ("jmultiwoz", "long_japanese") else None
-        self.use()
+        self.name = name
+        tokens.set_text_counter("retention.tokens:by_script" if name in ("jmultiwoz", "long_japanese") else None)
         if name == "long":
             self.streams = list(conversations(("prefdaily", "sgd"), _STREAMS, is_japanese=False))
         elif name == "long_japanese":
@@ -53,19 +60,12 @@ class Set:
         else:
             self.streams = data.load(name, None, _STREAMS)
 
-    def use(self) -> None:
-        """Let tokens be counted as this set is counted."""
-        from retention import tokens  # type: ignore[import-not-found]
-
-        tokens.set_text_counter(self.counts_by)
-
-    def managers(self) -> list[ImportanceWeightedConversationManager]:
+    def managers(self) -> Managers:
         """Return a new manager for each conversation."""
         return [retention.manager(4_096) for _ in self.streams]
 
-    def kept(self, managers: list[ImportanceWeightedConversationManager], budget: int) -> float:
+    def kept(self, managers: Managers, budget: int) -> float:
         """Return the share of needed messages that stay."""
-        self.use()
         shares: list[float] = []
         for stream, manager in zip(self.streams, managers, strict=True):
             shown = {id(message) for message in manager.fitted(stream["messages"], budget)}
@@ -74,11 +74,22 @@ class Set:
                 shares += [sum(gold) / len(gold)] if gold else []
         return sum(shares) / len(shares)
 
+    def chosen_once(self) -> dict[str, float]:
+        """Return what is kept by new managers: of long answers in a small budget, too."""
+        managers = self.managers()
+        found = {self.name: self.kept(managers, 4_096)}
+        return found | ({f"{self.name}_at_1024": self.kept(managers, 1_024)} if self.name.startswith("long") else {})
+
+    def weighed(self, managers: Managers, weights: SignalWeights, budget: int) -> float:
+        """Return what is kept by managers that have read the conversations, with other weights."""
+        for manager in managers:
+            manager.signals = weights
+        return self.kept(managers, budget)
+
     def through_agents(self, recall: int = 0) -> Mapping[str, Any]:
         """Return what the kit finds when the conversations go through real agents."""
         from retention import run as kit
 
-        self.use()
         found: Mapping[str, Any] = kit.aggregate(
             [kit.stream_once(stream, retention.OURS, 4_096, recall_budget=recall) for stream in self.streams]
         )
@@ -89,24 +100,30 @@ def run() -> dict[str, float]:
     """Return what is kept as it is, and without each point."""
     if KIT is None:
         return {}
-    sys.path.insert(0, str(KIT))
-    sets = {name: Set(name) for name in progress(_SETS, "conversations")}
-    values = {f"{name}_as_it_is": value for name, value in _chosen_once(sets).items()}
-    for point in progress(list(POINTS), "without each point"):
-        with POINTS[point]():
-            values |= {f"{name}_without_{point}": value for name, value in _chosen_once(sets).items()}
-    read = {name: each.managers() for name, each in sets.items()}
-    off = [weight.name for weight in dataclasses.fields(SignalWeights) if weight.name != "half_life"]
-    for signal in progress(off, "each signal off in turn"):
-        found = _weighed(sets, read, SignalWeights(**{signal: 0.0}), 4_096)
-        values |= {f"{name}_without_signal_{signal}": value for name, value in found.items()}
-    return {**values, **_fitted(sets, read), **_through_agents(sets)}
+    values: dict[str, float] = {}
+    means: dict[str, list[float]] = {}
+    with ProcessPoolExecutor(os.cpu_count() or 1) as pool:
+        found = pool.map(_measured, [str(KIT)] * len(_SETS), _SETS)
+        for name in progress(_SETS, "sets"):
+            more, means[name] = next(found)
+            values |= more
+    return {**values, **_fitted(means)}
 
 
-def _chosen_once(sets: Mapping[str, Set]) -> dict[str, float]:
-    found = {name: each.kept(each.managers(), 4_096) for name, each in sets.items()}
-    small = {f"{name}_at_1024": sets[name].kept(sets[name].managers(), 1_024) for name in ("long", "long_japanese")}
-    return {**found, **small}
+def _measured(kit: str, name: str) -> tuple[dict[str, float], list[float]]:
+    """Return all that is measured on one set, and the mean of what is kept with each of the weights drawn."""
+    sys.path.insert(0, kit)
+    each = Set(name)
+    values = {f"{row}_as_it_is": value for row, value in each.chosen_once().items()}
+    for point, without in POINTS.items():
+        with without():
+            values |= {f"{row}_without_{point}": value for row, value in each.chosen_once().items()}
+    read = each.managers()
+    for weight in dataclasses.fields(SignalWeights):
+        if weight.name != "half_life":
+            values[f"{name}_without_signal_{weight.name}"] = each.weighed(read, SignalWeights(**{weight.name: 0.0}), 4_096)
+    means = [sum(each.weighed(read, weights, budget) for budget in (1_024, 4_096)) / 2 for weights in _drawn()]
+    return {**values, **_through_agents(each)}, means
 
 
 # --- Points -------------------------------------------------------------------------------------------------------------------
@@ -152,53 +169,47 @@ POINTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "whoever_names_a_value": lambda: mock.patch.object(replies, "_gives_value", return_value=False),
     "japanese_rules_for_wishes": _without_japanese_wishes,
     "who_writes_at_length_serves": lambda: mock.patch.multiple(vocabulary, _AS_LONG=1e9, _MUCH_LONGER=2e9),
+    "a_long_answer_that_makes_room": lambda: mock.patch.object(making_room, "_finished_answer", return_value=[]),
+    "conditions_that_are_let_go": lambda: mock.patch.object(replies, "_only_lets_go", return_value=False),
 }
 """What is chosen once without a part of the choice."""
 
 
-def _through_agents(sets: Mapping[str, Set]) -> dict[str, float]:
+def _through_agents(each: Set) -> dict[str, float]:
     values: dict[str, float] = {}
-    worn_down = mock.patch.object(Reserve, "is_due", return_value=False)
-    for name in progress(("locomo", "sgd", "jmultiwoz", "long"), "through agents, chosen anew or worn down"):
-        values[f"{name}_by_agents"] = sets[name].through_agents()["recall"][0]
-        with worn_down:
-            values[f"{name}_by_agents_worn_down"] = sets[name].through_agents()["recall"][0]
-    locomo = sets["locomo"]
-    values["locomo_in_view"] = locomo.through_agents(3_072)["in_view"][0]
-    values["locomo_in_view_of_a_quarter"] = locomo.through_agents(1_024)["in_view"][0]
-    with mock.patch.object(seeking, "_AGAIN", 0.0):
-        values["locomo_in_view_by_one_search"] = locomo.through_agents(3_072)["in_view"][0]
+    if each.name in ("locomo", "sgd", "jmultiwoz", "long"):
+        values[f"{each.name}_by_agents"] = each.through_agents()["recall"][0]
+        with mock.patch.object(Reserve, "is_due", return_value=False):
+            values[f"{each.name}_by_agents_worn_down"] = each.through_agents()["recall"][0]
+    if each.name == "locomo":
+        values["locomo_in_view"] = each.through_agents(3_072)["in_view"][0]
+        values["locomo_in_view_of_a_quarter"] = each.through_agents(1_024)["in_view"][0]
+        with mock.patch.object(seeking, "_AGAIN", 0.0):
+            values["locomo_in_view_by_one_search"] = each.through_agents(3_072)["in_view"][0]
     return values
 
 
 # --- Weights ------------------------------------------------------------------------------------------------------------------
 
 
-Read = Mapping[str, list[ImportanceWeightedConversationManager]]
-
-
-def _weighed(sets: Mapping[str, Set], read: Read, weights: SignalWeights, budget: int) -> dict[str, float]:
-    for managers in read.values():
-        for manager in managers:
-            manager.signals = weights
-    return {name: each.kept(read[name], budget) for name, each in sets.items()}
-
-
-def _fitted(sets: Mapping[str, Set], read: Read) -> dict[str, float]:
-    """Return the mean of what 1,024 and 4,096 tokens keep, with weights that were fitted on all sets, and on all but one."""
+def _drawn() -> list[SignalWeights]:
+    """Return the weights that stand, and others: the same ones every time."""
     drawn = random.Random(25)
-    tried = [SignalWeights(), *(_near(drawn) for _ in range(_DRAWN))]
-    found: list[dict[str, float]] = []
-    for weights in progress(tried, "weights drawn anew"):
-        small, large = (_weighed(sets, read, weights, budget) for budget in (1_024, 4_096))
-        found.append({name: (small[name] + large[name]) / 2 for name in sets})
-    best = max(found, key=lambda kept: sum(kept.values()))
-    values = {f"mean_{name}": value for name, value in found[0].items()}
-    values |= {f"mean_{name}_fitted": value for name, value in best.items()}
-    for name in sets:
-        others = max(found, key=lambda kept: sum(value for other, value in kept.items() if other != name))
-        values[f"mean_{name}_fitted_without_it"] = others[name]
-    return values
+    return [SignalWeights(), *(_near(drawn) for _ in range(_DRAWN))]
+
+
+def _fitted(means: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return what is kept of each set with weights that were fitted on all sets, and on all but this one."""
+
+    def best(names: Sequence[str]) -> int:
+        return max(range(_DRAWN + 1), key=lambda at: sum(means[name][at] for name in names))
+
+    values = {f"mean_{name}": kept[0] for name, kept in means.items()}
+    values |= {f"mean_{name}_fitted": kept[best(_SETS)] for name, kept in means.items()}
+    return values | {
+        f"mean_{name}_fitted_without_it": kept[best([other for other in _SETS if other != name])]
+        for name, kept in means.items()
+    }
 
 
 def _near(drawn: random.Random) -> SignalWeights:
