@@ -271,10 +271,18 @@ def _described(media: Any) -> str:
 
 
 def _texts(content: Any) -> Iterable[str]:
+    if type(content) is list and len(content) == 1 and type(block := content[0]) is dict and len(block) == 1:
+        text = block.get("text")
+        if isinstance(text, str):
+            return (text,)  # as most messages have it, without three generators
+    return _texts_within(content)
+
+
+def _texts_within(content: Any) -> Iterable[str]:
     for block in blocks_of(content):
         for kind, value in block.items():
             if kind == "toolResult" and isinstance(value, dict):
-                yield from _texts(value.get("content"))
+                yield from _texts_within(value.get("content"))
             elif kind in _TOLD:
                 yield from _strings(value)
 

@@ -13,7 +13,7 @@ from strands_manga_memory.session.author.history import (
     draft_of,
     held_of,
     place_of,
-    place_of_piece,
+    places_of,
     revision_of,
 )
 from strands_manga_memory.session.author.layers import Layers
@@ -249,7 +249,8 @@ class Author:
             return True
         if not (self._open_turns or self.history.notes):
             return False
-        return self.history.notes != [place_of_piece(piece).print for piece in self._pieces()[0] if piece.shown is None]
+        notes = [piece for piece in self._pieces()[0] if piece.shown is None]
+        return self.history.notes != [place.print for place in places_of(notes)]
 
     @property
     def _open_turns(self) -> dict[Stamp, int]:
@@ -267,7 +268,7 @@ class Author:
         pieces, drafts = self._pieces()
         # Of a turn that was evicted while it went on the view shows less than all that no window was decided upon.
         evicts = not self.copy.needed <= {name_of(shown) for shown in self.copy.view}
-        self.history = History(map(place_of_piece, pieces), moves=self._moves + evicts)
+        self.history = History(places_of(pieces), moves=self._moves + evicts)
         self.history.unnamed(drafts)
         self._seen, self._based_on = self.copy.vector, self._window_stamp
         self.is_gone = False

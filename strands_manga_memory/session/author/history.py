@@ -264,21 +264,29 @@ def begun_after(since: float, drafts: Iterable[Draft]) -> list[Draft]:
     return found
 
 
-def place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place:
+def place_of(message: Mapping[str, Any], held: Held) -> Place:
     """Return the place of a message, given what it is."""
-    return Place(held, message.get("tracking_id") or "", fingerprint(message), revision)
+    return Place(held, message.get("tracking_id") or "", fingerprint(message))
 
 
-def place_of_piece(piece: Piece) -> Place:
-    """Return the place of a message as the agent gets it."""
+def places_of(pieces: Sequence[Piece]) -> list[Place]:
+    """Return the places of messages as the agent gets them."""
+    prints = fingerprints([message for message, _, _ in pieces])
+    return [
+        Place(_held_of_piece(piece), piece.message.get("tracking_id") or "", print_, revision_of(piece.shown))
+        for piece, print_ in zip(pieces, prints, strict=True)
+    ]
+
+
+def _held_of_piece(piece: Piece) -> Held:
     if piece.shown is None:
         assert piece.closes is not None  # noqa: S101 - for the type checker
-        return place_of(piece.message, Note(piece.closes))
-    return place_of(piece.message, held_of(piece.shown), revision_of(piece.shown))
+        return Note(piece.closes)
+    return held_of(piece.shown)
 
 
-def revision_of(shown: Shown) -> int:
-    """Return the revision in which a message of the log is shown; -1 of one that is not at hand."""
+def revision_of(shown: Shown | None) -> int:
+    """Return the revision in which a message of the log is shown; -1 of one that is not at hand, 0 of all else."""
     return shown.revision if isinstance(shown, Message) else -isinstance(shown, Lost)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.records import Message, Wanted, all_of, pack_messages, unpack_messages
 from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
@@ -77,7 +77,7 @@ class Segments:
     def read(self, segments: Iterable[Segment], *, wanted: Wanted) -> list[Message]:
         """Return the wanted messages of some segments, in one batch. One that is not there, or cannot be read, has none."""
         found = self._table.batch_get([self._key(segment) for segment in segments])
-        return [message for item in found.values() for message in self._messages(item, wanted) or ()]
+        return [message for messages in self._each(found.values(), wanted) for message in messages or ()]
 
     def log(self, lives: Iterable[str]) -> Iterator[Message]:
         """Yield all messages of some lives, segment by segment."""
@@ -114,20 +114,35 @@ class Segments:
     def _keys(self) -> list[Key]:
         return [key_of(self._table, row) for row in self._rows(None, attributes=[])]
 
-    def _messages(self, item: Item, wanted: Wanted = all_of) -> list[Message] | None:
+    def _messages(self, item: Item) -> list[Message] | None:
         """Return the messages of a segment; None if it cannot be read."""
-        name = "/".join(key_of(self._table, item))
+        return self._each([item])[0]
+
+    def _each(self, items: Collection[Item], wanted: Wanted = all_of) -> list[list[Message] | None]:
+        """Return the wanted messages of each segment; None in place of those of one that cannot be read."""
+        names = ["/".join(key_of(self._table, item)) for item in items]
+        payloads = self._codec.unseal_each(zip(map(self._whole, items), names, strict=True))
+        return [_unpacked(payload, name, wanted) for payload, name in zip(payloads, names, strict=True)]
+
+    def _whole(self, item: Item) -> bytes | None:
         try:
             ((_, data),) = whole_values(self._table, [item])
-            return unpack_messages(self._codec.unseal(data, name), name, wanted=wanted)
-        except KeyMissingError:
-            raise
-        except CorruptRecordError as error:
-            logger.warning("record=<%s>, error=<%s> | segment cannot be read and stays as it is", name, type(error).__name__)
+        except CorruptRecordError:
             return None
+        return data
 
     def _key(self, segment: Segment) -> Key:
         return segment_key(self._session, self._member, segment)
+
+
+def _unpacked(payload: bytes | CorruptRecordError, name: str, wanted: Wanted) -> list[Message] | None:
+    try:
+        if isinstance(payload, CorruptRecordError):
+            raise payload
+        return unpack_messages(payload, name, wanted=wanted)
+    except CorruptRecordError as error:
+        logger.warning("record=<%s>, error=<%s> | segment cannot be read and stays as it is", name, type(error).__name__)
+        return None
 
 
 def _by_segment(messages: Iterable[Message]) -> list[tuple[Segment, list[Message]]]:
