@@ -227,15 +227,14 @@ def is_message(value: Any) -> bool:
     """Tell whether a value is a message with blocks in it, whatever those hold: what is accepted is what is read."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
         return False
-    return all(map(_is_block, value["content"]))
-
-
-def _is_block(block: Any) -> bool:
-    """Tell whether a value is a block, and a tool call or result that is in it says of which call it is."""
-    if not isinstance(block, dict) or ("toolUse" in block and not _is_call(block["toolUse"], "name", "input")):
-        return False
-    return "toolResult" not in block or _is_call(block["toolResult"])
+    for block in value["content"]:
+        if not isinstance(block, dict) or ("toolUse" in block and not _is_call(block["toolUse"], "name", "input")):
+            return False
+        if "toolResult" in block and not _is_call(block["toolResult"]):
+            return False
+    return True
 
 
 def _is_call(part: Any, *names: str) -> bool:
+    """Tell whether a tool call or result says of which call it is."""
     return isinstance(part, dict) and isinstance(part.get("toolUseId"), str | int) and all(name in part for name in names)

@@ -7,6 +7,7 @@ stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from strands.types.content import Message
@@ -46,8 +47,8 @@ def name_of(message: Message) -> str:
 
 def is_any_named(messages: Iterable[Message]) -> bool:
     """Whether the mark of a cut in one of the messages says by which name the whole message can be read."""
-    texts = (text for message in messages for text in _texts(message["content"]))
-    return any(found[2] for text in texts for found in _MARKER.finditer(text))
+    texts = chain.from_iterable(_texts(message["content"]) for message in messages)
+    return any(found[2] for text in texts if READER in text for found in _MARKER.finditer(text))
 
 
 def is_shortened(message: Message) -> bool:

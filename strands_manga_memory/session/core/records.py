@@ -51,6 +51,10 @@ class Message:
         object.__setattr__(self, "writer", self.writer or self.segment.writer)
         object.__setattr__(self, "name", Name(self.writer, self.number))
 
+    def __str__(self) -> str:
+        """Return what it is called in errors."""
+        return f"message {self.name}"
+
     @property
     def turn(self) -> Stamp:
         """The key of its turn."""
@@ -64,7 +68,7 @@ class Message:
     @property
     def value(self) -> Any:
         """The message itself, a fresh one; raises ``CorruptRecordError`` if it cannot be read."""
-        return load_stored(self.record, f"message {self.name}")
+        return load_stored(self.record, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ class Body:
     revision: int = 0
     closes: Stamp | None = None
 
+    def __str__(self) -> str:
+        """Return what it is called in errors."""
+        return f"body {self.id}"
+
     @property
     def id(self) -> str:
         """Its key: equal bodies have equal ones."""
@@ -92,7 +100,7 @@ class Body:
     @property
     def value(self) -> Any:
         """The message itself, a fresh one; raises ``CorruptRecordError`` if it cannot be read."""
-        return load_stored(self.record, f"body {self.id}")
+        return load_stored(self.record, self)
 
 
 class Mark(NamedTuple):

@@ -163,11 +163,11 @@ def load(data: bytes) -> Any:
     return value_of(value) if as_nodes else value
 
 
-def load_stored(data: bytes, record: str) -> Any:
+def load_stored(data: bytes, record: object) -> Any:
     """Return what ``dump`` was given, when it comes from a store.
 
     Raises:
-        CorruptRecordError: It is nothing that ``dump`` makes. Names ``record``.
+        CorruptRecordError: It is nothing that ``dump`` makes. Names ``record``, by its ``str()``.
     """
     with trusted(record):
         return load(data)
@@ -177,12 +177,12 @@ class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record
     """Turns what a malformed record makes the code that reads it raise into ``CorruptRecordError``, naming ``record``.
 
     Args:
-        record: Its name.
+        record: Its name, or what has that as its ``str()``: it is made when something is wrong.
     """
 
     __slots__ = ("_record",)
 
-    def __init__(self, record: str) -> None:
+    def __init__(self, record: object) -> None:
         self._record = record
 
     def __enter__(self) -> None:
@@ -191,8 +191,9 @@ class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Raise the error as one that names the record."""
         if isinstance(error, _OF_MALFORMED) and not isinstance(error, MangaMemoryError):
+            name = str(self._record)
             raise CorruptRecordError(
-                f"record={self._record!r} is damaged: {type(error).__name__}: {error!s:.200}", record=self._record
+                f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}", record=name
             ) from error
 
 

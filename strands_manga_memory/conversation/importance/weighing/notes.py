@@ -94,7 +94,7 @@ class Notes:
         self._scorer = scorer
         self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
         self._history = history
-        self._takes_history = _takes_history(scorer)
+        self._takes_history = self._score_of_act is None and _takes_history(scorer)
         self._average = ImportanceWeights().unmatched
         self._previous: Note | None = None
         self._before: Message | None = None
