@@ -60,7 +60,7 @@ Known = tuple[Name | Body | Mark, int]
 """What a store may have of a message of the history, and its revision."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the reason that messages of the log are not
 class Place:
     """A message of the history: what it is, how it is recognized, and the revision in which a message of the log is shown."""
 
