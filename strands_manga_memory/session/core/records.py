@@ -232,10 +232,10 @@ def message_of(name: Name, header: Any, record: bytes, segments: dict[Segment, S
     for one in (name.number, first_clock, first, clock, revision):
         if type(one) is not int or one < 0:
             raise ValueError(f"{header!r:.100} is no message's")
-    about, writer = map(str, [*rest, "", ""][:2])
-    segment = Segment(str(life), first_clock, writer or str(name.writer), first)
-    segment = segments.setdefault(segment, segment)
-    return Message(segment, name.number, clock, float(at), record, revision, about, str(name.writer))
+    about, author = (str(rest[0]), str(rest[1]) if len(rest) > 1 else "") if rest else ("", "")
+    writer = str(name.writer)
+    segment = Segment(str(life), first_clock, author or writer, first)
+    return Message(segments.setdefault(segment, segment), name.number, clock, float(at), record, revision, about, writer)
 
 
 def has_id(record: bytes, tracking_id: str) -> bool:
