@@ -44,6 +44,11 @@ def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Version]:
     return {message_key(name): copy.messages[name].revision for name in messages} | bodies | registers_of(copy)
 
 
+def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
+    """Tell whether of a copy's cells a state or a body has gone or changed: messages go on in the log, all else only names."""
+    return any(key[0] in "sb" and after.get(key) != version for key, version in before.items())
+
+
 def packed(key: Key, copy: Copy) -> bytes:
     """Return the stored form of a cell of a copy."""
     header, blobs = _PACKERS[key[0]](copy, *key[1:])

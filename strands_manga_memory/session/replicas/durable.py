@@ -6,9 +6,10 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from strands_manga_memory.session.core.cells import Head, Version, cells_of, head_of, packed, read_cells
+from strands_manga_memory.session.core.cells import Head, Version, cells_of, head_of, loses, packed, read_cells
 from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
@@ -238,7 +239,9 @@ class DurableReplica:
         if self._has_hot or (before.item or {}).get(HOT):
             attributes[HOT] = True
         cleans = copy.redactions != before.copy.redactions
-        item = put_split(self._table, self._key, data, attributes=attributes, when=when, before=before.item, cleans=cleans)
+        scrub = cleans or copy.graves != before.copy.graves or loses(before.versions, versions)
+        put = partial(put_split, self._table, self._key, data, attributes=attributes, when=when, before=before.item)
+        item = put(cleans=cleans, scrub=scrub)
         if item is None:
             return False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)

@@ -29,6 +29,7 @@ def put_split(
     when: Condition,
     before: Item | None = None,
     cleans: bool = False,
+    scrub: bool = True,
 ) -> Item | None:
     """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
 
@@ -45,6 +46,7 @@ def put_split(
         before: The item that is replaced; its further parts are deleted afterwards.
         cleans: Delete also the further parts that others' tries had left there before this one: what they hold was redacted.
             Such a try is of an earlier item, so its first part is refused from now on.
+        scrub: Whether the value that is replaced says what is not to be found any more; see ``Table.put``.
 
     Returns:
         The first part as it was put, without ``data``; None if ``when`` was not met.
@@ -63,7 +65,7 @@ def put_split(
             put_object(table, split[OBJECT], chunk, named_by=part)
         else:
             table.put({**part, "data": chunk, **lives})
-    if not table.put({**item, "data": chunks[0]}, when=when):
+    if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
         # The driver may have tried twice, and the first time with success.
         if split and (table.get(*key) or {}).get("tag") != tag:
             discard_parts(table, [item])

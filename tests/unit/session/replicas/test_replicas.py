@@ -161,6 +161,45 @@ def test_of_a_head_only_what_changed_is_packed_anew(monkeypatch: pytest.MonkeyPa
     assert Process(None, table, "s").open().author.layer("goals") == {"a": 1, "b": 3}
 
 
+class Scrubbing(MemoryTable):
+    """A table that tells which heads were put so that what they replace is not to be found any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scrubs: list[bool] = []
+
+    def put(self, item: Any, *, when: Any = None, scrub: bool = True) -> bool:
+        self.scrubs += [scrub] if item["sk"].endswith("#HEAD") else []
+        return super().put(item, when=when, scrub=scrub)
+
+
+def test_what_a_head_replaces_is_scrubbed_when_something_of_it_has_gone() -> None:
+    table = Scrubbing()
+    one = Process(None, table, "s").open()
+
+    def scrubs(change: Callable[[], object]) -> bool:
+        change()
+        one.author.capture(one.live)
+        one.save()
+        return table.scrubs[-1]
+
+    one.turn("first")
+    assert not scrubs(lambda: one.talk("a turn adds to what there is"))
+    assert not scrubs(lambda: one.author.keep("goals", {"secret": 1}))
+    assert scrubs(lambda: one.author.keep("goals", {"secret": 2}))
+    assert scrubs(lambda: one.author.keep("goals", {}))
+    assert not scrubs(lambda: one.live.pop(0))
+    one.live[1] = {**one.live[1], "content": [{"text": "an edited secret"}]}
+    assert not scrubs(lambda: None)
+    assert scrubs(lambda: one.live.pop(1))
+    one.flush()
+    assert one.redact(next(iter(one.author.copy.messages)), user("redacted"))
+    assert any(table.scrubs[-2:])
+    one.turn("before the end")
+    one.delete()
+    assert table.scrubs[-1]
+
+
 def test_a_flush_of_five_turns_costs_at_most_six_units_however_many_writers_came_and_went() -> None:
     hot, table = InMemoryHotStore(), CountingTable(MemoryTable())
     words = random.Random(2)
