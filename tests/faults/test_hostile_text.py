@@ -19,6 +19,7 @@ from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotE
 from strands_manga_memory.language.acts.subject import changes_subject
 from strands_manga_memory.language.acts.traits import traits
 from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.search.passages import passages
 from strands_manga_memory.language.search.terms import terms
 from strands_manga_memory.language.search.when import days_of
 from strands_manga_memory.language.texts.condense import sentences
@@ -74,6 +75,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "secrets": redact_secrets,
     "days": lambda text: days_of(text, date.today),
     "question": lambda text: in_full(text, []),
+    "passages": passages,
 }
 
 

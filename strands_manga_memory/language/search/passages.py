@@ -17,6 +17,9 @@ _SENTENCE_END = expression(r"[。！？]+[」』）】]*(?![」』）】とっ])
 _LONGEST = 600
 """A passage of more characters is cut at a space, or where it must be."""
 
+_MOST_MISSES = 50
+"""Passages that were too long for what is left; after them an excerpt is full, so that a large text is not counted whole."""
+
 _CONTEXT = 0.3
 """What a passage gains from the one before it: an answer often follows the sentence that names what it is about."""
 
@@ -27,22 +30,22 @@ def passages(text: str) -> list[str]:
     A line is a passage of its own - a list item, a table row - and so is a fenced block of code with all its lines; a line of
     prose is split after each sentence, English or Japanese. None is longer than 600 characters.
     """
-    found: list[str] = []
+    found: list[list[str]] = []  # the pieces of each: a text of blank lines would be copied once a line
     code: list[str] = []
     for line in text.splitlines(keepends=True):
         is_fence = line.lstrip().startswith(_FENCE)
         if code or is_fence:
             code.append(line)
             if is_fence and len(code) > 1:
-                found.append("".join(code))
+                found.append(code)
                 code = []
         elif line.strip() or not found:
-            found += _sentences(line)
+            found += [[sentence] for sentence in _sentences(line)]
         else:
-            found[-1] += line
+            found[-1].append(line)
     if code:
-        found.append("".join(code))
-    return [part for passage in found for part in _pieces(passage)]
+        found.append(code)
+    return [part for passage in found for part in _pieces("".join(passage))]
 
 
 def _sentences(line: str) -> list[str]:
@@ -60,12 +63,12 @@ def _sentences(line: str) -> list[str]:
 
 
 def _pieces(passage: str) -> list[str]:
-    found = []
-    while len(passage) > _LONGEST:
-        at = passage.rfind(" ", _LONGEST // 2, _LONGEST) + 1 or _LONGEST
-        found.append(passage[:at])
-        passage = passage[at:]
-    return [*found, passage] if passage else found
+    found, start = [], 0
+    while len(passage) - start > _LONGEST:
+        end = passage.rfind(" ", start + _LONGEST // 2, start + _LONGEST) + 1 or start + _LONGEST
+        found.append(passage[start:end])
+        start = end
+    return [*found, passage[start:]] if start < len(passage) else found
 
 
 def excerpt(
@@ -85,7 +88,7 @@ def excerpt(
     """
     parts = passages(text)
     gap = count(GAP)
-    left = most - gap
+    left, misses = most - gap, 0
     chosen: set[int] = set()
     for at in _ranked(parts, frozenset(asked)):
         if known is not None and known(parts[at]):
@@ -94,6 +97,8 @@ def excerpt(
         if size <= left:
             left -= size
             chosen.add(at)
+        elif (misses := misses + 1) > _MOST_MISSES:
+            break
     return _joined(parts, sorted(chosen))
 
 

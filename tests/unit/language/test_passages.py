@@ -67,6 +67,17 @@ def test_a_text_that_shares_nothing_with_the_question_gives_its_beginning() -> N
     assert excerpt(FILLER * 9, query_terms("zebra"), 120, characters).startswith("The shelves")
 
 
+def test_a_large_text_is_not_counted_whole() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    assert len(excerpt(FILLER * 3_000, query_terms("zebra"), 300, count)) > 200
+    assert len(counted) < 100
+
+
 @given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 400))
 def test_an_excerpt_stays_within_its_budget(text: str, question: str, most: int) -> None:
     assert len(excerpt(text, query_terms(question), most, characters)) <= max(most, 0)
