@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
 
 from strands_manga_memory import __version__
-from strands_manga_memory.cli.command_list import COMMANDS, SHORT
+from strands_manga_memory.cli.command_list import COMMANDS, command
 from strands_manga_memory.cli.exits import FAILED, UNAVAILABLE
 from strands_manga_memory.cli.output import print_error
 from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
@@ -19,31 +20,33 @@ def _exit(status: int | None, **options: object) -> None:
     raise typer.Exit(status or 0)
 
 
-app = typer.Typer(
-    result_callback=_exit,
-    name="strands-manga-memory",
-    help="Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for name, command in COMMANDS.items():
-    app.command(name, short_help=SHORT[name])(command)
-
-
 def _version(asked: bool) -> None:
     if asked:
         print(f"strands-manga-memory {__version__}")  # noqa: T201
         raise typer.Exit
 
 
-@app.callback()
-def options(
+def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost."""
+
+
+def _app(names: Iterable[str]) -> typer.Typer:
+    app = typer.Typer(
+        result_callback=_exit,
+        callback=_options,
+        name="strands-manga-memory",
+        help="Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for name in names:
+        app.command(name, short_help=COMMANDS[name])(command(name))
+    return app
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -52,8 +55,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What stands behind the program's name. Default that of the process.
     """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    asked = given[:1] if given and given[0] in COMMANDS else COMMANDS  # any other word is answered with the list
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="strands-manga-memory")
+        _app(asked)(args=given, prog_name="strands-manga-memory")
     except SystemExit as end:  # the command line ends with it, well or not
         return end.code if isinstance(end.code, int) else FAILED
     except StoreRefusedError as error:  # trying again helps only once it is mended
