@@ -19,17 +19,7 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
-from tests.unit.session.support import KINDS, Stores, agent, everything_stored, open_stores, quiet, same, texts, tool_use
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
-
-
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
+from tests.unit.session.support import Stores, agent, everything_stored, quiet, same, texts, tool_use
 
 
 def graph(manager: TieredSessionManager | None, *, tools: Any = (), hooks: Any = None, **scripts: Any) -> Graph:

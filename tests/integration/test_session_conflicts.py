@@ -16,26 +16,14 @@ from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 from strands_manga_memory import ConflictError
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.unit.session.support import (
-    KINDS,
     CountingTable,
     Stores,
     agent,
-    open_stores,
     quiet,
     same,
     texts,
     tool_use,
 )
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
-
-
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
 
 
 @tool

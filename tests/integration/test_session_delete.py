@@ -17,27 +17,14 @@ from strands_manga_memory.session.basis.graves import GRAVE
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
-    KINDS,
     Stores,
     agent,
     everything_stored,
-    open_stores,
     same,
     texts,
     tool_use,
     user,
 )
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
-
-
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
-
 
 WORD = "Nausicaä"
 

@@ -12,18 +12,7 @@ from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.core.identity import Segment
 from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
-from tests.unit.session.support import KINDS, Stores, agent, open_stores, texts
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
-
-
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
-
+from tests.unit.session.support import Stores, agent, texts
 
 NASTY = (
     "a",

@@ -29,28 +29,16 @@ from strands_manga_memory.language.texts.marks import CUT_TEXT
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
-    KINDS,
     PATIENT,
     Stores,
     agent,
     assistant,
-    open_stores,
     quiet,
     same,
     texts,
     tool_use,
     user,
 )
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
-
-
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
 
 
 @tool

@@ -19,7 +19,6 @@ from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
-    KINDS,
     Stores,
     agent,
     everything_stored,
@@ -34,9 +33,8 @@ SECRET = "4111 1111 1111 1111"
 REDACTED = "[redacted by the guardrail]"
 
 
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    stores = open_stores(request.param, request)
+@pytest.fixture
+def stores(stores: Stores) -> Stores:
     stores.settings["codec"] = Codec(compress_from=1_000_000)  # so that it is found in a file too
     return stores
 

@@ -36,11 +36,6 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return open_stores(request.param, request)
 
 
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
-
-
 @tool
 def find(title: str) -> str:
     """Find a volume.

@@ -19,18 +19,7 @@ from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSess
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import KINDS, Stores, agent, assistant, open_stores, quiet, same, texts, tool_use, user
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
-
-
-@pytest.fixture
-def both(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey+sqlite", request)
-
+from tests.unit.session.support import Stores, agent, assistant, quiet, same, texts, tool_use, user
 
 # Strands' methods, called by others between turns
 

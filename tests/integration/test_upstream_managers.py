@@ -21,12 +21,7 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import KINDS, Stores, open_stores, same, texts, tool_use
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
+from tests.unit.session.support import Stores, same, texts, tool_use
 
 
 @tool
