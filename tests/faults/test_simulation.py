@@ -13,7 +13,7 @@ from tests.faults.simulation.runs import SETS, drawn_steps, played
 
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_every_promise_holds_whatever_happens_between_two_calls_of_a_store(name: str) -> None:
-    for seed in range(5):
+    for seed in range(3):
         steps, error = drawn_steps(SETS[name], seed)
         assert error is None, f"seed {seed}: {error}, after {len(steps)} steps"
 
@@ -35,7 +35,7 @@ def test_the_simulation_notices_a_mend_that_is_taken_out(name: str) -> None:
     pytest.fail("40 seeds are clean without it")
 
 
-@pytest.mark.parametrize("one", ["a turn", "a flush", "a deletion of what is listed"])
+@pytest.mark.parametrize("one", ["a turn", "a flush"])  # the others: --pairs
 @pytest.mark.parametrize("other", sorted(SECOND))
 def test_whatever_is_done_while_another_piece_of_work_stands(one: str, other: str) -> None:
     assert [*failures(FIRST[one], SECOND[other], "everything")] == []

@@ -24,8 +24,7 @@ def _talk(stores: kill.Stores, name: str, save_on: kill.SaveOn, go: int, done: i
     os.write(done, b"d")
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-@pytest.mark.parametrize("backend", ["services", "sqlite"])
+@pytest.mark.parametrize(("backend", "save_on"), [("services", "message"), ("sqlite", "turn")])
 def test_fifty_turns_each_interleaved(backend: kill.Backend, save_on: kill.SaveOn) -> None:
     with kill.running(backend) as stores:
         go, done = os.pipe(), os.pipe()

@@ -70,7 +70,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         histories.NOWHERE,
         lambda: mock.patch.object(window, "_gaps", lambda missing, places: missing),
     ),
-    "a mark forgets the draft that it stands for": ("turns", 100020, lambda: mock.patch.object(EditedDraft, "named", _unnamed)),
+    "a mark forgets the draft that it stands for": ("turns", 100027, lambda: mock.patch.object(EditedDraft, "named", _unnamed)),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
     "nobody looks whether a life goes on": ("deletions", histories.IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),
