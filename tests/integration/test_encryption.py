@@ -559,24 +559,24 @@ def test_a_kms_key_may_be_named_in_another_way_than_when_it_wrapped(
     "planted",
     ["key#000002", "key#999999", f"key#{'9' * 18}", f"key#{'9' * 900}", f"key#{'9' * 1001}", "key#x", "key#", "key#1e3"],
 )
-@pytest.mark.parametrize("wrapped", ["theirs", b"noise", "a text"])
 def test_a_planted_data_key_is_passed_over(
-    planted: str, wrapped: Any, kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
+    planted: str, kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
 ) -> None:
-    first = KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
-    if wrapped == "theirs":
-        client = kms_server.client()
-        other = client.create_key()["KeyMetadata"]["Arn"]
-        context = {"tenant": "acme", "key": planted.removeprefix("key#")}
-        wrapped = client.generate_data_key(KeyId=other, KeySpec="AES_256", EncryptionContext=context)["CiphertextBlob"]
-    row: Any = tables[0].get("keys/acme", "key#000001")
-    tables[0].put({**row, "sk": planted, "wrapped": wrapped})
-    keys = KmsKeys(kms, key_id=key, table=tables[0])
-    assert keys.current("acme") == first
-    for _ in range(3):
-        rotated = keys.rotate("acme")
-        assert KmsKeys(kms, key_id=key, table=tables[0]).current("acme").id == rotated != first.id
-    assert KmsKeys(kms, key_id=key, table=tables[0]).get("acme", first.id) == first.key
+    client = kms_server.client()
+    other = client.create_key()["KeyMetadata"]["Arn"]
+    context = {"tenant": "t0", "key": planted.removeprefix("key#")}
+    theirs = client.generate_data_key(KeyId=other, KeySpec="AES_256", EncryptionContext=context)["CiphertextBlob"]
+    for number, wrapped in enumerate([theirs, b"noise", "a text"]):
+        tenant = f"t{number}"
+        first = KmsKeys(kms, key_id=key, table=tables[0]).current(tenant)
+        row: Any = tables[0].get(f"keys/{tenant}", "key#000001")
+        tables[0].put({**row, "sk": planted, "wrapped": wrapped})
+        keys = KmsKeys(kms, key_id=key, table=tables[0])
+        assert keys.current(tenant) == first
+        for _ in range(3):
+            rotated = keys.rotate(tenant)
+            assert KmsKeys(kms, key_id=key, table=tables[0]).current(tenant).id == rotated != first.id
+        assert KmsKeys(kms, key_id=key, table=tables[0]).get(tenant, first.id) == first.key
 
 
 def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Table, Table]) -> None:

@@ -100,13 +100,13 @@ def test_a_cold_restore_is_one_more_round(both: Stores) -> None:
 
 
 def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
-    """Commands and bytes as the server and the wire see them, at turn 5 and at turn 205."""
+    """Commands and bytes as the server and the wire see them, at turn 5 and at turn 105."""
     stores = open_stores("valkey+sqlite", request)
     server = request.getfixturevalue("valkey_server")
     with servers.FaultyProxy(server.host, server.port) as proxy:
         client = redis.Redis(host=proxy.host, port=proxy.port)
         stores.hot = RedisHotStore(client)
-        window = SlidingWindowConversationManager(window_size=200)
+        window = SlidingWindowConversationManager(window_size=100)
         live = stores.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
 
         def measured(word: str) -> tuple[int, int, int]:
@@ -120,10 +120,10 @@ def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
         for turn in range(4):
             live(f"turn {turn}")
         early = [measured("text 5"), measured("tool 6")]
-        for turn in range(110):
+        for turn in range(60):
             live(f"turn {turn}")
-        assert len(live.messages) == 200
-        late = [measured("text 205"), measured("tool 206")]
+        assert len(live.messages) == 100
+        late = [measured("text 105"), measured("tool 106")]
         client.close()
     assert [one[:2] for one in early] == [one[:2] for one in late] == [(1, 1), (1, 1)]
     bodies = [sum(len(str(message)) for message in live.messages[-6:-4]), sum(len(str(m)) for m in live.messages[-4:])]
@@ -142,11 +142,11 @@ def test_bytes_a_turn_do_not_grow(both: Stores, save_on: str) -> None:
     window = SlidingWindowConversationManager(window_size=400)
     live = both.agent(ScriptedModel(talk), tools=[find], save_on=save_on, flush_every=5, conversation_manager=window)
     sizes: list[int] = []
-    for turn in range(120):
+    for turn in range(80):
         before = len(both.hot.written)
         live(f"turn {turn:03}")
         sizes.append(sum(both.hot.written[before:]))
-    assert max(sizes[100:]) - min(sizes[5:20]) < 200
+    assert max(sizes[65:]) - min(sizes[5:20]) < 200
     assert max(sizes) < 2048 + 1200
 
 
