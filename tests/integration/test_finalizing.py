@@ -81,9 +81,10 @@ class World:
         return [f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]]
 
 
-@pytest.fixture(params=[True, False], ids=["hot", "durable only"])
+@pytest.fixture
 def world(request: pytest.FixtureRequest, tables: tuple[Table, Table]) -> World:
-    return World(tables, hot=request.param)
+    """With a hot tier before DynamoDB, and SQLite alone."""
+    return World(tables, hot=request.node.callspec.params["tables"] == "dynamodb")
 
 
 @pytest.fixture
