@@ -176,9 +176,9 @@ def _changes(said: str, before: str, act: str, shown: Traits) -> bool:
     says_how = act == DialogueAct.CONSTRAINT or _has_value(shown)
     if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
         return True
-    if _CLOSES.search(before) or (_ASKS_ABOUT.search(said) and not says_how):
+    if not _COUNTERS.are_in(said) or _ACCEPTS.match(said) or _CLOSES.search(before):
         return False
-    return _COUNTERS.are_in(said) and _ACCEPTS.match(said) is None and _OPEN.search(_question(before)) is None
+    return (says_how or not _ASKS_ABOUT.search(said)) and _OPEN.search(_question(before)) is None
 
 
 def _without_refusal(said: str, before: str) -> str:
