@@ -32,7 +32,7 @@ from strands_manga_memory.state.layers.entity_layer import EXPIRES_AFTER_TURNS
 from strands_manga_memory.state.layers.environment import Environment, EnvironmentSource
 from strands_manga_memory.state.recorder import Recorder
 from strands_manga_memory.state.rendering import Rendering, View
-from strands_manga_memory.state.state_tools import TOOL_NAMES, state_tools
+from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
 from strands_manga_memory.state.statistics import StateStats, stats_of
 from strands_manga_memory.state.surroundings import Surroundings
 from strands_manga_memory.state.tool_deadline import ToolDeadline
@@ -152,7 +152,7 @@ class StateCoordinator(Plugin):
         self._stable = stable
         self._rendering = Rendering(max_tokens)
         parts = Parts(shared, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
-        self._tools = state_tools(parts, offered, self.to_agent_context)
+        self._tools = StateTools(parts, self.to_agent_context).named(offered)
         self._recorder = Recorder(
             parts,
             TOOL_NAMES,

@@ -16,26 +16,36 @@ TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_
 _NOTHING = "Nothing is known yet."
 
 
-def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -> list[DecoratedFunctionTool[..., str]]:
-    """Return the tools of these names, bound to the parts of a state. A bad value is an error result that says what is allowed.
+class StateTools:
+    """The tools, bound to the parts of a state. A bad value is an error result that says what is allowed.
+
+    They are methods, because what describes a tool to the model is then made once, not for every agent.
 
     Args:
         parts: The parts.
-        names: Which tools to return.
         told: Returns what the model is told of the state.
     """
-    dialogue, goals = parts.dialogue, parts.goals
+
+    def __init__(self, parts: Parts, told: Callable[[], str]) -> None:
+        self._parts = parts
+        self._told = told
+
+    def named(self, names: Collection[str]) -> list[DecoratedFunctionTool[..., str]]:
+        """Return the tools of these names."""
+        found: dict[str, DecoratedFunctionTool[..., str]] = {name: getattr(self, name) for name in TOOL_NAMES if name in names}
+        if (slots := found.get("update_slots")) is not None and (intents := self._parts.dialogue.intents):
+            told = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in intents.items())
+            spec = slots.tool_spec
+            slots.tool_spec = {**spec, "description": f"{spec['description']} Intents, with their slots: {told}."}
+        return list(found.values())
 
     @tool
-    def read_conversation_state() -> str:
+    def read_conversation_state(self) -> str:
         """Read where the conversation stands: intent, known and missing slots, entities spoken of, goals."""
-        return told() or _NOTHING
+        return self._told() or _NOTHING
 
-    intents = "; ".join(f"{name} ({', '.join(slot.name for slot in slots)})" for name, slots in dialogue.intents.items())
-    what = "Say what the user wants, and fill slots with what the user said."
-
-    @tool(description=f"{what} Intents, with their slots: {intents}." if intents else what)
-    def update_slots(intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
+    @tool(description="Say what the user wants, and fill slots with what the user said.")
+    def update_slots(self, intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
         """Say what the user wants, and fill slots with what the user said.
 
         Args:
@@ -43,6 +53,7 @@ def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -
             values: Slot names and values.
             confirmed: True only if the user said or confirmed these values himself.
         """
+        dialogue = self._parts.dialogue
         if intent and dialogue.intents and intent not in dialogue.intents:
             raise StateError(f"intent must be one of {', '.join(dialogue.intents)}; got {intent!r:.80}")
         if intent:
@@ -59,18 +70,18 @@ def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -
         return f"Still missing: {', '.join(missing)}." if missing else "Nothing is missing."
 
     @tool
-    def note_entity(type: str, value: str) -> str:  # noqa: A002 - the model's word for it
+    def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
         """Note what the user means now, such as the ASIN of the book just chosen; it replaces the one of its type before.
 
         Args:
             type: Type of the entity, such as asin, order_id, volume, title.
             value: Its value.
         """
-        entity = parts.entities.set(type, value, confirmed=False)
+        entity = self._parts.entities.set(type, value, confirmed=False)
         return f"Noted: {entity.type} {entity.value}."
 
     @tool
-    def manage_goal(action: str, text: str = "", id: str = "", depends_on: list[str] | None = None) -> str:  # noqa: A002
+    def manage_goal(self, action: str, text: str = "", id: str = "", depends_on: list[str] | None = None) -> str:  # noqa: A002
         """Set, complete or fail the goal of the conversation, note a finding, or work on its subtasks.
 
         Args:
@@ -79,11 +90,12 @@ def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -
             id: Id of the subtask.
             depends_on: Ids of subtasks that must be completed before this one.
         """
+        goals = self._parts.goals
         actions: dict[str, Callable[[], object]] = {
             "set": lambda: goals.set(text),
             "complete": lambda: goals.complete(text),
             "fail": lambda: goals.fail(text),
-            "finding": lambda: parts.execution.add_finding(text),
+            "finding": lambda: self._parts.execution.add_finding(text),
             "add_subtask": lambda: goals.add_subtask(id, text, depends_on=depends_on or ()),
             "complete_subtask": lambda: goals.complete_subtask(id, text),
             "fail_subtask": lambda: goals.fail_subtask(id, text),
@@ -93,6 +105,3 @@ def state_tools(parts: Parts, names: Collection[str], told: Callable[[], str]) -
         actions[action]()
         ready = [each.id for each in goals.ready_subtasks()]
         return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."
-
-    made = {each.tool_name: each for each in (read_conversation_state, update_slots, note_entity, manage_goal)}
-    return [made[name] for name in TOOL_NAMES if name in names]

@@ -126,7 +126,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         if TOOL_NAME not in event.agent.tool_names:
-            event.agent.tool_registry.register_tool(self.archive.tool())
+            event.agent.tool_registry.register_tool(self.archive.read_tool_result)
         self._bind(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:

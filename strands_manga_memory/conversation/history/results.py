@@ -75,7 +75,7 @@ class ResultArchive:
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads cut messages, if it has not got it and one of ``messages`` names it."""
         if agent is not None and READER not in agent.tool_names and is_any_named(messages):
-            agent.tool_registry.register_tool(self.message_tool())
+            agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
         """Return all that a message says, as the log has it, which may have been redacted since; None if nothing is known."""
@@ -85,39 +85,27 @@ class ResultArchive:
         with self._lock:
             return self._texts.get(name)
 
-    def message_tool(self) -> Any:
-        """Return the tool that lets the model read a message of which something was cut."""
+    @tool(name=READER)
+    def read_cut_message(self, name: str, offset: int = 0) -> str:
+        """Read the full text of an earlier message that was shortened in the conversation.
 
-        @tool(name=READER)
-        def read_cut_message(name: str, offset: int = 0) -> str:
-            """Read the full text of an earlier message that was shortened in the conversation.
+        Args:
+            name: The name given where the message was shortened.
+            offset: Character to begin with; each call returns up to 4,000 characters.
+        """
+        text = self.read_message(name)
+        return f"There is no message with the name {name!r}." if text is None else _page(text, offset)
 
-            Args:
-                name: The name given where the message was shortened.
-                offset: Character to begin with; each call returns up to 4,000 characters.
-            """
-            text = self.read_message(name)
-            return f"There is no message with the name {name!r}." if text is None else _page(text, offset)
+    @tool(name=TOOL_NAME)
+    def read_tool_result(self, tool_use_id: str, offset: int = 0) -> str:
+        """Read the full text of an earlier tool result that was shortened in the conversation.
 
-        return read_cut_message
-
-    def tool(self) -> Any:
-        """Return the tool that lets the model read what was cut of a tool result."""
-
-        @tool(name=TOOL_NAME)
-        def read_tool_result(tool_use_id: str, offset: int = 0) -> str:
-            """Read the full text of an earlier tool result that was shortened in the conversation.
-
-            Args:
-                tool_use_id: The id given where the result was shortened.
-                offset: Character to begin with; each call returns up to 4,000 characters.
-            """
-            text = self.read(tool_use_id)
-            if text is None:
-                return f"There is no result with the id {tool_use_id!r}."
-            return _page(text, offset)
-
-        return read_tool_result
+        Args:
+            tool_use_id: The id given where the result was shortened.
+            offset: Character to begin with; each call returns up to 4,000 characters.
+        """
+        text = self.read(tool_use_id)
+        return f"There is no result with the id {tool_use_id!r}." if text is None else _page(text, offset)
 
 
 def _text_of(message: Message) -> str:
