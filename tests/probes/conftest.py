@@ -45,13 +45,14 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> I
         return
     valkey: servers.Valkey = request.getfixturevalue("valkey_server")
     dynamodb: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
+    tables = dynamodb.client()
     with valkey.client() as client:
 
         def opened(**settings: Any) -> MangaMemory:
             return MangaMemory.open(
                 RedisHotStore(client, prefix=unique, deadline=2),
-                DynamoDBTable(dynamodb.client(), name=unique, deadline=10),
-                memories=DynamoDBTable(dynamodb.client(), USER_MEMORY, name=f"{unique}m", deadline=10),
+                DynamoDBTable(tables, name=unique, deadline=10),
+                memories=DynamoDBTable(tables, USER_MEMORY, name=f"{unique}m", deadline=10),
                 **settings,
             )
 
