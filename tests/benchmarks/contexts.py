@@ -56,6 +56,14 @@ def catalogue(page: int) -> str:
     return "".join(rows)[:6_000]
 
 
+_COUNTER = TiktokenCounter()
+
+
+def _tokens(messages: Any) -> int:
+    """Return what a provider with this tokenizer reports, so that every way knows how full the window is."""
+    return sum(map(_COUNTER.count, messages))
+
+
 def _reply(messages: Any) -> Any:
     last = messages[-1]["content"]
     if any("toolResult" in block for block in last):
@@ -84,7 +92,7 @@ class Way:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        self.model = ScriptedModel(_reply)
+        self.model = ScriptedModel(_reply, usage=_tokens)
         self.model.config["context_window_limit"] = WINDOW
         self.aux = ScriptedModel(lambda _: "They talked about the shop for a while.")
         self.aux.config["context_window_limit"] = WINDOW
@@ -115,13 +123,12 @@ class Way:
 
 def measured(way: Way) -> dict[str, float]:
     """Hold the conversation, and count."""
-    count = TiktokenCounter()
     agent = way.agent()
     for turn in range(1, TURNS + 1):
         agent(_said(turn))
     agent("Before we go on: what do you know of me, and of my orders?")
     last = str(way.model.requests[-1].messages)
-    sizes = [sum(map(count.count, request.messages)) for request in way.model.requests]
+    sizes = [_tokens(request.messages) for request in way.model.requests]
     window = [message["content"] for message in agent.messages]
     way.closed()
     restored = [message["content"] for message in way.agent().messages]
