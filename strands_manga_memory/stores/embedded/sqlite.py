@@ -13,16 +13,7 @@ from typing import Any
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION, SQLiteFile
 from strands_manga_memory.stores.encoding.codec import dump
-from strands_manga_memory.stores.items import (
-    check_batch,
-    check_limit,
-    check_transaction,
-    checked_index,
-    loaded,
-    normal,
-    place_in,
-    target_of,
-)
+from strands_manga_memory.stores.items import WritingTable, check_limit, checked_index, loaded, normal, place_in, target_of
 from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Index, Item, Key, TableSchema, Write
 
 logger = logging.getLogger(__name__)
@@ -30,7 +21,7 @@ logger = logging.getLogger(__name__)
 _PAGE = 64
 
 
-class SQLiteTable:
+class SQLiteTable(WritingTable):
     """A ``Table`` in a SQLite file, safe with several processes and threads.
 
     The file is in WAL mode with ``synchronous=NORMAL``: a crash of the process loses nothing; a power cut may lose the last
@@ -105,28 +96,6 @@ class SQLiteTable:
         key, data = target_of(self.schema, Write(item=item)), dump(normal(item))
         with self._file.connected() as connection:  # one statement is a transaction of its own
             return bool(connection.execute(self._insert, (*key, data)).rowcount)
-
-    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
-        return self._write([Write(key=(partition, sort), when=when)])
-
-    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, in one transaction.
-
-        Raises:
-            ValueError: A key is both in ``puts`` and in ``deletes``.
-        """
-        check_batch(self.schema, puts, deletes)
-        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
-
-    def transact(self, writes: Sequence[Write]) -> bool:
-        """Do all writes (at most 100) or none; return False if a condition is not met.
-
-        Raises:
-            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
-        """
-        check_transaction(self.schema, writes)
-        return self._write(writes)
 
     def query(
         self,

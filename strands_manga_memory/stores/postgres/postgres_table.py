@@ -12,16 +12,7 @@ from psycopg import errors, sql
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.stores.encoding.codec import dump
-from strands_manga_memory.stores.items import (
-    check_batch,
-    check_limit,
-    check_transaction,
-    checked_index,
-    loaded,
-    normal,
-    place_in,
-    target_of,
-)
+from strands_manga_memory.stores.items import WritingTable, check_limit, checked_index, loaded, normal, place_in, target_of
 from strands_manga_memory.stores.postgres.postgres_connections import Connection, Connections
 from strands_manga_memory.stores.postgres.postgres_errors import translated
 from strands_manga_memory.stores.table import SESSIONS, Condition, Index, Item, Key, TableSchema, Write
@@ -35,7 +26,7 @@ class _Changed(Exception):  # noqa: N818 - no error: somebody else was faster, a
     pass
 
 
-class PostgresTable:
+class PostgresTable(WritingTable):
     """A ``Table`` on a PostgreSQL server, of version 13 or later; needs psycopg 3 (extra ``postgres``).
 
     Records are rows of one table: partition and sort value as UTF-8, which sorts them as DynamoDB does, and the record. Each
@@ -108,28 +99,6 @@ class PostgresTable:
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a record whole; return False, and write nothing, if ``when`` is not met; see ``Table.put``."""
         return self._write([Write(item=item, when=when)])
-
-    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
-        return self._write([Write(key=(partition, sort), when=when)])
-
-    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, in one transaction.
-
-        Raises:
-            ValueError: A key is both in ``puts`` and in ``deletes``.
-        """
-        check_batch(self.schema, puts, deletes)
-        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
-
-    def transact(self, writes: Sequence[Write]) -> bool:
-        """Do all writes (at most 100) or none; return False if a condition is not met.
-
-        Raises:
-            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
-        """
-        check_transaction(self.schema, writes)
-        return self._write(writes)
 
     def query(
         self,
