@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager import (
     NullConversationManager,
     SlidingWindowConversationManager,
@@ -37,6 +37,7 @@ from tests.unit.session.support import (
     Stores,
     SurvivingHotStore,
     agent,
+    find,
     open_stores,
     quiet,
     same,
@@ -61,16 +62,6 @@ def clocked(ttl: TtlPolicy | None = None, *, durable: bool = True) -> tuple[Stor
     clock = FakeClock()
     table = MemoryTable() if durable else None
     return Stores(SurvivingHotStore(clock=clock), table, "s", settings={"clock": clock, "ttl": ttl}), clock
-
-
-@tool
-def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
-    return f"found {title}"
 
 
 def one_tool_turn() -> ScriptedModel:

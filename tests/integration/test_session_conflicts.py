@@ -19,21 +19,12 @@ from tests.unit.session.support import (
     CountingTable,
     Stores,
     agent,
+    find,
     quiet,
     same,
     texts,
     tool_use,
 )
-
-
-@tool
-def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
-    return f"found {title}"
 
 
 def device(stores: Stores, **named: Any) -> Agent:

@@ -33,22 +33,13 @@ from tests.unit.session.support import (
     Stores,
     agent,
     assistant,
+    find,
     quiet,
     same,
     texts,
     tool_use,
     user,
 )
-
-
-@tool
-def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
-    return f"found {title}"
 
 
 def check(stores: Stores, live: Agent, **arguments: Any) -> Agent:

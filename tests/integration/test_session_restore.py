@@ -23,9 +23,11 @@ from tests.unit.session.support import (
     Stores,
     agent,
     assistant,
+    find,
     open_stores,
     same,
     texts,
+    tool_turns,
     tool_use,
     user,
 )
@@ -36,16 +38,6 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return open_stores(request.param, request)
 
 
-@tool
-def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
-    return f"{title}: volume {len(title)}, " + "in stock " * 20
-
-
 def check(stores: Stores, live: Agent, **arguments: Any) -> None:
     """Restore the conversation as new processes would, hot, and cold after a flush; it must be the live one."""
     restored = stores.agent(agent_id=live.agent_id, **arguments)
@@ -54,23 +46,6 @@ def check(stores: Stores, live: Agent, **arguments: Any) -> None:
         live._session_manager.flush()
         cold = stores.only_durable().agent(agent_id=live.agent_id, **arguments)
         assert same(cold.messages, live.messages)
-
-
-def tool_turns(count: int) -> ScriptedModel:
-    """A model that makes every third turn call a tool, every sixth two tools at once."""
-
-    def reply(messages: Any) -> Any:
-        last = messages[-1]["content"]
-        if "toolResult" in last[0]:
-            return "found it"
-        number = int(last[0]["text"].split()[-1])
-        if number % 6 == 5:
-            calls = [tool_use(f"u{number}{name}", "find", title=name) for name in ("One", "ん")]
-            return [{"text": "looking"}, *calls]
-        return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
-
-    assert count
-    return ScriptedModel(reply)
 
 
 EDITS: dict[str, Callable[[Agent], Any]] = {
@@ -124,7 +99,7 @@ def test_hand_edits_inside_a_turn(stores: Stores) -> None:
             latest = max(at for at, each in enumerate(messages) if each["role"] == "user" and "text" in each["content"][0])
             messages[:latest] = [user("summary of what was before"), assistant("understood")]
 
-    live = stores.agent(tool_turns(9), tools=[find])
+    live = stores.agent(tool_turns(), tools=[find])
     live.hooks.add_callback(BeforeModelCallEvent, shorten)
     live.hooks.add_callback(AfterInvocationEvent, summarize)
     for number in range(9):

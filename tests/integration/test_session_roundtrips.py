@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import redis
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.unit.session.support import CountingHot, CountingTable, Stores, open_stores, quiet, same, texts, tool_use
+from tests.unit.session.support import CountingHot, CountingTable, Stores, find, open_stores, quiet, same, texts, tool_use
 
 
 @pytest.fixture
@@ -22,16 +22,6 @@ def both(request: pytest.FixtureRequest) -> Stores:
     stores = open_stores("valkey+sqlite", request)
     stores.hot, stores.durable = CountingHot(stores.hot), CountingTable(stores.durable)
     return stores
-
-
-@tool
-def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
-    return f"found {title}"
 
 
 def talk(messages: Any) -> Any:

@@ -21,17 +21,7 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import Stores, same, texts, tool_use
-
-
-@tool
-def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
-    return f"{title}: volume {len(title)}, " + "in stock " * 20
+from tests.unit.session.support import Stores, find, same, texts, tool_turns, tool_use
 
 
 def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager]) -> None:
@@ -45,24 +35,8 @@ def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager])
         assert same(cold.messages, live.messages)
 
 
-def tool_turns() -> ScriptedModel:
-    """A model that makes every third turn call a tool, every sixth two tools at once."""
-
-    def reply(messages: Any) -> Any:
-        last = messages[-1]["content"]
-        if "toolResult" in last[0]:
-            return "found it"
-        number = int(last[0]["text"].split()[-1])
-        if number % 6 == 5:
-            calls = [tool_use(f"u{number}{name}", "find", title=name) for name in ("One", "ん")]
-            return [{"text": "looking"}, *calls]
-        return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
-
-    return ScriptedModel(reply)
-
-
 MANAGERS: dict[str, Callable[[], ConversationManager]] = {
-    "ours": lambda: ImportanceWeightedConversationManager(300),
+    "ours": lambda: ImportanceWeightedConversationManager(120),
     "sliding every second call": lambda: SlidingWindowConversationManager(window_size=5, per_turn=2),
     "sliding ahead of time": lambda: SlidingWindowConversationManager(window_size=6, proactive_compression=True),
     "none": NullConversationManager,

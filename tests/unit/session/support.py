@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 
 from strands_manga_memory import ConversationScope, TieredSessionManager
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -457,3 +457,29 @@ class SurvivingHotStore(InMemoryHotStore):
     def go_back(self, held: dict[str, Any]) -> None:
         """Hold what it held then, as a replica does that had not heard of the rest."""
         self._conversations = dict(held)
+
+
+@tool
+def find(title: str) -> str:
+    """Find a volume.
+
+    Args:
+        title: Its title.
+    """
+    return f"found {title}"
+
+
+def tool_turns() -> ScriptedModel:
+    """A model that makes every third turn call a tool, every sixth two tools at once."""
+
+    def reply(messages: Any) -> Any:
+        last = messages[-1]["content"]
+        if "toolResult" in last[0]:
+            return "found it"
+        number = int(last[0]["text"].split()[-1])
+        if number % 6 == 5:
+            calls = [tool_use(f"u{number}{name}", "find", title=name) for name in ("One", "ん")]
+            return [{"text": "looking"}, *calls]
+        return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
+
+    return ScriptedModel(reply)
