@@ -62,7 +62,7 @@ Known = tuple[Name | Body | Mark, int]
 
 @dataclass(slots=True)  # not frozen, for the reason that messages of the log are not
 class Place:
-    """A message of the history: what it is, how it is recognized, and the revision in which a message of the log is shown."""
+    """A message of the history: what it is, how it is recognized, and the revision in which a message of the log is known."""
 
     held: Held
     tracking_id: str
@@ -107,9 +107,11 @@ class History:
         return sum(place.tracking_id == tracking_id for place in self.places)
 
     def revised(self, of: Name | Draft, message: Mapping[str, Any], revision: int = 0) -> None:
-        """Have a message in another form in its places, edited or not."""
+        """Have a message in another form in its places, edited or not. A mark of it stays one, made in that revision."""
 
         def shown(place: Place) -> Place:
+            if isinstance(place.held, Mark) and place.held.of == of:
+                return Place(place.held, place.tracking_id, place.print, revision)
             return Place(of, place.tracking_id, fingerprint(message), revision) if _original(place.held) == of else place
 
         self.places = [shown(place) for place in self.places]
@@ -151,7 +153,8 @@ class History:
     @property
     def known(self) -> list[Known]:
         """What a store may have of it, in order: all but drafts and notes."""
-        return [(place.held, place.revision) for place in self.places if isinstance(place.held, Name | Body | Mark)]
+        held = [place for place in self.places if isinstance(place.held, Name | Body | Mark)]
+        return [(place.held, place.revision if isinstance(place.held, Name) else 0) for place in held]
 
     @property
     def notes(self) -> list[int]:

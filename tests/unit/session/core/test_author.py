@@ -596,6 +596,21 @@ def test_what_is_edited_before_a_redaction_is_known_gives_way_to_it(a: Talker, b
     assert b.shown() == ["redacted", "answer to one"]
 
 
+def test_who_redacts_what_a_mark_stands_for_may_go_on_with_it(a: Talker, b: Talker) -> None:
+    a.turn("one")
+    id_ = a.live[0]["tracking_id"]
+    a.live[0] = {"role": "user", "content": [{"text": STUB}], "tracking_id": id_}
+    a.offer()
+    assert a.author.revise({"role": "user", "content": [{"text": "redacted"}], "tracking_id": id_})
+    a.offer()
+    assert not a.author.is_stale, "the mark stays where it is shown"
+
+    a.live[0] = {"role": "user", "content": [{"text": "redacted, and edited"}], "tracking_id": id_}
+    b.author.absorb(a.offer())
+    b.begin()
+    assert b.shown() == ["redacted, and edited", "answer to one"]
+
+
 def test_roles_alternate_where_a_mark_stands_for_what_is_left_out(a: Talker, b: Talker) -> None:
     a.turn("one")
     a.turn("two")
