@@ -44,8 +44,10 @@ class Child:
     def listen(self, within: float) -> dict[str, Any] | None:
         """Return the next object; ``{}`` if the other side has ended, None if it says nothing within so many seconds."""
         end = time.monotonic() + within
+        heard = select.poll()  # unlike select() it takes any number of open files
+        heard.register(self.reader, select.POLLIN)
         while b"\n" not in self._buffer:
-            if not select.select([self.reader], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not heard.poll(1_000 * max(0.0, end - time.monotonic())):
                 return None
             data = os.read(self.reader, 1 << 20)
             if not data:

@@ -153,8 +153,11 @@ class History:
     @property
     def known(self) -> list[Known]:
         """What a store may have of it, in order: all but drafts and notes."""
-        held = [place for place in self.places if isinstance(place.held, Name | Body | Mark)]
-        return [(place.held, place.revision if isinstance(place.held, Name) else 0) for place in held]
+        return [
+            (place.held, place.revision if isinstance(place.held, Name) else 0)
+            for place in self.places
+            if isinstance(place.held, Name | Body | Mark)
+        ]
 
     @property
     def notes(self) -> list[int]:

@@ -39,6 +39,7 @@ class World:
         self.client: Any = client
         self.prefix = prefix
         self.durable, self.memories = durable, memories
+        self._opened: list[SQLiteTable] = []
         agent = self.agent(self.memory())
         for text in (
             "find volume 3 of Titan. My favorite genre is horror.",
@@ -67,6 +68,7 @@ class World:
         durable, memories = self.durable, self.memories
         if isinstance(durable, SQLiteTable) and isinstance(memories, SQLiteTable):
             durable, memories = SQLiteTable(durable.path), SQLiteTable(memories.path, USER_MEMORY)
+            self._opened += durable, memories
         return MangaMemory.open(hot, durable, memories=memories, create_tables=False, hot_deadline=10.0)
 
     def agent(self, memory: MangaMemory) -> Agent:
@@ -77,6 +79,8 @@ class World:
         memory = self.memory()
         for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
             assert shared_writer(*pair).drain(20)
+        while self._opened:
+            self._opened.pop().close()
 
     def _everything(self) -> tuple[dict[bytes, Any], list[tuple[Table, Any]]]:
         hashes = {key: self.client.hgetall(key) for key in self.client.scan_iter(f"{self.prefix}:*:c:*")}
