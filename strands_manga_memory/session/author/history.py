@@ -56,7 +56,7 @@ class Note:
 Held = Draft | EditedDraft | Name | Body | Mark | Note
 """What a message of the history is: said just now, of the log, edited or synthesized, a mark, or a note of the view."""
 
-Known = tuple[Name | Body | Mark, int]
+Known = tuple[Held, int]
 """What a store may have of a message of the history, and its revision."""
 
 
@@ -153,11 +153,8 @@ class History:
     @property
     def known(self) -> list[Known]:
         """What a store may have of it, in order: all but drafts and notes."""
-        return [
-            (place.held, place.revision if isinstance(place.held, Name) else 0)
-            for place in self.places
-            if isinstance(place.held, Name | Body | Mark)
-        ]
+        stored = [place for place in self.places if isinstance(place.held, Name | Body | Mark)]
+        return [(place.held, place.revision if isinstance(place.held, Name) else 0) for place in stored]
 
     @property
     def notes(self) -> list[int]:
