@@ -52,6 +52,9 @@ class AnyTool(AgentTool):
 class Nasty:
     """An object that breaks whoever looks at it."""
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text("Nasty()")
+
     def _fail(self, *args: Any) -> Any:
         raise LookupError("do not look")
 
@@ -163,7 +166,7 @@ def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_co
     status = guarded.status()
     assert (status["calls"], status["in_flight"]) == (1, {})
     counted = sum(status["failures"].values())
-    failed = dict.get(result, "status") == "error" and "cancelled" not in status["failures"]
+    failed = "cancelled" not in status["failures"] and dict.get(result, "status") == "error"
     assert counted == 1 or not failed
     if raised is not None and not any(isinstance(event, ToolResultEvent) for event in streamed):
         assert counted == 1
