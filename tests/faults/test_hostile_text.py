@@ -46,8 +46,8 @@ PIECES_OF = {"personal data": ("a", "x.", "1 ", "1-2 A", "東京都", "1 Main ",
 """Further texts for a reader, made of what its rules begin with."""
 
 
-def text_of(kind: str) -> str:
-    return repeated(TEXTS[kind], SIZE)
+def text_of(kind: str, size: int = SIZE) -> str:
+    return repeated(TEXTS[kind], size)
 
 
 def repeated(piece: str, size: int) -> str:
