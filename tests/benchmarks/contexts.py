@@ -17,7 +17,7 @@ from strands.session import SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
 from strands_manga_memory import MangaMemory
-from strands_manga_memory.conversation.tokens.token_counter import TiktokenCounter
+from strands_manga_memory.conversation.tokens.token_counter import default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import tool_use
 
@@ -56,12 +56,9 @@ def catalogue(page: int) -> str:
     return "".join(rows)[:6_000]
 
 
-_COUNTER = TiktokenCounter()
-
-
 def _tokens(messages: Any) -> int:
     """Return what a provider with this tokenizer reports, so that every way knows how full the window is."""
-    return sum(map(_COUNTER.count, messages))
+    return sum(map(default_counter().count, messages))
 
 
 def _reply(messages: Any) -> Any:

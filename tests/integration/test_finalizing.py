@@ -81,10 +81,9 @@ class World:
         return [f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]]
 
 
-@pytest.fixture
+@pytest.fixture(params=[True, False], ids=["hot", "durable only"])
 def world(request: pytest.FixtureRequest, tables: tuple[Table, Table]) -> World:
-    """With a hot tier before DynamoDB, and SQLite alone."""
-    return World(tables, hot=request.node.callspec.params["tables"] == "dynamodb")
+    return World(tables, hot=request.param)
 
 
 @pytest.fixture

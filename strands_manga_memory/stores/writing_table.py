@@ -1,0 +1,40 @@
+"""WritingTable: what tables share that do several writes in one transaction. Does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strands_manga_memory.stores.items import check_batch, check_transaction
+from strands_manga_memory.stores.table import Condition, Item, Key, TableSchema, Write
+
+
+class WritingTable:
+    """What tables have in common that do several writes, or none of them, in one transaction."""
+
+    schema: TableSchema
+
+    def _write(self, writes: Sequence[Write]) -> bool:
+        """Do all writes or none; return False if a condition is not met."""
+        raise NotImplementedError
+
+    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
+        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
+        return self._write([Write(key=(partition, sort), when=when)])
+
+    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
+        """Write and delete many records without conditions, in one transaction.
+
+        Raises:
+            ValueError: A key is both in ``puts`` and in ``deletes``.
+        """
+        check_batch(self.schema, puts, deletes)
+        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
+
+    def transact(self, writes: Sequence[Write]) -> bool:
+        """Do all writes (at most 100) or none; return False if a condition is not met.
+
+        Raises:
+            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
+        """
+        check_transaction(self.schema, writes)
+        return self._write(writes)
