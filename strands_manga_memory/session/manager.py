@@ -14,13 +14,11 @@ from strands.types.content import Message
 
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agents import orchestrator
-from strands_manga_memory.session.agents.forking import watch
 from strands_manga_memory.session.agents.live_agent import LiveAgent, check_supported
 from strands_manga_memory.session.agents.waiting import wait_anywhere, wait_for
 from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.hooks import SessionHooks
-from strands_manga_memory.session.members import Members
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -101,7 +99,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         )
         super().__init__(session_id, tiers)
         self._hooks = SessionHooks(self._members, save_on=save_on)
-        watch(self._members, Members.held)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""

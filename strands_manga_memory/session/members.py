@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -9,10 +11,10 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
+from strands_manga_memory.forks import at_fork
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
 from strands_manga_memory.session.agents.live_agent import LiveAgent
-from strands_manga_memory.session.basis.graves import dig
-from strands_manga_memory.session.basis.place import Kind, Place, member_ids, members
+from strands_manga_memory.session.basis.place import Kind, Place, dig, member_ids, members
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.logged import Logged
@@ -52,6 +54,7 @@ class Members:
         self.agents: dict[str, LiveAgent] = {}
         self.redaction_listeners: list[Callable[[str], None]] = []
         self.prefetched: dict[str, tuple[Conversation, list[Message] | None]] = {}
+        _members.add(self)
 
     def agent_id(self, agent_id: str | None) -> str:
         """Return the id of an agent: the scope's by default, or that of the only one there is."""
@@ -103,10 +106,6 @@ class Members:
             )
         return self.conversations["M", id_]
 
-    def held(self) -> list[Conversation]:
-        """Return the conversations that this process holds."""
-        return [*self.conversations.values(), *(conversation for conversation, _ in self.prefetched.values())]
-
     def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[Logged]:
         """Yield the log of an agent: what is stored, whoever stored it, then what only this process has."""
         stored = self.looked_at(agent_id)
@@ -141,3 +140,37 @@ class Members:
             tiers.writer.submit(place, partial(conversation.bury, grave)).result()
         if tiers.durable is not None:
             unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
+
+
+# The child of a fork gets no change by half, and is a writer of its own.
+
+_members: weakref.WeakSet[Members] = weakref.WeakSet()
+_held: list[threading.RLock] = []
+
+
+def _conversations() -> Iterator[Conversation]:
+    for session in list(_members):
+        yield from session.conversations.values()
+        yield from (conversation for conversation, _ in session.prefetched.values())
+
+
+def _before_fork() -> None:
+    """Wait for changes that are under way in memory, which take no I/O."""
+    for conversation in _conversations():
+        lock = conversation.lock
+        lock.acquire()
+        _held.append(lock)
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _held.clear()
+    for conversation in _conversations():
+        conversation.renew_after_fork()
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -11,7 +11,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.agents import snapshot
-from strands_manga_memory.session.basis.states import ORCHESTRATOR
+from strands_manga_memory.session.basis.facts import ORCHESTRATOR
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.conversation import Conversation

@@ -16,8 +16,7 @@ from strands_manga_memory.memory.records.hot_copy import cache_name
 from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.expiry import ExpiryIndex, due_key, finalized_key
-from strands_manga_memory.session.basis.graves import GRAVE, dig
-from strands_manga_memory.session.basis.place import Place, directory_key, member_ids
+from strands_manga_memory.session.basis.place import GRAVE, Place, dig, directory_key, member_ids
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.replicas.hot import is_over

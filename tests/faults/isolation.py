@@ -25,7 +25,7 @@ from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.basis.expiry import due_key
 from strands_manga_memory.session.basis.place import Place, directory_key
 from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
+from strands_manga_memory.session.replicas.segments import head_key, log_range, segment_key
 from strands_manga_memory.stores.table import Key
 from tests import servers
 from tests.faults.hostile.world import World

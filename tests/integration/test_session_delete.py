@@ -13,7 +13,7 @@ from strands.hooks import AfterModelCallEvent
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, StoreUnavailableError
-from strands_manga_memory.session.basis.graves import GRAVE
+from strands_manga_memory.session.basis.place import GRAVE
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (

@@ -11,7 +11,7 @@ from strands_manga_memory import ConversationScope, CorruptRecordError
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.replicas.record_keys import head_key, log_range, segment_key
+from strands_manga_memory.session.replicas.segments import head_key, log_range, segment_key
 from tests.unit.session.support import Stores, agent, texts
 
 NASTY = (

@@ -22,7 +22,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message, tool_use_ids
 from strands_manga_memory.session.agents import snapshot, stash
 from strands_manga_memory.session.agents.waiting import saved
-from strands_manga_memory.session.basis.states import CHECKPOINT
+from strands_manga_memory.session.basis.facts import CHECKPOINT
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.encoding.codec import dump
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from strands_manga_memory.session.basis.states import ORCHESTRATOR
+from strands_manga_memory.session.basis.facts import ORCHESTRATOR
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 

@@ -1,4 +1,4 @@
-"""Facts: what is counted and noted of a conversation beside what was said. Pure."""
+"""Facts: what is kept of a conversation beside what was said: states, and what is counted and noted. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.registers import layer_of
-from strands_manga_memory.stores.encoding.codec import trusted
+from strands_manga_memory.session.core.registers import States, layer_of
+from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 
 FACTS = "#facts"
-"""The layer of states that holds what is noted."""
+"""The layer of states that holds what is noted: the ids, and whether the hot tier is ahead. Writers tell the rest."""
+
+STATES = "state"
+"""The layer of states that are each one value; ``state.agent`` and ``meta`` are layers of their own, told apart by key."""
+
+AGENT = "state.agent"
+MANAGER = "state.manager"
+INTERRUPTS = "state.interrupts"
+CHECKPOINT = "state.checkpoint"
+META = "meta"
+ORCHESTRATOR = "state.multi"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +43,6 @@ class Facts:
     active: float = 0.0
     ids: Mapping[str, Any] = field(default_factory=dict)
     is_ahead: bool = False
-
-    def layer(self) -> dict[str, Any]:
-        """Return what is noted as a layer of state; the rest is counted from what each writer tells."""
-        return {"ids": dict(self.ids), "ahead": self.is_ahead}
 
 
 def has_news(mine: Copy, other: Copy) -> bool:
@@ -69,3 +75,23 @@ def facts_of(copy: Copy, record: str) -> Facts:
             ids=dict(layer.get("ids") or {}),
             is_ahead=bool(layer.get("ahead")),
         )
+
+
+def is_interrupted(fields: Mapping[str, bytes]) -> bool:
+    """Tell whether an agent waits for the answer to an interrupt."""
+    return bool(INTERRUPTS in fields and load(fields[INTERRUPTS]).get("activated"))
+
+
+def pauses_after(fields: Mapping[str, bytes]) -> str | None:
+    """Return the ``tracking_id`` of the message after which an agent paused at a checkpoint; None if it did not."""
+    return load(fields[CHECKPOINT]).get("after") if CHECKPOINT in fields else None
+
+
+def is_waiting(states: States) -> bool:
+    """Tell whether an agent, or an orchestrator's run, waits for the answer to an interrupt, by what is stored."""
+    layer = layer_of({path: register for path, register in states.items() if path[1:] in _WAITING}, STATES)
+    fields = {name: dump(value) for name, value in layer.items()}
+    return is_interrupted(fields) or layer.get(ORCHESTRATOR, {}).get("status") == "interrupted"
+
+
+_WAITING = {(INTERRUPTS,), (ORCHESTRATOR,)}

@@ -1,16 +1,22 @@
-"""Place: where a conversation is kept, and how it is found. Pure but for the table that lists it."""
+"""Place: where a conversation is kept, and how it is found, or ended along with all of its session or user."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.session.core.identity import new_grave
+from strands_manga_memory.stores.hot import DELETED
+from strands_manga_memory.stores.table import Item, Key, Table
 
 Kind = Literal["A", "M"]
 """An agent's conversation, or the state of a Graph or Swarm."""
+
+GRAVE = "#GRAVE"
+"""Sort value of a record that ends all there was of a session or user; its partition is the session, or a user's directory."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +78,31 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
     for row in table.query(session, attributes=["member"]):
         if str(row["sk"]).endswith("#HEAD") and row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
+
+
+def grave_key(partition: str) -> Key:
+    """Return the key of the grave of a session, or of the user whose directory has this partition value."""
+    return partition, GRAVE
+
+
+def dig(table: Table, partition: str, *, until: float) -> str:
+    """End every conversation of a session or user, also those that no store lists yet.
+
+    A conversation looks for it before its first head is put, and with every head that is read. So it is dug before the listed
+    conversations are looked for.
+
+    Args:
+        table: The durable tier.
+        partition: The session, or the directory of the user.
+        until: When it may go, in seconds since 1970.
+
+    Returns:
+        The grave, which the listed conversations get as well.
+
+    Raises:
+        StoreUnavailableError: The table does not answer.
+    """
+    grave = new_grave()
+    names = dict(zip((table.schema.partition, table.schema.sort), grave_key(partition), strict=True))
+    table.put({**names, "graves": [grave], "state": DELETED, table.schema.ttl: math.ceil(until)})
+    return grave

@@ -19,6 +19,9 @@ from strands_manga_memory.stores.encoding.codec import trusted
 Key = tuple[Any, ...]
 """What a cell is about: its kind (one letter) and a name."""
 
+Cell = Any
+"""What a cell holds: a message, body, window, entry of the vector, redaction (its revision), or register of a state."""
+
 Version = Any
 """Equal versions of a key have equal contents."""
 
@@ -28,20 +31,20 @@ def message_key(name: Name) -> Key:
     return "m", *name
 
 
-def registers_of(copy: Copy) -> dict[Key, Version]:
-    """Return the keys and versions of a copy's cells that no copy can be read without: all but those of messages and bodies."""
-    found: dict[Key, Version] = {("v", writer): entry for writer, entry in copy.vector.last.items()}
-    found |= {("r", *name): revision for name, revision in copy.redactions.items()}
-    found |= {("s", *path): register.stamp for path, register in copy.states.items()}
+def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Cell]:
+    """Return a copy's cells, with those of some of its messages."""
+    cells: dict[Key, Cell] = {message_key(name): copy.messages[name] for name in messages}
     if copy.window is not None:
-        found["w",] = copy.window.stamp
-    return found
+        cells |= {("b", id_): body for id_, body in copy.window.bodies.items()}
+        cells["w",] = copy.window
+    cells |= {("v", writer): entry for writer, entry in copy.vector.last.items()}
+    cells |= {("r", *name): revision for name, revision in copy.redactions.items()}
+    return cells | {("s", *path): register for path, register in copy.states.items()}
 
 
-def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Version]:
-    """Return the keys and versions of a copy's cells, with those of some of its messages."""
-    bodies: dict[Key, Version] = {} if copy.window is None else {("b", id_): 0 for id_ in copy.window.bodies}
-    return {message_key(name): copy.messages[name].revision for name in messages} | bodies | registers_of(copy)
+def versions_of(cells: Mapping[Key, Cell]) -> dict[Key, Version]:
+    """Return the versions of cells."""
+    return {key: _KINDS[key[0]].version(cell) for key, cell in cells.items()}
 
 
 def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
@@ -49,41 +52,10 @@ def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
     return any(key[0] in "sb" and after.get(key) != version for key, version in before.items())
 
 
-def packed(key: Key, copy: Copy) -> bytes:
-    """Return the stored form of a cell of a copy."""
-    header, blobs = _PACKERS[key[0]](copy, *key[1:])
+def packed(key: Key, cell: Cell) -> bytes:
+    """Return the stored form of a cell."""
+    header, blobs = _KINDS[key[0]].pack(cell)
     return framed([*key, header], blobs)
-
-
-def _packed_window(copy: Copy) -> tuple[Any, list[bytes]]:
-    assert copy.window is not None  # noqa: S101 - for the type checker
-    return pack_window(copy.window), []
-
-
-def _packed_register(copy: Copy, *path: str) -> tuple[Any, list[bytes]]:
-    stamp, data = copy.states[path]
-    return [*stamp, data is not None], [] if data is None else [data]
-
-
-def _packed_body(copy: Copy, id_: str) -> tuple[Any, list[bytes]]:
-    assert copy.window is not None  # noqa: S101 - for the type checker
-    body = copy.window.bodies[id_]
-    return [body.edits, body.revision, body.closes], [body.record]
-
-
-def _packed_message(copy: Copy, *name: Any) -> tuple[Any, list[bytes]]:
-    message = copy.messages[Name(*name)]
-    return header_of(message), [message.record]
-
-
-_PACKERS: Mapping[str, Callable[..., tuple[Any, list[bytes]]]] = {
-    "m": _packed_message,
-    "v": lambda copy, writer: (copy.vector.last[writer], []),
-    "r": lambda copy, *name: (copy.redactions[Name(*name)], []),
-    "s": _packed_register,
-    "w": _packed_window,
-    "b": _packed_body,
-}
 
 
 class Head(NamedTuple):
@@ -100,7 +72,7 @@ class Head(NamedTuple):
     @classmethod
     def of(cls, copy: Copy) -> Head:
         """Return the head of a copy."""
-        return cls(copy, len(registers_of(copy)))
+        return cls(copy, len(copy.vector.last) + len(copy.redactions) + len(copy.states) + (copy.window is not None))
 
     def pack(self) -> bytes:
         """Return its stored form: the same from turn to turn, as a clock that the cells have is not in it."""
@@ -120,97 +92,6 @@ def head_of(data: bytes, record: str) -> Head:
         return Head(copy, int(registers))
 
 
-class Parts:
-    """The cells that a replica has, as they are read one after the other; then the copy that they make.
-
-    Args:
-        head: The copy without cells.
-    """
-
-    def __init__(self, head: Copy) -> None:
-        self._head = head
-        self._last: dict[str, Entry] = {}
-        self._messages: dict[Name, Message] = {}
-        self._segments: dict[Segment, Segment] = {}
-        self._states: dict[tuple[str, ...], Register] = {}
-        self._redactions: dict[Name, int] = {}
-        self._bodies: dict[str, Body] = {}
-        self._window: Window | None = None
-
-    def add(self, data: bytes, record: str) -> tuple[Key, Version]:
-        """Take a cell; return its key and version.
-
-        Raises:
-            CorruptRecordError: It is none. Names ``record``.
-        """
-        header, blobs = unframed(data, record)
-        with trusted(record):
-            kind, *name, rest = header
-            key = kind, *name
-            hash(key)  # a name that holds a list is none
-            return key, _READERS[kind](self, name, rest, blobs)
-
-    def _add_message(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        message = message_of(Name(*name), header, blobs[0], self._segments)
-        self._messages[message.name] = message
-        return message.revision
-
-    def _add_entry(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        number, clock, saves, turns, at, opened = header
-        entry = self._last[str(name[0])] = Entry(int(number), int(clock), int(saves), int(turns), float(at), int(opened))
-        return entry
-
-    def _add_redaction(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        writer, number = name
-        revision = self._redactions[Name(str(writer), int(number))] = int(header)
-        return revision
-
-    def _add_register(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        clock, writer, has_data = header
-        stamp = Stamp(int(clock), str(writer))
-        self._states[tuple(map(str, name))] = Register(stamp, blobs[0] if has_data else None)
-        return stamp
-
-    def _add_window(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        self._window = unpack_window(header)
-        return self._window.stamp
-
-    def _add_body(self, name: Any, header: Any, blobs: list[bytes]) -> Version:
-        edits, revision, closes = header
-        self._bodies[str(name[0])] = Body(blobs[0], edits and Name(*edits), int(revision), closes and Stamp(*closes))
-        return 0
-
-    def copy(self) -> Copy:
-        """Return the copy. What it has at hand it includes, also if the cell that says so is damaged."""
-        vector = self._head.vector.joined(Vector(self._last))
-        for message in self._messages.values():
-            if not vector.includes(message.name, message.clock):
-                vector = vector.including(message.name.writer, Entry(message.number, message.clock))
-        window = self._window and replace(self._window, bodies=self._bodies)
-        drawn = replace(
-            self._head,
-            vector=vector,
-            messages=self._messages,
-            window=window,
-            states=self._states,
-            redactions=self._redactions,
-        )
-        drawn = replace(drawn, clock=max(drawn.clock, drawn.clock_of_parts))
-        return merge(drawn, drawn) if self._redactions else drawn
-
-
-_READERS: Mapping[str, Callable[..., Version]] = {
-    "m": Parts._add_message,  # noqa: SLF001 - of this module
-    "v": Parts._add_entry,  # noqa: SLF001
-    "r": Parts._add_redaction,  # noqa: SLF001
-    "s": Parts._add_register,  # noqa: SLF001
-    "w": Parts._add_window,  # noqa: SLF001
-    "b": Parts._add_body,  # noqa: SLF001
-}
-_OPTIONAL = frozenset("mb")
-"""Kinds of cells a copy can be read without: one that is damaged costs that message."""
-
-
 def read_cells(
     head: Head, cells: Iterable[tuple[str, bytes]], record: str
 ) -> tuple[Copy, dict[Key, tuple[str, Version]], list[str]]:
@@ -219,17 +100,103 @@ def read_cells(
     Raises:
         CorruptRecordError: There are fewer registers than the head says. Names ``record``.
     """
-    parts = Parts(head.copy)
-    found: dict[Key, tuple[str, Version]] = {}
+    found: dict[Key, Cell] = {}
+    records: dict[Key, str] = {}
     damaged: list[str] = []
+    segments: dict[Segment, Segment] = {}
     for name, data in cells:
         try:
-            key, version = parts.add(data, name)
+            key, cell = _read(data, name, segments)
         except CorruptRecordError:
             damaged.append(name)
         else:
-            found[key] = name, version
+            found[key], records[key] = cell, name
     missing = head.registers - sum(key[0] not in _OPTIONAL for key in found)
     if missing > 0:
         raise CorruptRecordError(f"record={record!r} is damaged: {missing} of its registers cannot be read", record=record)
-    return parts.copy(), found, damaged
+    versions = {key: (records[key], version) for key, version in versions_of(found).items()}
+    return _copy_of(head.copy, found), versions, damaged
+
+
+def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> tuple[Key, Cell]:
+    header, blobs = unframed(data, record)
+    with trusted(record):
+        kind, *name, rest = header
+        named_by, read = _KINDS[kind].named_by, _KINDS[kind].read
+        if [*map(type, name)] != (named_by or [str] * len(name)):
+            raise ValueError(f"{name!r:.100} names no cell")
+        return (kind, *name), read(rest, blobs) if read else message_of(Name(*name), rest, blobs[0], segments)
+
+
+def _copy_of(head: Copy, cells: Mapping[Key, Cell]) -> Copy:
+    """Return the copy. What it has at hand it includes, also if the cell that says so is damaged."""
+    kinds: dict[str, dict[tuple[Any, ...], Cell]] = {kind: {} for kind in _KINDS}
+    for (kind, *name), cell in cells.items():
+        kinds[kind][tuple(name)] = cell
+    messages: dict[Name, Message] = {Name(*name): message for name, message in kinds["m"].items()}
+    vector = head.vector.joined(Vector({writer: entry for (writer,), entry in kinds["v"].items()}))
+    for message in messages.values():
+        if not vector.includes(message.name, message.clock):
+            vector = vector.including(message.name.writer, Entry(message.number, message.clock))
+    window: Window | None = kinds["w"].get(())
+    drawn = replace(
+        head,
+        vector=vector,
+        messages=messages,
+        window=window and replace(window, bodies={id_: body for (id_,), body in kinds["b"].items()}),
+        states=kinds["s"],
+        redactions={Name(*name): revision for name, revision in kinds["r"].items()},
+    )
+    drawn = replace(drawn, clock=max(drawn.clock, drawn.clock_of_parts))
+    return merge(drawn, drawn) if drawn.redactions else drawn
+
+
+def _read_entry(header: Any, blobs: list[bytes]) -> Entry:
+    number, clock, saves, turns, at, opened = header
+    return Entry(int(number), int(clock), int(saves), int(turns), float(at), int(opened))
+
+
+def _pack_register(register: Register) -> tuple[Any, list[bytes]]:
+    return [*register.stamp, register.data is not None], [] if register.data is None else [register.data]
+
+
+def _read_register(header: Any, blobs: list[bytes]) -> Register:
+    clock, writer, has_data = header
+    return Register(Stamp(int(clock), str(writer)), blobs[0] if has_data else None)
+
+
+def _read_body(header: Any, blobs: list[bytes]) -> Body:
+    edits, revision, closes = header
+    return Body(blobs[0], edits and Name(*edits), int(revision), closes and Stamp(*closes))
+
+
+_OPTIONAL = frozenset("mb")
+"""Kinds of cells a copy can be read without: one that is damaged costs that message."""
+
+
+class _Kind(NamedTuple):
+    """What is done with cells of a kind.
+
+    Args:
+        version: Returns the version of one.
+        pack: Returns its stored form, as a header and some bytes.
+        read: Returns the one with that form; None: a message.
+        named_by: Types of the parts of their names; None: so many strings as there are.
+    """
+
+    version: Callable[[Any], Version]
+    pack: Callable[[Any], tuple[Any, list[bytes]]]
+    read: Callable[[Any, list[bytes]], Cell] | None
+    named_by: list[type] | None
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "m": _Kind(lambda message: message.revision, lambda message: (header_of(message), [message.record]), None, [str, int]),
+    "b": _Kind(lambda body: 0, lambda body: ([body.edits, body.revision, body.closes], [body.record]), _read_body, [str]),
+    "w": _Kind(
+        lambda window: window.stamp, lambda window: (pack_window(window), []), lambda header, _: unpack_window(header), []
+    ),
+    "v": _Kind(lambda entry: entry, lambda entry: (entry, []), _read_entry, [str]),
+    "r": _Kind(lambda revision: revision, lambda revision: (revision, []), lambda header, _: int(header), [str, int]),
+    "s": _Kind(lambda register: register.stamp, _pack_register, _read_register, None),
+}

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from strands_manga_memory.session.core.cells import Head, Version, cells_of, head_of, loses, packed, read_cells
+from strands_manga_memory.session.core.cells import Head, Version, cells_of, head_of, loses, packed, read_cells, versions_of
 from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
 from strands_manga_memory.session.core.records import Message, framed, unframed
-from strands_manga_memory.session.replicas.record_keys import head_key
-from strands_manga_memory.session.replicas.segments import Segments, resealed
+from strands_manga_memory.session.replicas.segments import Segments, head_key, resealed
 from strands_manga_memory.session.replicas.split import put_split, whole_values
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
@@ -56,6 +55,9 @@ class _Stored:
     unreadable: tuple[bytes, ...] = ()
 
 
+_UNKNOWN = _Stored()
+
+
 class DurableReplica:
     """One conversation in a table.
 
@@ -92,31 +94,29 @@ class DurableReplica:
         self._key = head_key(session, member)
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
         self._has_hot = has_hot
-        self._stored: _Stored | None = None
+        self._stored = _UNKNOWN
         self._has_looked = True
         self.segments = Segments(table, session, member, codec=codec)
 
     @property
     def is_known(self) -> bool:
         """Whether it is known what the table has."""
-        return self._stored is not None
+        return self._stored is not _UNKNOWN
 
     @property
     def copy(self) -> Copy:
         """What it is known to have; nothing if that is not known."""
-        return EMPTY if self._stored is None else self._stored.copy
+        return self._stored.copy
 
     @property
     def version(self) -> int | None:
         """A random number that changes with each write of the head; None if there is no head."""
-        item = None if self._stored is None else self._stored.item
-        return None if item is None else item.get("v")
+        return (self._stored.item or {}).get("v")
 
     @property
     def expires_at(self) -> int:
         """When the table may delete the head, in seconds since 1970; 0 if there is no head, or it says nothing."""
-        item = None if self._stored is None else self._stored.item
-        return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
+        return int((self._stored.item or {}).get(self._table.schema.ttl) or 0)
 
     def load(self) -> Copy:
         """Read the head; ``EMPTY`` if there is none. One request, two if the head is split.
@@ -125,7 +125,7 @@ class DurableReplica:
             StoreUnavailableError: The table does not answer.
             CorruptRecordError: The head cannot be read.
         """
-        self._stored = None
+        self.forget()
         found = self._table.batch_get([self._key, *self._watched])
         item = found.pop(self._key, None)
         stored = _Stored(item=item) if item is None or self._is_over(item) else self._read(item)
@@ -158,8 +158,7 @@ class DurableReplica:
 
     def carried(self, copy: Copy) -> list[Message]:
         """Return the messages that the head has along with it, as a copy has them, until they are stored in segments."""
-        names = frozenset[Name]() if self._stored is None else self._stored.carried
-        return [copy.messages[name] for name in names if name in copy.messages]
+        return [copy.messages[name] for name in self._stored.carried if name in copy.messages]
 
     def open_segment(self, copy: Copy) -> Segment | None:
         """Return the segment that the last messages of a copy are waiting to go to, if it has room for another turn.
@@ -178,7 +177,7 @@ class DurableReplica:
         """Store messages in their segments, those that the head carries along among them."""
         if messages:
             self.segments.put(messages)
-        if self._stored is not None:
+        if self.is_known:
             self._stored = replace(self._stored, carried=frozenset())
 
     def enter(self, copy: Copy) -> None:
@@ -215,24 +214,23 @@ class DurableReplica:
             StoreUnavailableError: The table does not answer; what it has must be read before the next write.
         """
         before = self._stored
-        if before is None:
-            raise ValueError("the replica has to be read before it is written")
         names = frozenset(message.name for message in carried)
         if copy.graves == before.copy.graves:
             names |= before.carried & copy.messages.keys()
-        versions = cells_of(copy, names)
+        cells = cells_of(copy, names)
+        versions = versions_of(cells)
         if versions == before.versions and copy.head == before.copy.head:
             return True
         listed = self._listed(copy, before, names)
         unreadable = before.unreadable if copy.graves == before.copy.graves else ()
-        cells = {
-            key: before.cells[key] if key in before.cells and before.versions[key] == version else packed(key, copy)
-            for key, version in versions.items()
+        forms = {
+            key: before.cells[key] if key in before.cells and before.versions[key] == versions[key] else packed(key, cell)
+            for key, cell in cells.items()
         }
-        blobs = [Head.of(copy).pack(), *cells.values(), *unreadable]
+        blobs = [Head.of(copy).pack(), *forms.values(), *unreadable]
         codec = self._codec if copy.has_begun else Codec()
         data = codec.seal(framed(sorted(listed), blobs), "/".join(self._key))
-        self._stored = None
+        self.forget()
         when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
         attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry(copy)}
         attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
@@ -245,7 +243,7 @@ class DurableReplica:
         if item is None:
             return False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
-        self._stored = _Stored(copy, item, versions, _lasting(cells), listed, names, unreadable)
+        self._stored = _Stored(copy, item, versions, _lasting(forms), listed, names, unreadable)
         return True
 
     @staticmethod
@@ -258,9 +256,8 @@ class DurableReplica:
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""
-        listed = () if self._stored is None else self._stored.listed
-        if listed and copy.lacks:
-            copy = with_messages(copy, self.segments.read(listed, wanted=copy.may_show))
+        if self._stored.listed and copy.lacks:
+            copy = with_messages(copy, self.segments.read(self._stored.listed, wanted=copy.may_show))
         return self.log(copy) if copy.lacks else copy
 
     def log(self, copy: Copy) -> Copy:
@@ -273,18 +270,17 @@ class DurableReplica:
 
     def forget(self) -> None:
         """Take nothing for granted of what the table has."""
-        self._stored = None
+        self._stored = _UNKNOWN
 
     def remove(self) -> bool:
         """Delete the head that was read; False if somebody else has written meanwhile."""
-        stored, self._stored = self._stored, None
-        if stored is None or stored.item is None:
-            return stored is not None
-        return self._table.delete(*self._key, when=Condition(equals={"v": stored.item.get("v")}))
+        item = self._stored.item
+        self.forget()
+        return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def discard(self) -> None:
         """Delete the head, as it cannot be read."""
-        self._stored = None
+        self.forget()
         self._table.delete(*self._key)
 
     def _graves_in(self, records: Iterable[Item]) -> frozenset[str]:

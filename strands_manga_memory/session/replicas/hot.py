@@ -5,10 +5,21 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from strands_manga_memory.session.core.cells import Head, Key, Version, cells_of, head_of, message_key, packed, read_cells
+from strands_manga_memory.session.core.cells import (
+    Cell,
+    Head,
+    Key,
+    Version,
+    cells_of,
+    head_of,
+    message_key,
+    packed,
+    read_cells,
+    versions_of,
+)
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
 from strands_manga_memory.session.core.records import Lost
@@ -59,6 +70,9 @@ class _Stored:
     head: bytes = b""
 
 
+_UNKNOWN = _Stored()
+
+
 class HotReplica:
     """One conversation in a hot store.
 
@@ -89,18 +103,18 @@ class HotReplica:
         self._store, self._name, self._codec, self._durable = store, conversation, codec, durable
         self._ttl, self._refreshed_by_reads = ttl, refreshed_by_reads
         self._writer, self._count = secrets.token_hex(6), 0
-        self._stored: _Stored | None = None
+        self._stored = _UNKNOWN
         self.expires_in: float | None = None
 
     @property
     def is_known(self) -> bool:
         """Whether it is known what the store has."""
-        return self._stored is not None
+        return self._stored is not _UNKNOWN
 
     @property
     def copy(self) -> Copy:
         """What it is known to have; nothing if that is not known."""
-        return EMPTY if self._stored is None else self._stored.copy
+        return self._stored.copy
 
     def load(self, *, touch: bool = True) -> Copy:
         """Read the copy; ``EMPTY`` if there is none. One round trip.
@@ -112,7 +126,7 @@ class HotReplica:
             StoreUnavailableError: The store does not answer.
             CorruptRecordError: The head cannot be read.
         """
-        self._stored = None
+        self.forget()
         record = self._store.load(self._name, [_HEAD, GRAVES, _LOG, WINDOW_FIELD], touch=touch and self._refreshed_by_reads)
         self.expires_in = None if record is None else record.expires_in
         if record is None or record.state == DELETED:
@@ -163,14 +177,12 @@ class HotReplica:
         Returns and raises what ``DurableReplica.write`` does.
         """
         before = self._stored
-        if before is None:
-            raise ValueError("the replica has to be read before it is written")
         is_new_life = copy.graves != before.copy.graves
         base = _Stored(before.expect, before.fence) if is_new_life else before
         after, changed, removed = self._difference(copy, base)
         if not changed and not removed and copy.head == before.copy.head:
             return True
-        self._stored = None
+        self.forget()
         self._count += 1
         version = secrets.randbits(49)  # 15 digits: whole numbers in every store's arithmetic
         result = self._store.write(
@@ -182,7 +194,7 @@ class HotReplica:
                 writers=f"{self._writer}={self._count}",
                 writer=self._writer,
                 number=self._count,
-                fields={**self._sealed(copy, after, changed), **self._index(after), **self._head(copy, after.head, base.head)},
+                fields={**self._sealed(after, changed), **self._index(after), **self._head(copy, after.head, base.head)},
                 removed=[] if is_new_life else [*removed, *([GRAVES] if copy.has_begun > before.copy.has_begun else [])],
                 ttl=self._ttl(copy),
                 replace=is_new_life and before.expect is not None,
@@ -199,25 +211,25 @@ class HotReplica:
         name, codec = (_HEAD, self._codec) if copy.has_begun else (GRAVES, Codec())
         return {} if head == before else {name: codec.seal(head, self._place(name))}
 
-    def _sealed(self, copy: Copy, after: _Stored, keys: Iterable[Key]) -> dict[str, bytes]:
-        names = {key: message_field(after.fields[key]) for key in keys}
-        cells = ((packed(key, copy), self._place(name)) for key, name in names.items())
-        return dict(zip(names.values(), self._codec.seal_each(cells), strict=True))
+    def _sealed(self, after: _Stored, cells: Mapping[Key, Cell]) -> dict[str, bytes]:
+        names = {key: message_field(after.fields[key]) for key in cells}
+        forms = ((packed(key, cells[key]), self._place(name)) for key, name in names.items())
+        return dict(zip(names.values(), self._codec.seal_each(forms), strict=True))
 
-    def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, list[Key], list[str]]:
+    def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, dict[Key, Cell], list[str]]:
         """Return what the store has afterwards, the cells that change, and the names of the fields that go."""
         shown = copy.needed
         due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base)]
         cells = cells_of(copy, due)
         archived = base.archived | (self._leaving(base, shown) if self._durable is None else frozenset())
         kept = archived - cells.keys()
-        versions = {**cells, **{key: base.versions[key] for key in kept}}
+        versions = {**versions_of(cells), **{key: base.versions[key] for key in kept}}
         fields = {key: number for key, number in base.fields.items() if key in versions}
         taken = {*fields.values(), *base.unreadable}
         # Low ones first: the list of fields stays short.
         free = (number for number in itertools.count(1) if number not in taken)
         fields |= {key: next(free) for key in cells if key not in fields}
-        changed = [key for key, version in cells.items() if base.versions.get(key) != version]
+        changed = {key: cell for key, cell in cells.items() if base.versions.get(key) != versions[key]}
         removed = [message_field(number) for key, number in base.fields.items() if key not in versions]
         head = Head.of(copy).pack()
         after = _Stored(fields=fields, versions=versions, archived=kept, unreadable=base.unreadable, head=head)
@@ -246,8 +258,6 @@ class HotReplica:
 
     def _with_archived(self, copy: Copy, keys: Set[Key] | None = None) -> Copy:
         stored = self._stored
-        if stored is None:
-            return copy
         names = [message_field(stored.fields[key]) for key in stored.archived if keys is None or key in keys]
         if not names:
             return copy
@@ -257,11 +267,11 @@ class HotReplica:
 
     def forget(self) -> None:
         """Take nothing for granted of what the store has."""
-        self._stored = None
+        self._stored = _UNKNOWN
 
     def discard(self) -> None:
         """Give up what is there, as it cannot be read."""
-        self._stored = None
+        self.forget()
         self._store.bury(self._name, epoch=1, ttl=1.0)
 
     def _index(self, after: _Stored) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Segments: the log of a conversation in a ``Table``."""
+"""Segments: the log of a conversation in a ``Table``, and the keys of its records there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.records import Message, Wanted, all_of, pack_messages, unpack_messages
-from strands_manga_memory.session.replicas.record_keys import log_range, segment_key
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_values
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.objects import OBJECT, delete_rows
@@ -19,6 +18,23 @@ logger = logging.getLogger(__name__)
 
 _MOST_TRIES = 8
 """How often a segment that others change meanwhile is joined before the flush is put off."""
+
+
+def head_key(session: str, member: str) -> Key:
+    """Return the key of the head."""
+    return session, f"{member}#HEAD"
+
+
+def segment_key(session: str, member: str, segment: Segment) -> Key:
+    """Return the key of a segment of the log."""
+    life, clock, writer, number = segment
+    return session, f"{member}#LOG#{life}#{clock:012d}#{writer}#{number:08d}"
+
+
+def log_range(member: str, life: str | None = None) -> tuple[str, str]:
+    """Return the first and the last sort value of the log: of one life, or of all."""
+    first = f"{member}#LOG#" if life is None else f"{member}#LOG#{life}#"
+    return first, f"{first}\U0010ffff"
 
 
 class Segments:

@@ -10,12 +10,15 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.messages import starts_turn, tool_use_ids
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.author.offer import Offer
-from strands_manga_memory.session.basis.facts import FACTS, Facts, facts_of, has_news
-from strands_manga_memory.session.basis.states import (
+from strands_manga_memory.session.basis.facts import (
     AGENT,
+    FACTS,
     MANAGER,
     META,
     STATES,
+    Facts,
+    facts_of,
+    has_news,
     is_interrupted,
     is_waiting,
     pauses_after,
@@ -36,7 +39,6 @@ class AgentCopy:
         keeps_window: False for a model that keeps the conversation itself: its window is always empty.
         may_be_ahead: Whether a hot tier may go on without the durable one.
         on_conflict: What becomes of the changes of two writers.
-        author: What is offered to stores. Default: one of its own.
 
     Attributes:
         in_turn: Whether the agent is being invoked.
@@ -54,12 +56,11 @@ class AgentCopy:
         keeps_window: bool = True,
         may_be_ahead: bool = True,
         on_conflict: Literal["merge", "raise"] = "merge",
-        author: Author | None = None,
     ) -> None:
-        self._record, self._ids, self._clock = record, dict(ids), clock
+        self._record, self._ids, self.clock = record, dict(ids), clock
         self._may_be_ahead, self._on_conflict = may_be_ahead, on_conflict
         self.keeps_window = keeps_window
-        self.author = author or Author()
+        self.author = Author()
         self.renew()
 
     @property
@@ -196,8 +197,8 @@ class AgentCopy:
         if is_dirty:
             self._keep_states()
         if author.copy.has_begun or author.has_changed or (is_dirty and not author.is_gone):
-            author.layers.set(FACTS, Facts(ids=self.ids, is_ahead=self._may_be_ahead and not self.closing).layer())
-        at = self._clock() if is_dirty else 0.0
+            author.layers.set(FACTS, {"ids": self.ids, "ahead": self._may_be_ahead and not self.closing})
+        at = self.clock() if is_dirty else 0.0
         offer = author.offer(at=at, in_turn=self.is_going_on, created=self._created)
         return replace(offer, changes=self.changes)
 
@@ -254,21 +255,17 @@ class AgentCopy:
     @property
     def is_going_on(self) -> bool:
         """Whether more of the turn is to come: if it has ended, the results of a tool call that nobody has answered."""
-        if self.in_turn:
-            return True
-        return self._last is not None and bool(tool_use_ids(self._last)) and not self._pauses
-
-    @property
-    def _pauses(self) -> bool:
-        last = (self._last or {}).get("tracking_id")
-        return is_interrupted(self._fields) or (last is not None and last == pauses_after(self._fields))
+        if self.in_turn or self._last is None or not tool_use_ids(self._last):
+            return self.in_turn
+        last = self._last.get("tracking_id")
+        return not is_interrupted(self._fields) and (last is None or last != pauses_after(self._fields))
 
     # What is known
 
     @property
     def facts(self) -> Facts:
         """What is counted, with what no store has yet."""
-        stored, outbox, now = facts_of(self.author.copy, self._record), self.author.outbox, self._clock()
+        stored, outbox, now = facts_of(self.author.copy, self._record), self.author.outbox, self.clock()
         return replace(
             stored,
             messages=stored.messages + len(outbox.drafts),

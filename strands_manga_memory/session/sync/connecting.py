@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from strands_manga_memory.session.basis.graves import grave_key
-from strands_manga_memory.session.basis.place import Place, directory_key
+from strands_manga_memory.session.basis.place import Place, directory_key, grave_key
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica

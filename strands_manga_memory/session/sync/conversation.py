@@ -12,8 +12,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.history import fingerprint
-from strands_manga_memory.session.author.showing import shown_messages
-from strands_manga_memory.session.author.tool_pairs import paired
+from strands_manga_memory.session.author.showing import paired, shown_messages
 from strands_manga_memory.session.basis.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.basis.facts import Facts, facts_of
 from strands_manga_memory.session.basis.place import Place, directory_entry
@@ -29,7 +28,6 @@ from strands_manga_memory.session.sync.ending import delete, end
 from strands_manga_memory.session.sync.logged import Logged, counted, with_gaps
 from strands_manga_memory.session.sync.opening import is_cold, is_over, possible_loss, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
-from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.stores.table import Item
 from strands_manga_memory.telemetry import RESTORE, measured
@@ -78,9 +76,8 @@ class Conversation:
             attributes=lambda: {"member": own.ids.get("member")},
         )
         hot = hot_replica(place, tiers, durable=durable, ttl=lambda: _ttl(tiers.ttl, own.facts, tiers.clock()))
-        rules = Rules(clock=tiers.clock, session=tiers.ttl.session, turns_inline=tiers.flush_every)
-        self.pair = Pair(hot=hot, durable=durable, rules=rules, own=own)
-        self._saving = Saving(self.pair)
+        self.pair = Pair(hot=hot, durable=durable, own=own, session=tiers.ttl.session)
+        self._saving = Saving(self.pair, turns_inline=tiers.flush_every)
         self.commits = Committing(place, tiers, self._saving, self.pair)
 
     def renew_after_fork(self) -> None:

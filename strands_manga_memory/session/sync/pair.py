@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -15,15 +17,22 @@ from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
-from strands_manga_memory.session.sync.rules import MOST_TRIES, Rules
 from strands_manga_memory.session.sync.watch import Watch
 from strands_manga_memory.telemetry import COLLISION, MERGE, note
 
 Replica = HotReplica | DurableReplica
 
+MOST_TRIES = 8
+"""How often a write that others overtake is tried again."""
+
+
+def pause(tried: int) -> None:
+    """Wait a random time that grows from try to try."""
+    time.sleep(random.uniform(0.0, min(0.05, 0.001 * 2**tried)))  # noqa: S311 - jitter
+
 
 class Pair:
-    """A process's conversation and its replicas. Thread-safe.
+    """A process's conversation and its replicas, given the seconds after which a session ends that nobody uses. Thread-safe.
 
     Attributes:
         first: The replica that a save goes to: the hot one, if there is one.
@@ -37,15 +46,15 @@ class Pair:
         ValueError: There is neither replica.
     """
 
-    def __init__(self, *, hot: HotReplica | None, durable: DurableReplica | None, rules: Rules, own: AgentCopy) -> None:
+    def __init__(self, *, hot: HotReplica | None, durable: DurableReplica | None, own: AgentCopy, session: float) -> None:
         replicas: list[Replica] = [replica for replica in (durable, hot) if replica is not None]
         if not replicas:
             raise ValueError("hot or durable must be given, got neither")
-        self.hot, self.durable, self.rules, self.own, self.author = hot, durable, rules, own, own.author
+        self.hot, self.durable, self.own, self.author = hot, durable, own, own.author
         self.last, self.first = replicas[0], replicas[-1]
         self.lock, self.io = threading.RLock(), {replica: threading.RLock() for replica in replicas}
         self.over: set[str] = set()
-        self._watch = Watch(self.rules.clock, after=self.rules.silent)
+        self._watch = Watch(own.clock, session=session)
         self._seen: dict[Replica, Copy] = {}
 
     @property
@@ -120,7 +129,7 @@ class Pair:
                 if attempt():
                     return
                 note(COLLISION, attributes={"manga_memory.tier": replica.tier}, counts={"collisions": 1})
-                self.rules.pause(tried)
+                pause(tried)
         raise OvertakenError(f"the {replica.tier} replica was overtaken {MOST_TRIES} times; what it lacks is kept")
 
     def confirm(self, offer: Offer, replica: Replica) -> None:
@@ -180,7 +189,7 @@ class Pair:
                     for replica in self.io:  # what was read counts for nothing if it is not taken in
                         replica.forget()
                     raise error
-                since, was_stored = self.rules.clock() - self.rules.keeps, self._watch.has_lost(mine, found)
+                since, was_stored = self._watch.since, self._watch.has_lost(mine, found)
                 if was_stored or (not goes_on and self.author.outbox.oldest(mine) <= since):
                     self.author.let_go(since=since, was_stored=was_stored)
                 elif not goes_on:

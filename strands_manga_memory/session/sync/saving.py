@@ -17,10 +17,15 @@ from strands_manga_memory.telemetry import FLUSH, note
 
 
 class Saving:
-    """Saves and flushes a conversation. Thread-safe: a save and a flush of what was saved may go on side by side."""
+    """Saves and flushes a conversation. Thread-safe: a save and a flush of what was saved may go on side by side.
 
-    def __init__(self, pair: Pair) -> None:
-        self._pair = pair
+    Args:
+        pair: Its replicas.
+        turns_inline: With a durable tier alone: so many turns are carried in the head before they move to a segment.
+    """
+
+    def __init__(self, pair: Pair, *, turns_inline: int) -> None:
+        self._pair, self._turns_inline = pair, turns_inline
         self._offering = threading.RLock()
 
     def save(self) -> None:
@@ -106,7 +111,7 @@ class Saving:
     def _make_room(self, durable: DurableReplica, *, inline: bool) -> None:
         """Move what the head has carried along to its segments, when it is much, or when everything is to go there."""
         carried, author = durable.carried(self._pair.copy), self._pair.author
-        if inline and len({message.turn for message in carried}) < self._pair.rules.turns_inline:
+        if inline and len({message.turn for message in carried}) < self._turns_inline:
             return
         durable.store(carried)
         with self._pair.lock:
@@ -135,7 +140,7 @@ class Saving:
             return False
         self._pair.confirm(offer, durable)
         if new:
-            note(FLUSH, max(0.0, self._pair.rules.clock() - min(message.at for message in new)))
+            note(FLUSH, max(0.0, self._pair.own.clock() - min(message.at for message in new)))
         graves = durable.graves_behind_the_first_head()
         if not graves <= offer.copy.graves:
             self._pair.absorb(Copy(graves=graves))
@@ -146,4 +151,4 @@ class Saving:
 
     def _fits(self, messages: Collection[Message]) -> bool:
         turns = {message.turn for message in messages}
-        return len(turns) <= self._pair.rules.turns_inline and sum(len(one.record) for one in messages) <= MOST_CARRIED
+        return len(turns) <= self._turns_inline and sum(len(one.record) for one in messages) <= MOST_CARRIED

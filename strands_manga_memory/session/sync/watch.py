@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strands_manga_memory.session.core.identity import GRAVE_SECONDS
 from strands_manga_memory.session.core.merge import Copy
 
 SILENT_SECONDS = 12 * 3600.0
@@ -15,11 +16,11 @@ class Watch:
 
     Args:
         clock: Seconds since 1970.
-        after: Seconds after which it is silent.
+        session: Seconds after which a session ends that nobody uses. A grave lives for an hour more, at least.
     """
 
-    def __init__(self, clock: Callable[[], float], *, after: float = SILENT_SECONDS) -> None:
-        self._clock, self._after = clock, after
+    def __init__(self, clock: Callable[[], float], *, session: float) -> None:
+        self._clock, self._session = clock, session
         self._at: float | None = None
         self._lives: frozenset[str] = frozenset()
 
@@ -32,7 +33,12 @@ class Watch:
     @property
     def is_silent(self) -> bool:
         """Whether no store was seen, or none with anything that this process knows, for so long that its grave may be gone."""
-        return self._at is not None and self._clock() - self._at >= self._after
+        return self._at is not None and self._clock() - self._at >= min(SILENT_SECONDS, self._session)
+
+    @property
+    def since(self) -> float:
+        """When what no store has was said at the earliest, if nothing is known of its life; a grave lives for longer."""
+        return self._clock() - min(GRAVE_SECONDS - 3600.0, self._session)
 
     def has_lost(self, mine: Copy, found: Copy) -> bool:
         """Tell whether a life that was in a store is in none any more, and no grave says why."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.graves import GRAVE
-from strands_manga_memory.session.basis.place import directory_entry, directory_key
+from strands_manga_memory.session.basis.place import GRAVE, directory_entry, directory_key
 from strands_manga_memory.session.replicas.durable import HOT
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.table import Table

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.basis.expiry import BUCKETS, Entry, ExpiryIndex, due_key, finalized_key
 from strands_manga_memory.session.basis.facts import facts_of
-from strands_manga_memory.session.basis.graves import GRAVE
-from strands_manga_memory.session.basis.place import Place, directory_key
+from strands_manga_memory.session.basis.place import GRAVE, Place, directory_key
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.core.identity import grave_by_age, is_end_by_age, lives_ended_by

@@ -12,19 +12,16 @@ from unittest import mock
 
 from strands_manga_memory.session.author import author as author_module
 from strands_manga_memory.session.author.author import Author
-from strands_manga_memory.session.basis.graves import dig, grave_key
-from strands_manga_memory.session.basis.place import Place, directory_key, members
-from strands_manga_memory.session.basis.states import AGENT
+from strands_manga_memory.session.basis.facts import AGENT
+from strands_manga_memory.session.basis.place import Place, dig, directory_key, grave_key, members
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.replicas import split as split_module
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
-from strands_manga_memory.session.sync import conversation as conversation_module
 from strands_manga_memory.session.sync import opening as opening_module
 from strands_manga_memory.session.sync import pair as pair_module
 from strands_manga_memory.session.sync import saving as saving_module
 from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.upkeep import sweeper as sweeper_module
 from strands_manga_memory.session.upkeep.sweeper import SessionSweeper
 from strands_manga_memory.stores.encoding.codec import Codec, dump, load
@@ -170,16 +167,12 @@ class Engine:
     @contextmanager
     def running(self, schedule: Schedule, *, most_bytes: int = split_module.MOST_BYTES) -> Iterator[None]:
         """Let locks, waits, sleeps and random numbers be those of the simulation; a record of the table holds so many bytes."""
-
-        def rules(**given: Any) -> Rules:
-            return Rules(**given, pause=lambda tried: schedule.pause(seconds=0.001))
-
         replaced = [
             mock.patch.object(secrets, "token_hex", lambda size: f"{self._numbers.getrandbits(8 * size):0{2 * size}x}"),
             mock.patch.object(secrets, "randbits", self._numbers.getrandbits),
             mock.patch.object(pair_module, "threading", mock.Mock(RLock=lambda: TaskLock(schedule))),
             mock.patch.object(saving_module, "threading", mock.Mock(RLock=lambda: TaskLock(schedule))),
-            mock.patch.object(conversation_module, "Rules", rules),
+            mock.patch.object(pair_module, "pause", side_effect=lambda tried: schedule.pause(seconds=0.001)),
             mock.patch.object(opening_module, "wait", side_effect=lambda futures, timeout: schedule.pause()),
             mock.patch.object(author_module, "MOST_WRITERS", self._most_writers),
             mock.patch.object(split_module, "MOST_BYTES", most_bytes),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language.texts.marks import CUT_TEXT
 from strands_manga_memory.messages import mended, problems, tool_result_ids, tool_use_ids
-from strands_manga_memory.session.author.tool_pairs import paired
+from strands_manga_memory.session.author.showing import paired
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 

@@ -16,7 +16,6 @@ from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import ending
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.pair import Pair
-from strands_manga_memory.session.sync.rules import Rules
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FakeClock
@@ -39,7 +38,8 @@ class Process:
         codec: Codec | None = None,
         entry: bool = True,
         ttl: Callable[[], float] = lambda: 1800.0,
-        **rules: Any,
+        session_seconds: float = 86_400.0,
+        turns_inline: int = 5,
     ) -> None:
         clock = self._clock = clock or FakeClock()
         codec = codec or Codec()
@@ -63,11 +63,11 @@ class Process:
             durable=self.durable,
             ttl=lambda copy: ttl() if copy.has_begun else GRAVE_SECONDS,
         )
-        rules = {"pause": lambda tried: None, **rules}
         self.author = Author(tag=lambda: f"{self.tag}x{next(numbers)}")
-        self.own = AgentCopy(record=session, ids={}, clock=clock, author=self.author)
-        self.pair = Pair(hot=self.hot, durable=self.durable, rules=Rules(clock=clock, **rules), own=self.own)
-        self.saving = Saving(self.pair)
+        self.own = AgentCopy(record=session, ids={}, clock=clock)
+        self.own.author = self.author
+        self.pair = Pair(hot=self.hot, durable=self.durable, own=self.own, session=session_seconds)
+        self.saving = Saving(self.pair, turns_inline=turns_inline)
         self.save, self.flush = self.saving.save, self.saving.flush
         self.history = self.pair.history
         self.live: list[Any] = []

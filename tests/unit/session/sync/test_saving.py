@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +9,8 @@ import pytest
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.showing import CUT_TEXT
 from strands_manga_memory.session.core.identity import GRAVE_SECONDS, new_grave
-from strands_manga_memory.session.sync.rules import MOST_TRIES
+from strands_manga_memory.session.sync import pair
+from strands_manga_memory.session.sync.pair import MOST_TRIES
 from strands_manga_memory.session.sync.watch import SILENT_SECONDS
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
@@ -276,7 +275,7 @@ def test_a_sweep_moves_everything_and_one_that_was_overtaken_drops_nothing(world
 
 
 @pytest.mark.parametrize("tiers", TIERS)
-def test_a_save_that_others_always_overtake_ends_and_keeps_everything(tiers: str) -> None:
+def test_a_save_that_others_always_overtake_ends_and_keeps_everything(tiers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tiers)
     a = world.process()
     b = world.process()
@@ -292,7 +291,7 @@ def test_a_save_that_others_always_overtake_ends_and_keeps_everything(tiers: str
 
     store.write = overtaken
     tries: list[int] = []
-    a.pair.rules = _with_pause(a, tries.append)
+    monkeypatch.setattr(pair, "pause", tries.append)
     with pytest.raises(StoreUnavailableError):
         a.save()
     store.write = write
@@ -305,10 +304,6 @@ def test_a_save_that_others_always_overtake_ends_and_keeps_everything(tiers: str
 def _store_everywhere(process: Process) -> None:
     process.save()
     process.flush()
-
-
-def _with_pause(process: Process, pause: Callable[[int], None]) -> Any:
-    return dataclasses.replace(process.pair.rules, pause=pause)
 
 
 @pytest.mark.parametrize("tiers", TIERS)
