@@ -137,12 +137,12 @@ class Author:
             in_turn: Whether the agent is in the middle of a turn.
             created: When the conversation began, if it begins with this; default: when it was used.
         """
-        offering = self.outbox.offering(self.copy, at=at)
+        offer = self.outbox.offer(self.copy)
         has_moved = self.history.moves != self._moves
         if has_moved:
-            offering.show(*self.history.slots(offering.names), seen=self._seen)
-        offering.change(self.layers, with_window=has_moved or self._window_stamp == self._based_on)
-        return offering.made(in_turn=in_turn, created=created or at, moves=self.history.moves)
+            offer.show(*self.history.slots(offer.names), seen=self._seen)
+        offer.change(self.layers, with_window=has_moved or self._window_stamp == self._based_on)
+        return offer.made(at=at, in_turn=in_turn, created=created or at, moves=self.history.moves)
 
     def accept(self, offer: Offer) -> None:
         """Take an offer for what this process has: a store has it, or may have it."""
@@ -151,7 +151,7 @@ class Author:
         self.copy = offer.copy if self.copy is offer.base else merge(self.copy, offer.copy)
         self.history.named(offer.names)
         self.layers.offered(offer.registers)
-        if offer.has_window:
+        if offer.copy.window is not offer.base.window:
             self._moves, self._based_on = offer.moves, self._window_stamp
         if offer.names:
             self._seen = self._seen.including(offer.writer, offer.entry)
@@ -191,7 +191,7 @@ class Author:
             return
         ended_by_age = all(map(is_end_by_age, joined.graves - before.graves))
         said = self.outbox.unfinished_of(before) if ended_by_age else self.outbox.unstored_of(before)
-        drafts = [*(draft_of(message, said) for message in said), *self.outbox.drafts]
+        drafts = self.outbox.again(said)
         self.is_gone = self.is_gone or bool(self.history.places) or before.has_begun
         self._begin_life(joined, drafts if ended_by_age else ())
         self.moved += said if ended_by_age else ()
@@ -206,7 +206,7 @@ class Author:
             was_stored: Whether a store has had the life; else what it was offered stays, too.
         """
         said = self.outbox.unstored_of(self.copy)
-        drafts = [*(draft_of(message, said) for message in said), *self.outbox.drafts]
+        drafts = self.outbox.again(said)
         kept = begun_after(since, drafts[len(said) + self.outbox.rest if was_stored else 0 :])
         self.skips = drafts[-1:] != kept[-1:] or not drafts
         self.dropped += len(drafts) - len(kept)
@@ -260,7 +260,7 @@ class Author:
         """Return the view with what was said where it comes once a store has it, and the names that that is to get."""
         if not self.outbox.drafts:
             return shown_messages(self.copy.view, self._open_turns), {}
-        offer = self.outbox.offering(self.copy, at=0.0).made(in_turn=False, created=0.0, moves=0)
+        offer = self.outbox.offer(self.copy).made()
         return shown_messages(offer.copy.view, self._open_turns), {name: draft for draft, name in offer.names.items()}
 
     def take_over(self) -> list[dict[str, Any]]:

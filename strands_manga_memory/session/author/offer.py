@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from strands_manga_memory.session.author.history import Draft
 from strands_manga_memory.session.author.layers import Layers
@@ -18,17 +18,20 @@ MOST_IN_SEGMENT = 100
 """Messages of a segment, so that a restore need not read what its window does not show."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A copy that a store is to have.
+    """A copy that a store is to have. Made step by step, in the order of its methods; a value from then on.
 
     Args:
-        base: The copy that it was made of.
-        copy: The copy; the very ``base`` if there is nothing new.
+        base: The copy that it is made of.
         writer: Whose it is.
+        told: What the writer has told before.
+        first: The number of the first message of the turn told last.
+        segment: Where the message told last went; None if what is said next goes to another segment.
+        tag: Makes random tags.
+
+    Attributes:
+        copy: The copy; the very ``base`` if there is nothing new.
         entry: What the writer has told with it.
-        first: The number of the first message of its last turn.
-        segment: Where its last message went; None if what it says next goes to another segment.
         names: The names of what was said.
         registers: What was changed of the states.
         turns: So many turns without messages are counted in it.
@@ -36,71 +39,39 @@ class Offer:
         changes: How often anything had changed; 0 if nothing is offered but what was accepted before.
     """
 
-    base: Copy
-    copy: Copy
-    writer: str
-    entry: Entry
-    first: int
-    segment: OpenSegment | None
-    names: Mapping[Draft, Name] = field(default_factory=dict)
-    registers: Mapping[Path, Register] = field(default_factory=dict)
-    turns: int = 0
-    moves: int = 0
-    changes: int = 0
-
-    @property
-    def has_window(self) -> bool:
-        """Whether it has a window of its own."""
-        return self.copy.window is not self.base.window
-
-
-class Offering:
-    """Makes an offer of what a writer says who has told ``last`` before, ``at`` seconds since 1970 (0: nothing was used)."""
-
     def __init__(
-        self,
-        base: Copy,
-        writer: str,
-        last: Entry,
-        segment: OpenSegment | None,
-        *,
-        first: int,
-        at: float,
-        tag: Callable[[], str],
+        self, base: Copy, writer: str, told: Entry, *, first: int, segment: OpenSegment | None, tag: Callable[[], str]
     ) -> None:
-        self._base, self._writer, self._last, self._segment, self._at, self._tag = base, writer, last, segment, at, tag
-        self._copy, self._clock = base, base.clock
-        self._number, self._turn, self._first, self._turns = last.number, last.clock, first, last.turns
+        self.base, self.writer, self.first, self.segment = base, writer, first, segment
+        self._told, self._tag, self._clock = told, tag, base.clock
+        self.copy, self.entry = base, told
         self.names: dict[Draft, Name] = {}
-        self._registers: dict[Path, Register] = {}
-        self._counted = 0
+        self.registers: Mapping[Path, Register] = {}
+        self.turns = self.moves = self.changes = 0
 
-    def say(self, drafts: Sequence[Draft], *, turns: int = 0) -> None:
+    def say(self, drafts: Sequence[Draft], *, turns: int) -> Offer:
         """Give drafts their names, and count turns that have none."""
-        self._counted = turns
-        if not drafts:
-            return
-        self._begin()
-        messages = [self._named(draft) for draft in drafts]
-        self._copy = replace(
-            self._copy, clock=self._clock, messages={**self._copy.messages, **{one.name: one for one in messages}}
-        )
+        self.turns = turns
+        if drafts:
+            self._begin()
+            messages = {message.name: message for message in map(self._named, drafts)}
+            self.copy = replace(self.copy, clock=self._clock, messages={**self.copy.messages, **messages})
+        return self
 
     def _begin(self) -> None:
-        if not self._copy.has_begun:
-            self._copy = replace(self._copy, lives=frozenset({self._tag()}))
+        if not self.copy.has_begun:
+            self.copy = replace(self.copy, lives=frozenset({self._tag()}))
 
     def _named(self, draft: Draft) -> Message:
-        if draft.begins or not self._number:
-            self._turn = self._clock = self._clock + 1
-            self._first = self._number + 1
-            self._turns += draft.begins
-        self._number += 1
-        if self._segment is None or self._number - self._segment.first >= MOST_IN_SEGMENT:
-            own = Segment(min(self._copy.lives), self._turn, self._writer, self._number)
-            self._segment = OpenSegment(own, self._number)
-        segment = self._segment.segment
-        message = Message(segment, self._number, self._turn, draft.at, draft.record, about=draft.about, writer=self._writer)
+        last, number = self.entry, self.entry.number + 1
+        if draft.begins or not last.number:
+            self._clock, self.first = self._clock + 1, number
+            last = last._replace(clock=self._clock, turns=last.turns + draft.begins)
+        self.entry = last._replace(number=number)
+        if self.segment is None or number - self.segment.first >= MOST_IN_SEGMENT:
+            self.segment = OpenSegment(Segment(min(self.copy.lives), last.clock, self.writer, number), number)
+        segment = self.segment.segment
+        message = Message(segment, number, last.clock, draft.at, draft.record, about=draft.about, writer=self.writer)
         self.names[draft] = message.name
         return message
 
@@ -110,55 +81,42 @@ class Offering:
         What was said last is left out at its end: the view shows that anyway, in its place among what others said meanwhile.
         """
         self._begin()
-        number = self._number
-        while slots and number > self._last.number and slots[-1] == Name(self._writer, number):
+        number = self.entry.number
+        while slots and number > self._told.number and slots[-1] == Name(self.writer, number):
             slots, number = slots[:-1], number - 1
-        if number > self._last.number:  # what was said before the rest was decided upon, too
-            slots = [*slots, *(Name(self._writer, one) for one in range(number + 1, self._number + 1))]
-            number = self._number
-        if number > self._last.number:
-            seen = seen.including(self._writer, Entry(number, self._turn))
+        if number > self._told.number:  # what was said before the rest was decided upon, too
+            slots = [*slots, *(Name(self.writer, one) for one in range(number + 1, self.entry.number + 1))]
+            number = self.entry.number
+        if number > self._told.number:
+            seen = seen.including(self.writer, Entry(number, self.entry.clock))
         stamp = self._stamp()
         reached = Vector({writer: Entry(*entry[:2]) for writer, entry in seen.last.items()}, seen.floor)
-        window = without_redacted(Window(stamp, tuple(slots), reached, bodies), self._copy.redactions)
-        self._copy = replace(self._copy, clock=stamp.clock, window=window)
+        window = without_redacted(Window(stamp, tuple(slots), reached, bodies), self.copy.redactions)
+        self.copy = replace(self.copy, clock=stamp.clock, window=window)
         self._clock = stamp.clock
 
     def change(self, layers: Layers, *, with_window: bool) -> None:
         """Take what was changed of the states."""
         stamp = self._stamp()
-        self._registers = layers.registers(self._copy.states, stamp, with_window=with_window)
-        if self._registers:
+        self.registers = layers.registers(self.copy.states, stamp, with_window=with_window)
+        if self.registers:
             self._begin()
-            self._copy = replace(self._copy, clock=stamp.clock, states={**self._copy.states, **self._registers})
+            self.copy = replace(self.copy, clock=stamp.clock, states={**self.copy.states, **self.registers})
             self._clock = stamp.clock
 
-    def made(self, *, in_turn: bool, created: float, moves: int) -> Offer:
-        """Return the offer; for the arguments see ``Author.offer``."""
-        entry, last = self._entry(in_turn=in_turn), self._last
-        is_new = self._copy is not self._base or entry.turns != last.turns or entry.opened != last.opened
-        if is_new:
-            self._begin()
-            clock, vector = max(self._copy.clock, entry.clock), self._copy.vector.including(self._writer, entry)
-            self._copy = replace(self._copy, clock=clock, created=self._copy.created or created, vector=vector)
-        return Offer(
-            base=self._base,
-            copy=self._copy,
-            writer=self._writer,
-            entry=entry if is_new else last,
-            first=self._first,
-            segment=self._segment,
-            names=self.names,
-            registers=self._registers,
-            turns=self._counted if is_new else 0,
-            moves=moves,
-        )
-
-    def _entry(self, *, in_turn: bool) -> Entry:
-        opened = self._first if in_turn and self._number else 0
-        clock = self._turn or self._clock + 1  # an entry has a clock even if its writer has said nothing
-        at = max(self._last.at, round(self._at, 3))
-        return Entry(self._number, clock, self._last.saves + 1, self._turns + self._counted, at, opened)
+    def made(self, *, at: float = 0.0, in_turn: bool = False, created: float = 0.0, moves: int = 0) -> Offer:
+        """Tell what goes with what is new, and return it; for the arguments see ``Author.offer``."""
+        told, entry, self.moves = self._told, self.entry, moves
+        opened = self.first if in_turn and entry.number else 0
+        if self.copy is self.base and not self.turns and opened == told.opened:
+            return self
+        self._begin()
+        clock = entry.clock or self._clock + 1  # an entry has a clock even if its writer has said nothing
+        at = max(told.at, round(at, 3))
+        self.entry = Entry(entry.number, clock, told.saves + 1, entry.turns + self.turns, at, opened)
+        clock, vector = max(self.copy.clock, clock), self.copy.vector.including(self.writer, self.entry)
+        self.copy = replace(self.copy, clock=clock, created=self.copy.created or created, vector=vector)
+        return self
 
     def _stamp(self) -> Stamp:
-        return Stamp(self._clock + 1, self._writer)
+        return Stamp(self._clock + 1, self.writer)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from strands_manga_memory.session.author.history import Draft
-from strands_manga_memory.session.author.offer import Offer, Offering
+from strands_manga_memory.session.author.history import Draft, draft_of
+from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, OpenSegment, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message
@@ -61,13 +61,11 @@ class Outbox:
         self.drafts, self._turns = [], 0
         self.renew()
 
-    def offering(self, base: Copy, *, at: float) -> Offering:
+    def offer(self, base: Copy) -> Offer:
         """Begin an offer with what was said; ``base`` is what the process has."""
         if self.told.clock and self.told.clock <= base.vector.floor:
             self.renew()
-        offering = Offering(base, self.writer, self.told, self._segment, first=self._first, at=at, tag=self._tag)
-        offering.say(self.drafts, turns=self._turns)
-        return offering
+        return self.settled(base).say(self.drafts, turns=self._turns)
 
     def accept(self, offer: Offer) -> dict[Name, bytes]:
         """Take note that a store has an offer, or may have it; return what was revised while it was on its way."""
@@ -86,7 +84,7 @@ class Outbox:
 
     def settled(self, copy: Copy) -> Offer:
         """Return an offer of what was accepted already."""
-        return Offer(base=copy, copy=copy, writer=self.writer, entry=self.told, first=self._first, segment=self._segment)
+        return Offer(copy, self.writer, self.told, first=self._first, segment=self._segment, tag=self._tag)
 
     def cut_segment(self) -> None:
         """Let what is said from now on go to another segment: a flush has begun."""
@@ -119,6 +117,10 @@ class Outbox:
     def unstored(self) -> int:
         """So many messages no store has confirmed."""
         return len(self.drafts) + self.told.number - self.stored.number
+
+    def again(self, said: Sequence[Message]) -> list[Draft]:
+        """Return what was said as drafts, with those that no store was offered behind it."""
+        return [*(draft_of(message, said) for message in said), *self.drafts]
 
     def unstored_of(self, copy: Copy) -> list[Message]:
         """Return its messages that no store has confirmed."""

@@ -200,7 +200,8 @@ class AgentCopy:
             author.layers.set(FACTS, {"ids": self.ids, "ahead": self._may_be_ahead and not self.closing})
         at = self.clock() if is_dirty else 0.0
         offer = author.offer(at=at, in_turn=self.is_going_on, created=self._created)
-        return replace(offer, changes=self.changes)
+        offer.changes = self.changes
+        return offer
 
     def _keep_states(self) -> None:
         changed = {name: data for name, data in self._fields.items() if self._kept.get(name) != data}
@@ -224,7 +225,7 @@ class AgentCopy:
         self._note_news(mine, other)
         self.author.absorb(other)
         # What a placeholder stands for may have been found.
-        self.has_news = self.has_news or (mine.lacks and not other.messages.keys() <= mine.messages.keys())
+        self.has_news = self.has_news or (not other.messages.keys() <= mine.messages.keys() and bool(mine.lacks))
 
     def _note_news(self, mine: Copy, other: Copy) -> None:
         if not other.graves <= mine.graves:

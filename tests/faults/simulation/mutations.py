@@ -11,7 +11,7 @@ from unittest import mock
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.author import showing
 from strands_manga_memory.session.author.history import EditedDraft
-from strands_manga_memory.session.author.offer import Offering
+from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
 from strands_manga_memory.session.core import window
 from strands_manga_memory.session.core.identity import Name
@@ -26,9 +26,9 @@ from tests.faults.simulation import histories
 from tests.faults.simulation.drawing import Step
 
 
-def _one_life(self: Offering) -> None:
-    if not self._copy.has_begun:
-        self._copy = replace(self._copy, lives=frozenset({"life"}))
+def _one_life(self: Offer) -> None:
+    if not self.copy.has_begun:
+        self.copy = replace(self.copy, lives=frozenset({"life"}))
 
 
 def _but_what_ever_was_pending(self: DurableReplica, copy: Copy) -> list[Any]:
@@ -87,7 +87,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
     "lives are not told apart": (
         "everything",
         histories.DIFFERENT_LIVES,
-        lambda: mock.patch.object(Offering, "_begin", _one_life),
+        lambda: mock.patch.object(Offer, "_begin", _one_life),
     ),
     "a segment is written over": ("crowd", 0, lambda: mock.patch.object(segments, "ABSENT", None)),
     "what was stored once is not stored again": (
