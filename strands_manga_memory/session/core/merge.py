@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Message, Shown
+from strands_manga_memory.session.core.records import Lost, Message, Shown
 from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, joined_states
 from strands_manga_memory.session.core.vector import NOTHING, Vector
-from strands_manga_memory.session.core.window import Window, lacks, later, needed, view, without_redacted
+from strands_manga_memory.session.core.window import Window, later, needed, view, without_redacted
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Copy:
         return view(self.window, self.vector, self.messages)
 
     @cached_property
-    def lacks(self) -> bool:
-        """Whether a message of the view is not at hand."""
-        return lacks(self.window, self.vector, self.messages)
+    def lacks(self) -> frozenset[Name]:
+        """The names of the messages of the view that are not at hand."""
+        return frozenset(one.name for one in self.view if isinstance(one, Lost))
 
     @cached_property
     def needed(self) -> frozenset[Name]:

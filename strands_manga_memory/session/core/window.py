@@ -28,10 +28,6 @@ Slot = Name | BodySlot | Mark
 """A place of a window: a message, a body, or a mark."""
 
 
-_NOWHERE = Name("", 0)
-"""Stands for a synthesized body that is gone."""
-
-
 def shown_name(slot: Slot) -> Name | None:
     """Return the message that a slot shows, edited or not."""
     if isinstance(slot, Mark):
@@ -59,12 +55,6 @@ class Window:
     def names(self) -> frozenset[Name]:
         """The messages that it shows, edited or not."""
         return frozenset(name for name in map(shown_name, self.slots) if name is not None)
-
-    @cached_property
-    def unedited(self) -> frozenset[Name]:
-        """The messages that it shows as they are in the log, also because their bodies are gone."""
-        bodiless = (slot for slot in self.slots if not (isinstance(slot, BodySlot) and slot.body in self.bodies))
-        return frozenset(shown_name(slot) or _NOWHERE for slot in bodiless if not isinstance(slot, Mark))
 
 
 def slots_of(view: Iterable[Shown | Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
@@ -113,7 +103,7 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         vector: What the copy includes.
         messages: The messages at hand. For one that is included and not at hand there is a ``Lost`` in its place.
     """
-    base = _base(window, messages)
+    base = [] if window is None else [_resolved(slot, window.bodies, messages) for slot in window.slots]
     seen = _decided(window, vector)
     tail = undecided(window, vector, messages)
     places = _Places(base, seen)
@@ -140,17 +130,6 @@ def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Mes
     floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
     tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.writer, 0)]
     return sorted((one for one in tail if vector.includes(one.name, one.clock)), key=lambda one: one.order)
-
-
-def lacks(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> bool:
-    """Tell whether a view has a message that is not at hand; for arguments see :func:`view`."""
-    if window is not None and not window.unedited <= messages.keys():
-        return True
-    seen = _decided(window, vector)
-    missing = _missing(seen, vector, undecided(window, vector, messages))
-    if not missing:  # nearly always: after each turn of each agent
-        return False
-    return bool(_gaps(missing, _Places(_base(window, messages), seen)))
 
 
 def needed(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> frozenset[Name]:
@@ -183,16 +162,12 @@ class _Places:
         return self._after.get(Name(turn.writer, last.number))
 
 
-def _base(window: Window | None, messages: Mapping[Name, Message]) -> list[Shown]:
-    return [] if window is None else [_resolved(slot, window.bodies, messages) for slot in window.slots]
-
-
 def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Message]) -> Shown:
     if isinstance(slot, Mark):
         return slot
     if isinstance(slot, BodySlot) and slot.body in bodies:
         return bodies[slot.body]
-    name = shown_name(slot) or _NOWHERE
+    name = shown_name(slot) or Name("", 0)  # of a synthesized body that is gone nothing is known
     return messages.get(name) or Lost(name)
 
 

@@ -250,7 +250,7 @@ class DurableReplica:
     def _listed(copy: Copy, before: _Stored, carried: frozenset[Name]) -> frozenset[Segment]:
         listed = {copy.messages[name].segment for name in copy.needed - carried}
         is_same_life = copy.graves == before.copy.graves
-        if is_same_life and copy.lacks:  # what is not at hand may be where it was
+        if is_same_life and not before.listed <= listed and copy.lacks:  # what is not at hand may be where it was
             listed |= before.listed
         return frozenset(listed)
 

@@ -22,7 +22,6 @@ from strands_manga_memory.session.core.cells import (
 )
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
-from strands_manga_memory.session.core.records import Lost
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hidden_fields import listed_fields, pack_hidden, unpack_hidden
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -249,8 +248,7 @@ class HotReplica:
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that a restore does not read, as no window showed them."""
-        lost = {message_key(one.name) for one in copy.view if isinstance(one, Lost)}
-        return self._with_archived(copy, lost) if lost else copy
+        return self._with_archived(copy, set(map(message_key, copy.lacks))) if copy.lacks else copy
 
     def log(self, copy: Copy) -> Copy:
         """Return a copy with all messages of the log."""

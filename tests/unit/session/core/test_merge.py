@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
-from strands_manga_memory.session.core.records import Body, Lost, Message, name_of
+from strands_manga_memory.session.core.records import Body, Message, name_of
 from strands_manga_memory.session.core.window import shown_name
 from tests.unit.session.core.values import copies
 
@@ -96,11 +96,6 @@ def a_view_shows_each_message_once_and_each_turn_in_its_order(one: Copy, other: 
         assert numbers == sorted(numbers)
 
 
-def a_copy_lacks_what_its_view_shows_as_lost(one: Copy, other: Copy) -> None:
-    for copy in (one, other, merge(one, other)):
-        assert copy.lacks == any(isinstance(shown, Lost) for shown in copy.view)
-
-
 LAWS = (
     merging_is_commutative,
     a_merge_includes_both_copies,
@@ -108,5 +103,4 @@ LAWS = (
     nothing_of_a_life_that_is_over_is_in_a_merge,
     what_was_redacted_is_in_no_merge_in_an_earlier_form,
     a_view_shows_each_message_once_and_each_turn_in_its_order,
-    a_copy_lacks_what_its_view_shows_as_lost,
 )
