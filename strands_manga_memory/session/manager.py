@@ -8,17 +8,27 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
-from strands.hooks import AgentInitializedEvent, HookRegistry, MultiAgentInitializedEvent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterMultiAgentInvocationEvent,
+    AfterNodeCallEvent,
+    AgentInitializedEvent,
+    BeforeInvocationEvent,
+    BeforeMultiAgentInvocationEvent,
+    HookOrder,
+    HookRegistry,
+    MessageAddedEvent,
+    MultiAgentInitializedEvent,
+)
 from strands.session import SessionManager
 from strands.types.content import Message
 
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agents import orchestrator
 from strands_manga_memory.session.agents.live_agent import LiveAgent, check_supported
-from strands_manga_memory.session.agents.waiting import wait_anywhere, wait_for
+from strands_manga_memory.session.agents.waiting import saved, wait_anywhere, wait_for
 from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
-from strands_manga_memory.session.hooks import SessionHooks
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -29,6 +39,9 @@ from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase
+
+_AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
+_BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 
 
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
@@ -98,14 +111,42 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             max_unsaved=max_unsaved,
         )
         super().__init__(session_id, tiers)
-        self._hooks = SessionHooks(self._members, save_on=save_on)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
-        registry = timed(registry)
+        registry, members = timed(registry), self._members
         registry.add_callback(AgentInitializedEvent, lambda event: self.initialize(event.agent))
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
+        registry.add_callback(MessageAddedEvent, lambda event: members.agent(event.agent).append(event.message, event.agent))
+        if self._tiers.save_on == "message":
+            registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
+        # Noted before any other hook, because one that raises keeps the save from running.
+        registry.add_callback(
+            AfterInvocationEvent, lambda event: members.agent(event.agent).turn_ended(), order=_BEFORE_ALL_HOOKS
+        )
+        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, lambda event: self.initialize_multi_agent(event.source))
-        self._hooks.register(registry)
+        registry.add_callback(
+            BeforeMultiAgentInvocationEvent,
+            lambda event: orchestrator.begin_run(members.run(event.source.id)),
+            order=_BEFORE_ALL_HOOKS,
+        )
+        registry.add_callback(AfterNodeCallEvent, self._after_node)
+        registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
+
+    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        await self._members.agent(event.agent).before_turn(event.agent)
+
+    async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
+        await self._members.agent(event.agent).after_message(event.message, event.agent)
+
+    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+        await self._members.agent(event.agent).after_turn(event)
+
+    async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
+        conversation = self._members.run(event.source.id)
+        is_over = isinstance(event, AfterMultiAgentInvocationEvent)
+        await saved(conversation, orchestrator.request_save(event.source, conversation, is_over=is_over))
 
     async def prefetch(self, agent_id: str | None = None) -> None:
         """Read an agent's conversation off the event loop, so that building the agent next needs no I/O.

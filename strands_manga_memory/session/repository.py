@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from strands.types.content import Message
 from strands.types.session import SessionMessage
 
-from strands_manga_memory.session.sync.logged import Logged
+from strands_manga_memory.session.agents.waiting import wait_anywhere
+from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.members import Members
 
 
 class LogRepository:
@@ -18,20 +19,12 @@ class LogRepository:
 
     Args:
         session_id: The session.
-        log: Returns the log of an agent after a sequence number.
-        correct: Puts a message in place of one of an agent's log and waits until that is stored.
+        members: Its agents.
+        tiers: Where it is kept.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        *,
-        log: Callable[[str, int], Iterator[Logged]],
-        correct: Callable[[str, Logged, Message], None],
-    ) -> None:
-        self._session_id = session_id
-        self._log = log
-        self._correct = correct
+    def __init__(self, session_id: str, members: Members, tiers: Tiers) -> None:
+        self._session_id, self._members, self._tiers = session_id, members, tiers
 
     def list_messages(
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
@@ -43,7 +36,7 @@ class LogRepository:
             StoreUnavailableError: What is stored cannot be read.
         """
         self._check(session_id)
-        slots = itertools.islice(self._log(agent_id, 0), offset, None if limit is None else offset + limit)
+        slots = itertools.islice(self._members.log(agent_id), offset, None if limit is None else offset + limit)
         return [
             SessionMessage(message=slot.message, message_id=slot.seq, created_at=_text(slot.at), updated_at=_text(slot.at))
             for slot in slots
@@ -58,13 +51,14 @@ class LogRepository:
         """
         self._check(session_id)
         seq = session_message.message_id
-        logged = next(self._log(agent_id, seq - 1), None)
+        logged = next(self._members.log(agent_id, after=seq - 1), None)
         if logged is None or logged.seq != seq:
             raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")
         message: Message = {**session_message.to_message()}
         if logged.message.get("tracking_id"):
             message["tracking_id"] = logged.message["tracking_id"]
-        self._correct(agent_id, logged, message)
+        self._members.redacted(logged.message)
+        wait_anywhere(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
 
     def _check(self, session_id: str) -> None:
         if session_id != self._session_id:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,19 +12,16 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id
-from strands_manga_memory.session.agents.waiting import wait_anywhere, wait_for
+from strands_manga_memory.session.agents.waiting import wait_for
 from strands_manga_memory.session.basis.place import Kind
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.members import Members
 from strands_manga_memory.session.repository import LogRepository
 from strands_manga_memory.session.stats import SessionStats, stats_of
-from strands_manga_memory.session.sync.logged import Logged
 from strands_manga_memory.session.transfer import (
     Standing,
     TransferredConversation,
     TransferredOrchestrator,
-    for_looking,
-    for_storing,
     orchestrator_taken_out,
     standing_of,
     store,
@@ -186,10 +184,14 @@ class StoredSession:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a conversation")
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
-        standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=for_looking(self._tiers)))
+        # What only one of the tiers knows of must not be taken for new while that one is down.
+        looking = dataclasses.replace(self._tiers, on_store_error="raise")
+        standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=looking))
         if standing != "new" or dry_run:
             return standing
-        return store(members.new(kind, id_, keeps_window=is_agent, tiers=for_storing(self._tiers)), transferred)
+        hot = self._tiers.hot if self._tiers.durable is None else None
+        storing = dataclasses.replace(self._tiers, hot=hot, on_conflict="raise")
+        return store(members.new(kind, id_, keeps_window=is_agent, tiers=storing), transferred)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return what is known of an agent's conversation, without touching its time to live."""
@@ -230,11 +232,7 @@ class StoredSession:
     @property
     def session_repository(self) -> LogRepository:
         """The messages of the log, to be listed and corrected by whoever expects Strands' ``RepositorySessionManager``."""
-        return LogRepository(self.session_id, log=lambda id_, after: self._members.log(id_, after=after), correct=self._correct)
-
-    def _correct(self, agent_id: str, logged: Logged, message: Message) -> None:
-        self._members.redacted(logged.message)
-        wait_anywhere(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
+        return LogRepository(self.session_id, self._members, self._tiers)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
         """Call a function with the ``tracking_id`` of each message that is redacted or corrected here from now on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session.agents import snapshot
 from strands_manga_memory.session.basis.facts import ORCHESTRATOR
-from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -96,16 +94,6 @@ def store(conversation: Conversation, transferred: TransferredConversation | Tra
     except ConflictError:
         return "exists"  # someone else was first, just now
     return "new"
-
-
-def for_looking(tiers: Tiers) -> Tiers:
-    """Return the tiers to look with: what only one of them knows of must not be taken for new while that one is down."""
-    return dataclasses.replace(tiers, on_store_error="raise")
-
-
-def for_storing(tiers: Tiers) -> Tiers:
-    """Return the tiers to store a transferred conversation with: it waits in the durable one until it is used."""
-    return dataclasses.replace(tiers, hot=None if tiers.durable is not None else tiers.hot, on_conflict="raise")
 
 
 def taken_out(conversation: Conversation) -> TransferredConversation:
