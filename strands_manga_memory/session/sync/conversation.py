@@ -25,7 +25,7 @@ from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.committing import Committing
 from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
 from strands_manga_memory.session.sync.ending import delete, end
-from strands_manga_memory.session.sync.logged import Logged, counted, with_gaps
+from strands_manga_memory.session.sync.logged import Logged, counted, in_order, with_gaps
 from strands_manga_memory.session.sync.opening import is_cold, is_over, possible_loss, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
@@ -218,7 +218,7 @@ class Conversation:
         if unsaved is not None:
             with unsaved.lock:
                 mine, drafts = merge(mine, unsaved.own.author.copy), list(unsaved.own.author.outbox.drafts)
-        messages = with_gaps(self.pair.log_of(mine), mine.vector)
+        messages = with_gaps(self.pair.last.log(mine).messages.values(), mine.vector)
         yield from (one for one in counted([*messages, *drafts]) if one.seq > after)
 
     def window(self) -> list[Logged]:
@@ -227,7 +227,7 @@ class Conversation:
         try:
             log = {one.name: one for one in self.history()}
         except StoreUnavailableError:  # what is at hand is the end of the log
-            known = sorted(self.pair.copy.messages.values(), key=lambda one: one.order)
+            known = in_order(self.pair.copy.messages.values())
             before = max(0, self.own.facts.messages - len(known))
             log = {one.name: replace(one, seq=one.seq + before) for one in counted(known)}
         return [log[name] for name in names if name in log]

@@ -6,14 +6,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, is_end_by_age
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
-from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
@@ -90,25 +89,12 @@ class Pair:
             if completed is not copy:
                 self.absorb(completed)
 
-    def complete_if_possible(self) -> None:
-        """Read them, unless the durable replica does not answer: a view with placeholders is stored as well as one without."""
-        with suppress(StoreUnavailableError):
-            self.complete()
-
-    def log_of(self, copy: Copy) -> list[Message]:
-        """Return all messages of the log of a copy, in order."""
-        return sorted(self.last.log(copy).messages.values(), key=lambda message: message.order)
-
-    def history(self) -> list[Message]:
-        """Return all messages of the log, in order."""
-        return self.log_of(self.copy)
-
     def redact(self, name: Name, message: Mapping[str, Any]) -> bool:
         """Put another content in place of a message of the log, here for now; False if it is nowhere."""
         with self.lock:
             is_done = self.own.redact(name, message)
         if not is_done:
-            found = [one for one in self.history() if one.name == name]
+            found = [one for one in self.last.log(self.copy).messages.values() if one.name == name]
             with self.lock:
                 self.author.absorb(with_messages(self.author.copy, found))
                 is_done = self.own.redact(name, message)

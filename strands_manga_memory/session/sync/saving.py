@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message
@@ -35,11 +36,11 @@ class Saving:
             StoreUnavailableError: It could not be stored; everything is kept for the next save.
         """
         self._pair.wake()
-        hot = self._pair.hot
-        if hot is None:
-            self._put(inline=True)
-        else:
+        hot, durable = self._pair.hot, self._pair.durable
+        if hot is not None:
             self._until_written(hot, lambda: self._save_once(hot))
+        elif durable is not None:
+            self._put(durable, inline=True)
 
     def flush(self, *, offers: bool = True) -> None:
         """Store everything in the durable replica; raises what :meth:`save` does. Without a durable tier it is a save.
@@ -47,18 +48,20 @@ class Saving:
         Args:
             offers: False: only what was offered to the hot replica, and that has answered.
         """
-        self._pair.wake()
-        if self._pair.durable is None:
+        durable = self._pair.durable
+        if durable is None:
             self.save()
         else:
-            self._put(inline=False, offers=offers)
+            self._pair.wake()
+            self._put(durable, inline=False, offers=offers)
 
     def _until_written(self, replica: Replica, attempt: Callable[[], bool], *, offers: bool = True) -> None:
         pair = self._pair
 
         def look() -> None:
             pair.look(replica)
-            pair.complete_if_possible()
+            with suppress(StoreUnavailableError):  # a view with placeholders is stored as well as one without
+                pair.complete()
 
         with self._offering if offers else nullcontext():
             pair.until_written(replica, attempt, look=look)
@@ -93,17 +96,13 @@ class Saving:
         with self._pair.lock:
             self._pair.author.accept(offer)
 
-    def _put(self, *, inline: bool, offers: bool = True) -> None:
-        pair, durable = self._pair, self._pair.durable
-        if durable is None:
-            raise ValueError("there is no durable replica")
-
+    def _put(self, durable: DurableReplica, *, inline: bool, offers: bool = True) -> None:
         def put() -> bool:
             self._make_room(durable, inline=inline)
             offer = self._offer() if offers else self._offered()
             is_done = self._put_once(durable, offer, inline=inline)
             if is_done:
-                clear_what_is_over(pair)
+                clear_what_is_over(self._pair)
             return is_done
 
         self._until_written(durable, put, offers=offers)

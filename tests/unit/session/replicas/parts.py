@@ -11,10 +11,12 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.core.identity import GRAVE_SECONDS, Name
 from strands_manga_memory.session.core.merge import EMPTY, merge
+from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import ending
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
+from strands_manga_memory.session.sync.logged import in_order
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.stores import Codec
@@ -69,7 +71,6 @@ class Process:
         self.pair = Pair(hot=self.hot, durable=self.durable, own=self.own, session=session_seconds)
         self.saving = Saving(self.pair, turns_inline=turns_inline)
         self.save, self.flush = self.saving.save, self.saving.flush
-        self.history = self.pair.history
         self.live: list[Any] = []
         self.said = 0
 
@@ -133,3 +134,6 @@ class Process:
 
     def log(self) -> list[str]:
         return texts(message.value for message in self.history())
+
+    def history(self) -> list[Message]:
+        return in_order(self.pair.last.log(self.pair.copy).messages.values())
