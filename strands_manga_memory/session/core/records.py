@@ -190,27 +190,19 @@ Wanted = Callable[[Name, int], bool]
 """Tells whether a message is to be read, by its name and the clock of its turn."""
 
 
-def all_of(name: Name, clock: int) -> bool:
-    """Want every message."""
-    return True
-
-
-def unpack_messages(data: bytes, record: str, *, wanted: Wanted = all_of) -> list[Message]:
+def unpack_messages(data: bytes, record: str, *, wanted: Wanted | None = None) -> list[Message]:
     """Return what :func:`pack_messages` was given; raise ``CorruptRecordError`` naming ``record`` if it is something else.
 
     Args:
         data: The value.
         record: Its name.
-        wanted: Which of them are read.
+        wanted: Which of them are read; None: all.
     """
     header, blobs = unframed(data, record)
     with trusted(record):
         segments: dict[Segment, Segment] = {}
-        return [
-            message_of(name, rest, blob, segments)
-            for (writer, number, rest), blob in zip(header, blobs, strict=True)
-            if wanted(name := Name(str(writer), number), rest[3])
-        ]
+        named = [(Name(str(writer), number), rest, blob) for (writer, number, rest), blob in zip(header, blobs, strict=True)]
+        return [message_of(*one, segments) for one in named if wanted is None or wanted(one[0], one[1][3])]
 
 
 def header_of(message: Message) -> list[Any]:

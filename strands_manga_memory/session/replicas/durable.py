@@ -15,7 +15,7 @@ from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
 from strands_manga_memory.session.core.records import Message, framed, unframed
 from strands_manga_memory.session.replicas.segments import Segments, head_key, resealed
-from strands_manga_memory.session.replicas.split import put_split, whole_values
+from strands_manga_memory.session.replicas.split import put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
@@ -135,7 +135,7 @@ class DurableReplica:
 
     def _read(self, item: Item) -> _Stored:
         name = "/".join(self._key)
-        ((item, data),) = whole_values(self._table, [item])
+        item, data = whole_value(self._table, item)
         codec = Codec() if item.get("state") == DELETED else self._codec  # graves are read though the keys are destroyed
         header, blobs = unframed(codec.unseal(data, name), name)
         with trusted(name):

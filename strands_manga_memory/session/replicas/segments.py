@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
-from strands_manga_memory.session.core.records import Message, Wanted, all_of, pack_messages, unpack_messages
-from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_values
+from strands_manga_memory.session.core.records import Message, Wanted, pack_messages, unpack_messages
+from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.objects import OBJECT, delete_rows
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
@@ -50,38 +51,27 @@ class Segments:
             StoreUnavailableError: The store does not answer, or a segment keeps changing.
         """
         for segment, parts in _by_segment(messages):
-            self._put(self._key(segment), parts)
+            key = self._key(segment)
+            if not self._write(key, parts, ABSENT, None):
+                self._change(key, partial(_joined, parts))
 
     def take_out(self, messages: Iterable[Message]) -> None:
         """Take messages out of the segments that have them; raises what :meth:`put` does."""
         for segment, parts in _by_segment(messages):
-            key, gone = self._key(segment), {message.name for message in parts}
-            for _ in range(_MOST_TRIES):
-                item = self._table.get(*key)
-                there = None if item is None else self._messages(item)
-                kept = [message for message in there or () if message.name not in gone]
-                when = Condition(equals={"v": (item or {}).get("v")})
-                if there is None or len(kept) == len(there) or self._write(key, kept, when, item):
-                    break
-            else:
-                raise StoreUnavailableError(f"segment={'/'.join(key)!r} keeps changing; it is tried again")
+            self._change(self._key(segment), partial(_without, {message.name for message in parts}))
 
-    def _put(self, key: Key, messages: Sequence[Message]) -> None:
-        if self._write(key, messages, ABSENT, None):
-            return
+    def _change(self, key: Key, change: Callable[[list[Message]], list[Message]]) -> None:
         for _ in range(_MOST_TRIES):
             item = self._table.get(*key)
             there = [] if item is None else self._messages(item)
             if there is None:  # what cannot be read stays, and a key beside it takes the rest
                 key = key[0], f"{key[1]}+"
-                there, item = [], None
-            joined = {message.name: message for message in sorted([*there, *messages], key=lambda one: one.revision)}
-            if item is not None and sorted(joined.values(), key=_by_name) == sorted(there, key=_by_name):
-                return
+                continue
+            changed = change(there)
             when = ABSENT if item is None else Condition(equals={"v": item.get("v")})
-            if self._write(key, list(joined.values()), when, item):
+            if changed == there or self._write(key, changed, when, item):
                 return
-        raise StoreUnavailableError(f"segment={'/'.join(key)!r} keeps changing; the flush is put off")
+        raise StoreUnavailableError(f"segment={'/'.join(key)!r} keeps changing; it is tried again")
 
     def _write(self, key: Key, messages: Sequence[Message], when: Condition, before: Item | None) -> bool:
         data = self._codec.seal(pack_messages(messages), "/".join(key))
@@ -134,7 +124,7 @@ class Segments:
         """Return the messages of a segment; None if it cannot be read."""
         return self._each([item])[0]
 
-    def _each(self, items: Collection[Item], wanted: Wanted = all_of) -> list[list[Message] | None]:
+    def _each(self, items: Collection[Item], wanted: Wanted | None = None) -> list[list[Message] | None]:
         """Return the wanted messages of each segment; None in place of those of one that cannot be read."""
         names = ["/".join(key_of(self._table, item)) for item in items]
         payloads = self._codec.unseal_each(zip(map(self._whole, items), names, strict=True))
@@ -142,16 +132,15 @@ class Segments:
 
     def _whole(self, item: Item) -> bytes | None:
         try:
-            ((_, data),) = whole_values(self._table, [item])
+            return whole_value(self._table, item)[1]
         except CorruptRecordError:
             return None
-        return data
 
     def _key(self, segment: Segment) -> Key:
         return segment_key(self._session, self._member, segment)
 
 
-def _unpacked(payload: bytes | CorruptRecordError, name: str, wanted: Wanted) -> list[Message] | None:
+def _unpacked(payload: bytes | CorruptRecordError, name: str, wanted: Wanted | None) -> list[Message] | None:
     try:
         if isinstance(payload, CorruptRecordError):
             raise payload
@@ -168,6 +157,15 @@ def _by_segment(messages: Iterable[Message]) -> list[tuple[Segment, list[Message
     return sorted(by_segment.items())
 
 
+def _joined(messages: Iterable[Message], there: Iterable[Message]) -> list[Message]:
+    joined = {message.name: message for message in sorted([*there, *messages], key=lambda one: one.revision)}
+    return sorted(joined.values(), key=lambda one: one.order)
+
+
+def _without(names: Collection[Name], there: Iterable[Message]) -> list[Message]:
+    return [message for message in there if message.name not in names]
+
+
 def resealed(table: Table, key: Key, codec: Codec) -> bool:
     """Seal a record anew; False if it is gone.
 
@@ -180,14 +178,10 @@ def resealed(table: Table, key: Key, codec: Codec) -> bool:
         item = table.get(*key)
         if item is None:
             return False
-        ((whole, data),) = whole_values(table, [item])
+        whole, data = whole_value(table, item)
         data = codec.seal(codec.unseal(data, name), name)
         anew = {"data", "parts", "tag", OBJECT, table.schema.partition, table.schema.sort}
         attributes = {one: value for one, value in whole.items() if one not in anew}
         if put_split(table, key, data, attributes=attributes, when=Condition(equals={"v": item.get("v")}), before=item):
             return True
     raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")
-
-
-def _by_name(message: Message) -> Name:
-    return message.name

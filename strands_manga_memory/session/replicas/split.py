@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
@@ -81,36 +81,29 @@ def _parts_at(table: Table, key: Key) -> Iterator[Item]:
     return table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[OBJECT])
 
 
-def whole_values(table: Table, items: Sequence[Item]) -> list[tuple[Item, bytes]]:
-    """Return the values whose first parts are ``items``, each with its first part; one more round trip if one is split.
+def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
+    """Return the value whose first part is ``item``, and that part; one more round trip if it is split.
 
     A value that was replaced since its first part was read is read anew, with another first part.
 
     Raises:
         CorruptRecordError: A part is missing. Names the record.
-        OvertakenError: A value has gone meanwhile, or is replaced again and again.
-        StoreError: A value is in a bucket that was not named.
+        OvertakenError: The value has gone meanwhile, or is replaced again and again.
+        StoreError: It is in a bucket that was not named.
     """
-    keys = [part for item in items if OBJECT not in item for part in part_keys(table, item)]
-    found = table.batch_get(keys) if keys else {}
-    return [_joined(table, item, found) or _read_anew(table, item) for item in items]
-
-
-def _read_anew(table: Table, item: Item) -> tuple[Item, bytes]:
     key = key_of(table, item)
+    name, before = "/".join(key), None
     for _ in range(_TRIES):
-        present = table.get(*key)
+        data = _data_of(table, item)
+        if data is not None:
+            return item, data
+        if before is not None and before.get("tag") == item.get("tag"):
+            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
+        before, present = item, table.get(*key)
         if present is None:
             break
-        keys = [] if OBJECT in present else part_keys(table, present)
-        joined = _joined(table, present, table.batch_get(keys) if keys else {})
-        if joined is not None:
-            return joined
-        if present.get("tag") == item.get("tag"):
-            name = "/".join(key)
-            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
         item = present
-    raise OvertakenError(f"record={'/'.join(key)!r} changed while it was read")
+    raise OvertakenError(f"record={name!r} changed while it was read")
 
 
 def discard_parts(table: Table, items: Iterable[Item]) -> None:
@@ -150,16 +143,15 @@ def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
     return [(key[0], f"{key[1]}~{part:03d}.{tag}") for part in range(1, parts)]
 
 
-def _joined(table: Table, item: Item, found: Mapping[Key, Item]) -> tuple[Item, bytes] | None:
-    """Return the first part and the whole value; None if parts are missing."""
+def _data_of(table: Table, item: Item) -> bytes | None:
+    """Return the whole value whose first part is ``item``; None if parts are missing."""
     if OBJECT in item:
-        whole = object_of(table, item)
-        return None if whole is None else (item, whole)
-    parts = [item, *(found.get(key) for key in part_keys(table, item))]
-    chunks = [part.get("data") for part in parts if part is not None]
-    if len(chunks) < len(parts) or not all(isinstance(chunk, bytes) for chunk in chunks):
-        return None
-    return item, b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
+        return object_of(table, item)
+    keys = part_keys(table, item)
+    found = table.batch_get(keys) if keys else {}
+    chunks = [part.get("data") for part in [item, *(found.get(key, {}) for key in keys)]]
+    whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
+    return b"".join(whole) if len(whole) == len(chunks) else None
 
 
 def is_part(key: Key) -> bool:

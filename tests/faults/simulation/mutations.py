@@ -49,8 +49,14 @@ def _without_graves(self: DurableReplica) -> Copy:
 _LOAD = DurableReplica.load
 
 
-def _damaged(table: Any, item: Any) -> Any:
-    raise CorruptRecordError("parts of it are missing", record="head")
+def _damaged(table: Any, item: Any) -> bytes:
+    data = _DATA(table, item)
+    if data is None:
+        raise CorruptRecordError("parts of it are missing", record="head")
+    return data
+
+
+_DATA = split._data_of
 
 
 def _unnamed(self: EditedDraft, name: Name) -> Body | Mark:
@@ -109,7 +115,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
     "a head that is replaced while it is read is damaged": (
         "split",
         histories.REPLACED,
-        lambda: mock.patch.object(split, "_read_anew", _damaged),
+        lambda: mock.patch.object(split, "_data_of", _damaged),
     ),
     "a redaction is stored by whoever has not seen it": (
         "everything",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.replicas.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_values
+from strands_manga_memory.session.replicas.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_value
 from strands_manga_memory.stores.table import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 
@@ -25,7 +25,7 @@ def put(table: MemoryTable, data: bytes, when: Condition = ABSENT, before: Any =
 def test_a_value_comes_back_whole(size: int) -> None:
     table, data = MemoryTable(), noise(size)
     put(table, data)
-    assert values(table, [table.get(*KEY)]) == [data]
+    assert whole_value(table, table.get(*KEY))[1] == data
     assert len(table.rows) == -(-size // MOST_BYTES)
     assert all(len(row["data"]) <= MOST_BYTES for row in table.rows.values())
 
@@ -43,7 +43,7 @@ def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
     table, data = MemoryTable(), noise(900_000)
     put(table, data)
     assert put(table, data) is None
-    assert values(table, [table.get(*KEY)]) == [data]
+    assert whole_value(table, table.get(*KEY))[1] == data
 
 
 @pytest.mark.parametrize("after", [10, 900_000])
@@ -52,7 +52,7 @@ def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> No
     table, old, new = MemoryTable(), noise(before), noise(after, seed=2)
     item = put(table, old)
     assert put(table, new, Condition(equals={"version": 1}), before=item)
-    assert values(table, [table.get(*KEY)]) == [new]
+    assert whole_value(table, table.get(*KEY))[1] == new
     assert len(table.rows) == -(-after // MOST_BYTES)
 
 
@@ -72,7 +72,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
     before = table.get(*KEY)
     assert put_split(table, KEY, new, attributes={"version": 2}, when=when, before=before, cleans=True)
 
-    assert values(table, [table.get(*KEY)]) == [new]
+    assert whole_value(table, table.get(*KEY))[1] == new
     assert len(table.rows) == -(-size // MOST_BYTES) + 1
 
 
@@ -89,14 +89,14 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
     table = Late()
     before = put(table, first)
     put_split(table, KEY, second, attributes={"version": 2}, when=Condition(equals={"version": 1}), before=before)
-    assert values(table, [table.get(*KEY)]) == [first]
+    assert whole_value(table, table.get(*KEY))[1] == first
 
 
 def test_replaced_by_the_same() -> None:
     table, data = MemoryTable(), noise(900_000)
     item = put(table, data)
     assert put(table, data, Condition(equals={"version": 1}), before=item)
-    assert values(table, [table.get(*KEY)]) == [data]
+    assert whole_value(table, table.get(*KEY))[1] == data
 
 
 def test_two_writers_never_mix_their_parts() -> None:
@@ -106,11 +106,7 @@ def test_two_writers_never_mix_their_parts() -> None:
     table.rows.pop(KEY)
     put(table, theirs)
     table.rows.update(stored)
-    assert values(table, [table.get(*KEY)]) == [mine]
-
-
-def values(table: MemoryTable, items: Any) -> list[bytes]:
-    return [value for _, value in whole_values(table, items)]
+    assert whole_value(table, table.get(*KEY))[1] == mine
 
 
 @pytest.mark.parametrize("damage", ["missing", "no bytes", "first"])
@@ -127,7 +123,7 @@ def test_a_part_that_is_missing_is_told(damage: str) -> None:
         item.pop("data")
         table.rows[KEY].pop("data")
     with pytest.raises(CorruptRecordError) as error:
-        whole_values(table, [item])
+        whole_value(table, item)
     assert error.value.record == "p/s"
 
 
@@ -136,20 +132,19 @@ def test_a_number_of_parts_that_makes_no_sense(parts: Any) -> None:
     table = MemoryTable()
     put(table, b"data")
     with pytest.raises(CorruptRecordError):
-        whole_values(table, [{**table.get(*KEY), "parts": parts, "tag": "t"}])
+        whole_value(table, {**table.get(*KEY), "parts": parts, "tag": "t"})
 
 
-def test_many_values_cost_one_more_round_trip() -> None:
+def test_a_split_value_costs_one_more_round_trip() -> None:
     table = MemoryTable()
-    for number in range(4):
-        put_split(table, ("p", str(number)), noise(400_000 * (number % 2) + 10, seed=number), attributes={}, when=ABSENT)
+    for key, size in (("small", 10), ("large", 900_010)):
+        put_split(table, ("p", key), noise(size), attributes={}, when=ABSENT)
     asked: list[int] = []
     batch_get = table.batch_get
     table.batch_get = lambda keys: (asked.append(len(keys)), batch_get(keys))[1]
-    items = [table.get("p", str(number)) for number in range(4)]
-    assert [len(value) for value in values(table, items)] == [10, 400_010, 10, 400_010]
-    assert asked == [2]
-    assert [len(value) for value in values(table, items[::2])] == [10, 10]
+    assert len(whole_value(table, table.get("p", "small"))[1]) == 10
+    assert asked == []
+    assert len(whole_value(table, table.get("p", "large"))[1]) == 900_010
     assert asked == [2]
 
 
