@@ -63,12 +63,7 @@ class TransferredOrchestrator:
 
 
 def standing_of(conversation: Conversation) -> Standing:
-    """Look what the tiers have of a conversation.
-
-    Raises:
-        StoreUnavailableError: What is stored cannot be read.
-        CorruptRecordError: What is stored cannot be trusted.
-    """
+    """Look what the tiers have of a conversation; raises what :meth:`Conversation.open` does."""
     if conversation.open(inspect=True) is not None:
         return "exists"
     return "ended" if conversation.pair.copy.graves else "new"
@@ -77,10 +72,7 @@ def standing_of(conversation: Conversation) -> Standing:
 def store(conversation: Conversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
     """Store what was transferred, if there is nothing yet; return what there was before.
 
-    It is one commit: after a crash there is all of it or nothing.
-
-    Raises:
-        StoreUnavailableError: The tier did not take it, or its answer was lost.
+    It is one commit: after a crash there is all of it or nothing. Raises ``StoreUnavailableError`` also if the answer was lost.
     """
     standing = standing_of(conversation)
     if standing != "new":

@@ -165,13 +165,11 @@ class LiveAgent:
         self._capture(event.agent, in_turn=False)
         reason = event.result.stop_reason if event.result is not None else None
         if reason == "checkpoint":
-            self._note_checkpoint(event.agent)
+            with self.conversation.lock:
+                own, messages = self.conversation.own, event.agent.messages
+                if messages and not own.author.is_gone:
+                    own.set_field(CHECKPOINT, dump({"after": messages[-1].get("tracking_id")}))
         await saved(self.conversation, self.conversation.commits.request(flush=reason in ("interrupt", "checkpoint")))
-
-    def _note_checkpoint(self, agent: Agent) -> None:
-        with self.conversation.lock:
-            if agent.messages and not self.conversation.own.author.is_gone:
-                self.conversation.own.set_field(CHECKPOINT, dump({"after": agent.messages[-1].get("tracking_id")}))
 
     # Beside the turns
 

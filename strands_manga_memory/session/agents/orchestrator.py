@@ -14,24 +14,14 @@ if TYPE_CHECKING:
 
 
 def restore(source: MultiAgentBase, conversation: Conversation) -> None:
-    """Open the conversation, and give the orchestrator its state if there is one.
-
-    Raises:
-        StoreUnavailableError: What is stored cannot be read.
-        CorruptRecordError: What is stored cannot be trusted.
-    """
+    """Open the conversation, and give the orchestrator its state if there is one; raises what ``Conversation.open`` does."""
     if conversation.open() is not None and ORCHESTRATOR in conversation.own.fields:
         with trusted(conversation.place.conversation):
             source.deserialize_state(load(conversation.own.fields[ORCHESTRATOR]))
 
 
 def begin_run(conversation: Conversation) -> None:
-    """Take note that a run begins: if the conversation was deleted, the record begins anew.
-
-    Raises:
-        ConflictError: Someone else's change cannot be merged.
-        CorruptRecordError: What is stored cannot be trusted.
-    """
+    """Take note that a run begins: if the conversation was deleted, the record begins anew; raises what ``check`` does."""
     conversation.commits.check()
     conversation.take_over([])
 

@@ -55,31 +55,13 @@ async def saved(conversation: Conversation, future: Future[None]) -> None:
         del waiter, future  # else an error, its traceback, this frame and the future would hold one another
 
 
-def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
-    """Wait off an event loop until it is stored, within the durable tier's deadline.
+def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must: bool = False) -> None:
+    """Wait off an event loop until it is stored, within the deadline of a ``tier``.
 
     Raises:
         StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
         ConflictError: Someone else's change cannot be merged with it.
     """
-    _wait(future, tiers, "durable", must=must)
-
-
-def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
-    """Wait until it is stored: off an event loop as ``wait_for`` does, on one no longer than for the hot tier.
-
-    Raises:
-        StoreUnavailableError: It was not stored in time, and that is not to be put up with.
-        ConflictError: Someone else's change cannot be merged with it.
-    """
-    _wait(future, tiers, "hot" if _is_on_event_loop() else "durable", must=False)
-
-
-def _deadline(tiers: Tiers, tier: str) -> float:
-    return tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
-
-
-def _wait(future: Future[None], tiers: Tiers, tier: str, *, must: bool) -> None:
     try:
         future.result(_deadline(tiers, tier))
     except (TimeoutError, StoreUnavailableError) as error:
@@ -92,12 +74,18 @@ def _wait(future: Future[None], tiers: Tiers, tier: str, *, must: bool) -> None:
         del future  # as above
 
 
-def _is_on_event_loop() -> bool:
+def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
+    """Wait as ``wait_for`` does, but on an event loop no longer than for the hot tier."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        wait_for(future, tiers)
+    else:
+        wait_for(future, tiers, tier="hot")
+
+
+def _deadline(tiers: Tiers, tier: str) -> float:
+    return tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:

@@ -31,12 +31,7 @@ from strands_manga_memory.stores.encoding.codec import dump, load
 class Author:
     """A process's hold on a conversation. Not thread-safe: whoever has it holds a lock.
 
-    What its agent says and changes is kept apart until a store is offered it. An offer is a copy that nobody has yet: if it is
-    accepted it becomes this process's copy; if it was refused for certain it is as if it had never been made, and what was said
-    comes after what is there already.
-
-    Args:
-        tag: Makes random tags. Default 12 hexadecimal digits.
+    What its agent says and changes is kept apart until a store is offered it; ``tag`` makes random tags.
 
     Attributes:
         copy: What it knows; stores may have all of it.
@@ -72,7 +67,7 @@ class Author:
             self.dropped += 1
             return
         draft = Draft(at, dump(message), begins, about)
-        self.outbox.say(draft)
+        self.outbox.drafts.append(draft)
         self.history.say(message, draft)
 
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
@@ -235,9 +230,9 @@ class Author:
         if unstored or outbox.drafts:
             self.history.release(unstored)
             messages = {name: message for name, message in self.copy.messages.items() if name not in unstored}
-            vector = self.copy.vector.without(outbox.writer)
-            vector = vector.including(outbox.writer, outbox.stored) if outbox.stored.clock else vector
-            self.copy = replace(self.copy, messages=messages, vector=vector)
+            last = {writer: entry for writer, entry in self.copy.vector.last.items() if writer != outbox.writer}
+            last |= {outbox.writer: outbox.stored} if outbox.stored.clock > self.copy.vector.floor else {}
+            self.copy = replace(self.copy, messages=messages, vector=replace(self.copy.vector, last=last))
         outbox.discard()
 
     # What the agent gets
@@ -276,12 +271,7 @@ class Author:
         return [piece.message for piece in pieces]
 
     def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
-        """Drop messages that the durable replica has and the view does not show.
-
-        Args:
-            durable: What the durable replica has.
-            keep: Messages to keep nevertheless.
-        """
+        """Drop messages that the durable replica has and the view does not show, but for those to ``keep``."""
         turn = self.outbox.turn  # which may be redacted, or go on
         shown = {place.held for place in self.history.places if isinstance(place.held, Name)}
         kept = self.copy.needed | shown | set(keep)

@@ -21,11 +21,7 @@ from strands_manga_memory.stores.encoding.codec import dump
 class Draft:
     """A message that no store has been offered yet, so it has no name.
 
-    Args:
-        at: When it was said, in seconds since 1970.
-        record: Its dump.
-        begins: Whether a turn begins with it.
-        about: What else is kept with it, as text.
+    It was said ``at`` seconds since 1970; ``about`` is what else is kept with it, as text.
     """
 
     at: float
@@ -184,10 +180,6 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
 
     Messages are recognized by ``tracking_id`` and content. Of several alike, the latest places go to the latest messages. A
     changed message stands for the one that had its ``tracking_id``, in the revision in which that was shown.
-
-    Args:
-        messages: The history.
-        known: The places that it had.
     """
     known = list(known)
     prints = fingerprints(messages)

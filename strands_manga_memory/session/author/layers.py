@@ -26,14 +26,7 @@ class Layers:
         self._set: dict[Path, bytes] = {}
 
     def keep(self, layer: str, value: Mapping[str, Any], states: States, *, depth: int) -> None:
-        """Take a layer as the agent has it now.
-
-        Args:
-            layer: Its name.
-            value: All of it.
-            states: What everybody has.
-            depth: So many levels of its keys are told apart from what others change.
-        """
+        """Take a whole layer as the agent has it now; ``states`` are what everybody has, for ``depth`` see ``flattened``."""
         self._depths[layer] = depth
         if layer not in self._given:
             self._given[layer] = flattened(layer, layer_of(states, layer), depth)

@@ -16,11 +16,7 @@ _NOTHING = Entry(0, 0)
 
 
 class Outbox:
-    """What one writer has said, from the draft to the confirmation. Not thread-safe.
-
-    Args:
-        tag: Makes random tags.
-        drafts: What it is to say first.
+    """What one writer has said, from the draft to the confirmation; ``tag`` makes its tags. Not thread-safe.
 
     Attributes:
         writer: The tag under which its messages get their names.
@@ -42,10 +38,6 @@ class Outbox:
         self.told = self.stored = _NOTHING
         self.kept = self._first = 0
         self._segment: OpenSegment | None = None
-
-    def say(self, draft: Draft) -> None:
-        """Take a message."""
-        self.drafts.append(draft)
 
     def count(self, *, turns: int) -> None:
         """Count turns that have no messages."""

@@ -46,7 +46,9 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
             pieces.append(Piece(note_between(pieces[-1].message, message), None, _NO_TURN))
         pieces.append(Piece(message, one))
         if at in ends:
-            pieces.extend(Piece(note, None, ends[at]) for note in closing_notes(pieces[-1].message, _note_name(ends[at])))
+            turn = ends[at]
+            notes = closing_notes(pieces[-1].message, f"cut-{turn.writer}-{turn.clock}")
+            pieces.extend(Piece(note, None, turn) for note in notes)
     return pieces
 
 
@@ -109,16 +111,10 @@ def note_between(before: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
     return {"role": other, "content": [{"text": STUB}], "tracking_id": mark_id(before.get("tracking_id") or "")}
 
 
-def _note_name(turn: Stamp) -> str:
-    return f"cut-{turn.writer}-{turn.clock}"
-
-
 def closing_notes(last: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return notes that close what ends with a message, none if it is an answer: results of its tool calls, and an answer.
 
-    Args:
-        last: The message.
-        name: What their ids begin with.
+    Their ids begin with ``name``.
     """
     calls = tool_use_ids(last)
     if last["role"] == "assistant" and not calls:

@@ -59,12 +59,7 @@ def packed(key: Key, cell: Cell) -> bytes:
 
 
 class Head(NamedTuple):
-    """What a replica has beside its cells.
-
-    Args:
-        copy: The copy, without cells.
-        registers: So many cells belong to it that are neither messages nor bodies.
-    """
+    """What a replica has beside its cells: the copy without them, and how many of them are neither messages nor bodies."""
 
     copy: Copy
     registers: int = 0
@@ -97,8 +92,7 @@ def read_cells(
 ) -> tuple[Copy, dict[Key, tuple[str, Version]], list[str]]:
     """Return the copy that a head and cells make, the record and version of each cell, and the records that cannot be read.
 
-    Raises:
-        CorruptRecordError: There are fewer registers than the head says. Names ``record``.
+    Raises ``CorruptRecordError`` naming ``record`` if there are fewer registers than the head says.
     """
     found: dict[Key, Cell] = {}
     records: dict[Key, str] = {}
@@ -175,19 +169,12 @@ _OPTIONAL = frozenset("mb")
 
 
 class _Kind(NamedTuple):
-    """What is done with cells of a kind.
-
-    Args:
-        version: Returns the version of one.
-        pack: Returns its stored form, as a header and some bytes.
-        read: Returns the one with that form; None: a message.
-        named_by: Types of the parts of their names; None: so many strings as there are.
-    """
+    """What is done with cells of a kind: one is stored as a header and some bytes."""
 
     version: Callable[[Any], Version]
     pack: Callable[[Any], tuple[Any, list[bytes]]]
-    read: Callable[[Any, list[bytes]], Cell] | None
-    named_by: list[type] | None
+    read: Callable[[Any, list[bytes]], Cell] | None  # None: it is a message
+    named_by: list[type] | None  # types of the parts of its name; None: so many strings as there are
 
 
 _KINDS: Mapping[str, _Kind] = {

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Lost, Message, Shown
-from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register, joined_states
+from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, later, needed, view, without_redacted
 
@@ -96,7 +96,8 @@ def merge(one: Copy, other: Copy) -> Copy:
         return Copy(graves=graves, clock=clock)
     if len(alive) == 1:
         return replace(alive[0], clock=clock)
-    redactions = _highest(one.redactions, other.redactions)
+    mine, theirs = one.redactions, other.redactions
+    redactions = {name: max(mine.get(name, 0), theirs.get(name, 0)) for name in mine.keys() | theirs.keys()}
     return Copy(
         graves=graves,
         lives=one.lives | other.lives,
@@ -138,7 +139,9 @@ def _states(one: Copy, other: Copy) -> dict[Path, Register]:
 
     What a conversation manager notes of its work, such as a summary, is true of the window that it made, and of no other.
     """
-    joined = joined_states(one.states, other.states)
+    joined = {**one.states, **other.states}
+    for path in one.states.keys() & other.states.keys():
+        joined[path] = max(one.states[path], other.states[path], key=lambda register: register.stamp)
     stamps = [copy.window.stamp if copy.window is not None else _NO_STAMP for copy in (one, other)]
     if stamps[0] == stamps[1]:
         return joined
@@ -148,7 +151,3 @@ def _states(one: Copy, other: Copy) -> dict[Path, Register]:
 
 
 _NO_STAMP = Stamp(0, "")
-
-
-def _highest(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}

@@ -159,11 +159,7 @@ def framed(header: Any, blobs: Sequence[bytes] = ()) -> bytes:
 
 
 def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
-    """Return what :func:`framed` was given.
-
-    Raises:
-        CorruptRecordError: It is something else, or of a newer version. Names ``record``.
-    """
+    """Return what :func:`framed` was given; raise ``CorruptRecordError`` naming ``record`` for else, or a newer version."""
     with trusted(record):
         line, _, rest = data.partition(b"\n")
         version, lengths, header = json_value(line)
@@ -193,10 +189,7 @@ Wanted = Callable[[Name, int], bool]
 def unpack_messages(data: bytes, record: str, *, wanted: Wanted | None = None) -> list[Message]:
     """Return what :func:`pack_messages` was given; raise ``CorruptRecordError`` naming ``record`` if it is something else.
 
-    Args:
-        data: The value.
-        record: Its name.
-        wanted: Which of them are read; None: all.
+    Without ``wanted`` all of them are read.
     """
     header, blobs = unframed(data, record)
     with trusted(record):
@@ -216,10 +209,7 @@ def header_of(message: Message) -> list[Any]:
 
 
 def message_of(name: Name, header: Any, record: bytes, segments: dict[Segment, Segment]) -> Message:
-    """Return the message with this name, header and record; raise ``ValueError`` if it is none.
-
-    Equal ``segments`` become one.
-    """
+    """Return the message with this name, header and record, one of equal ``segments``; raise ``ValueError`` if it is none."""
     life, first_clock, first, clock, at, revision, *rest = header
     for one in (name.number, first_clock, first, clock, revision):
         if type(one) is not int or one < 0:

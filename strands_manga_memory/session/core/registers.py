@@ -27,22 +27,8 @@ States = Mapping[Path, Register]
 """All layers' registers."""
 
 
-def joined_states(one: States, other: States) -> dict[Path, Register]:
-    """Return the later register of each path."""
-    joined = {**one, **other}
-    for path in one.keys() & other.keys():
-        joined[path] = max(one[path], other[path], key=lambda register: register.stamp)
-    return joined
-
-
 def flattened(layer: str, value: Mapping[str, Any], depth: int) -> dict[Path, bytes]:
-    """Return the dumps of what a layer's value consists of.
-
-    Args:
-        layer: Its name.
-        value: The layer.
-        depth: So many levels of keys are told apart; at least 1. What is deeper is one value.
-    """
+    """Return the dumps of what a layer's value consists of, with ``depth`` (1 or more) levels of keys told apart."""
     flat: dict[Path, bytes] = {}
     level: list[tuple[Path, Any, int]] = [((layer,), value, depth)]
     while level:
@@ -61,12 +47,9 @@ def changes(before: Mapping[Path, bytes], after: Mapping[Path, bytes], stamp: St
 
 
 def layer_of(states: States, layer: str) -> dict[str, Any]:
-    """Return a layer's value.
+    """Return a layer's value; raise ``CorruptRecordError`` naming a register that cannot be read.
 
     Where one writer made a value of what another made an object, the later one stands.
-
-    Raises:
-        CorruptRecordError: A register cannot be read. Names it.
     """
     value: dict[str, Any] = {}
     registers = sorted(

@@ -70,10 +70,6 @@ class Vector:
         """Return it with what is included of ``writer``."""
         return self.joined(Vector({writer: entry}))
 
-    def without(self, writer: str) -> Vector:
-        """Return it without what is included of ``writer``."""
-        return Vector({other: entry for other, entry in self.last.items() if other != writer}, self.floor, self.below)
-
     def joined(self, other: Vector) -> Vector:
         """Return what either includes."""
         floor, below = max((self.floor, self.below), (other.floor, other.below))

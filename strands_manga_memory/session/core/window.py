@@ -13,12 +13,7 @@ from strands_manga_memory.session.core.vector import NOTHING, Vector
 
 
 class BodySlot(NamedTuple):
-    """A body in a window.
-
-    Args:
-        body: Its id.
-        name: The message in whose place it stands; None if it was synthesized.
-    """
+    """A body in a window, by its id, and the message in whose place it stands; None if it was synthesized."""
 
     body: str
     name: Name | None = None

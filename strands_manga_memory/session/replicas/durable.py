@@ -121,9 +121,7 @@ class DurableReplica:
     def load(self) -> Copy:
         """Read the head; ``EMPTY`` if there is none. One request, two if the head is split.
 
-        Raises:
-            StoreUnavailableError: The table does not answer.
-            CorruptRecordError: The head cannot be read.
+        Raises ``StoreUnavailableError``, and ``CorruptRecordError`` if the head cannot be read.
         """
         self.forget()
         found = self._table.batch_get([self._key, *self._watched])
@@ -198,20 +196,11 @@ class DurableReplica:
         return self._graves_in(found.values())
 
     def write(self, copy: Copy, *, carried: Collection[Message] = ()) -> bool:
-        """Write the head if it lacks anything of a copy that includes it. One request, if it is not split.
+        """Write the head if it lacks anything of a copy that was merged with what was last read; one request if not split.
 
-        What it carried before it carries on, until :meth:`store` has stored it. Every other message that the copy includes and
-        that is not ``carried`` must be in its segment.
-
-        Args:
-            copy: The copy. It was merged with what was last read.
-            carried: Further messages that the head has along with it from now on.
-
-        Returns:
-            Whether the replica has it; False if somebody else wrote meanwhile, and it has to be read.
-
-        Raises:
-            StoreUnavailableError: The table does not answer; what it has must be read before the next write.
+        What it carried before it carries on, until :meth:`store` has stored it, and what is ``carried`` from now on, too. Every
+        other message that the copy includes must be in its segment. After False, as somebody else wrote meanwhile, and after
+        ``StoreUnavailableError`` it has to be read before the next write.
         """
         before = self._stored
         names = frozenset(message.name for message in carried)

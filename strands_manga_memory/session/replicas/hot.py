@@ -118,12 +118,10 @@ class HotReplica:
     def load(self, *, touch: bool = True) -> Copy:
         """Read the copy; ``EMPTY`` if there is none. One round trip.
 
+        Raises ``StoreUnavailableError``, and ``CorruptRecordError`` if the head cannot be read.
+
         Args:
             touch: The agent uses it; what only looks at it does not start its time to live anew.
-
-        Raises:
-            StoreUnavailableError: The store does not answer.
-            CorruptRecordError: The head cannot be read.
         """
         self.forget()
         record = self._store.load(self._name, [_HEAD, GRAVES, _LOG, WINDOW_FIELD], touch=touch and self._refreshed_by_reads)
@@ -169,11 +167,9 @@ class HotReplica:
         )
 
     def write(self, copy: Copy) -> bool:
-        """Write what the replica lacks of a copy that includes it. One round trip, or none if it lacks nothing.
+        """Write what the replica lacks of a copy that includes it, as ``DurableReplica.write`` does. One round trip, or none.
 
         What no view shows leaves, where the durable replica is known to have it.
-
-        Returns and raises what ``DurableReplica.write`` does.
         """
         before = self._stored
         is_new_life = copy.graves != before.copy.graves

@@ -47,8 +47,7 @@ class Segments:
     def put(self, messages: Iterable[Message]) -> None:
         """Store messages in the segments that their authors chose. What is there already stays, unless its revision is lower.
 
-        Raises:
-            StoreUnavailableError: The store does not answer, or a segment keeps changing.
+        Raises ``StoreUnavailableError``, also if a segment keeps changing.
         """
         for segment, parts in _by_segment(messages):
             key = self._key(segment)
@@ -105,12 +104,7 @@ class Segments:
                 delete_rows(self._table, rows)
 
     def reseal(self) -> int:
-        """Seal every segment anew, as the codec does it now; return how many that are. Nothing else changes.
-
-        Raises:
-            CorruptRecordError: One cannot be read.
-            ConflictError: One keeps changing.
-        """
+        """Seal every segment anew, as the codec does it now; return how many that are. Raises what :func:`resealed` does."""
         return sum(resealed(self._table, key, self._codec) for key in self._keys() if not is_part(key))
 
     def _rows(self, life: str | None, *, attributes: Sequence[str] | None = None) -> Iterator[Item]:
@@ -169,9 +163,7 @@ def _without(names: Collection[Name], there: Iterable[Message]) -> list[Message]
 def resealed(table: Table, key: Key, codec: Codec) -> bool:
     """Seal a record anew; False if it is gone.
 
-    Raises:
-        CorruptRecordError: It cannot be read.
-        ConflictError: Others keep changing it.
+    Raises ``CorruptRecordError`` if it cannot be read, and ``ConflictError`` if others keep changing it.
     """
     name = "/".join(key)
     for _ in range(_MOST_TRIES):

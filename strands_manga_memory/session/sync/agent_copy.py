@@ -161,10 +161,9 @@ class AgentCopy:
         self.touch()
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Let metadata be what is told of the conversation, where that is another than was told before.
+        """Let metadata be what is told of the conversation, once it has begun, where that is another than was told before.
 
-        What was set by hand since stays, and what was never told is not set to nothing. Before anything was said there is no
-        conversation to tell of.
+        What was set by hand since stays, and what was never told is not set to nothing.
         """
         news = {name: value for name, value in told.items() if value != self._told.get(name) and (value or name in self._told)}
         if not news or not self.facts.messages:
@@ -216,11 +215,7 @@ class AgentCopy:
         self._kept = dict(self._fields)
 
     def absorb(self, other: Copy) -> None:
-        """Take in a copy that a store has.
-
-        Raises:
-            ConflictError: It cannot be merged with what is unsaved, or with a turn that goes on, or is not to be.
-        """
+        """Take in a copy that a store has; raise ``ConflictError`` if it is not to be merged with what is new here."""
         mine = self.author.copy
         self._note_news(mine, other)
         self.author.absorb(other)
@@ -282,11 +277,7 @@ class AgentCopy:
 
     @property
     def fields(self) -> dict[str, bytes]:
-        """The states that are stored, by name.
-
-        Raises:
-            CorruptRecordError: One of them cannot be read, or is no object.
-        """
+        """The states that are stored, by name; raises ``CorruptRecordError`` if one cannot be read, or is no object."""
         layer = self.author.layer(STATES)
         has_state = layer.pop(AGENT, False)
         found = {name: value for name, value in layer.items() if name.startswith("state.")} | self.author.layer(WITH_WINDOW)

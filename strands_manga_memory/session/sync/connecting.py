@@ -44,12 +44,7 @@ def durable_replica(
 ) -> DurableReplica | None:
     """Return the durable replica of a conversation; None if there is no such tier.
 
-    Args:
-        place: Where it is kept.
-        tiers: The stores.
-        ids: Its original ids, by which the grave of its user is found.
-        entries: Returns records by which it is found, put before its first head; None for who never begins one.
-        attributes: Returns attributes of the head that are readable without the codec.
+    ``ids`` are its original ones, by which the grave of its user is found. Who never begins a life needs no ``entries``.
     """
     if tiers.durable is None:
         return None

@@ -163,8 +163,7 @@ class Conversation:
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
         """Return the history that the agent is to go on with, if others have saved or deleted something; else None.
 
-        Args:
-            live: The agent's history; messages that are unchanged are returned as the same objects.
+        Messages of the ``live`` history that are unchanged are returned as the same objects.
         """
         with self.lock:
             if not self.has_news:
@@ -183,12 +182,9 @@ class Conversation:
         return paired(taken)  # type: ignore[arg-type]
 
     def bury(self, grave: str | None = None) -> None:
-        """End the conversation's life in both tiers; runs on the writer.
+        """End the conversation's life in both tiers with the grave of its session, or one of its own; runs on the writer.
 
         With the first grave the conversation is deleted, although the other tier may not answer and has to be asked again.
-
-        Args:
-            grave: The grave of its session; None: one of its own.
         """
         delete(self.pair, grave)
         self.commits.error = None
@@ -207,12 +203,7 @@ class Conversation:
     # What is stored
 
     def history(self, *, after: int = 0, unsaved: Conversation | None = None) -> Iterator[Logged]:
-        """Yield the log, turn by turn, with what only this process has.
-
-        Args:
-            after: Leave out messages up to this number.
-            unsaved: The same conversation, as it is in use here.
-        """
+        """Yield the log after a number, with what only ``unsaved`` has: the same conversation, as it is in use here."""
         drafts = []
         mine = self.pair.copy
         if unsaved is not None:

@@ -103,10 +103,9 @@ class Pair:
     # Writing
 
     def until_written(self, replica: Replica, attempt: Callable[[], bool], *, look: Callable[[], object]) -> None:
-        """Let ``attempt`` write a replica, eight times at most, until that is done; ``look`` reads what is not known before.
+        """Let ``attempt`` write a replica until that is done; ``look`` reads what is not known before.
 
-        Raises:
-            OvertakenError: Others were always faster.
+        Raises ``OvertakenError`` if others were faster ``MOST_TRIES`` times.
         """
         with self.io[replica]:
             for tried in range(MOST_TRIES):
@@ -143,10 +142,9 @@ class Pair:
             self._watch.saw(copy, self.author.copy)
 
     def take_over(self) -> list[dict[str, Any]] | None:
-        """Return the history that the agent is to go on with at the beginning of a turn.
+        """Return the history that the agent is to go on with at the beginning of a turn; None if it is the one it has.
 
-        None if it is the one it has, or if a part of it cannot be read now: an agent goes on with what it has rather than with
-        placeholders of what a tier that is away has.
+        None, too, if a part of it cannot be read now: what it has is better than placeholders of what a tier has that is away.
         """
         with self.lock:
             if not self.author.is_stale:

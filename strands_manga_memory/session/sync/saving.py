@@ -32,8 +32,7 @@ class Saving:
     def save(self) -> None:
         """Store what was said and changed: in the hot replica, or in the durable one if there is no other.
 
-        Raises:
-            StoreUnavailableError: It could not be stored; everything is kept for the next save.
+        After ``StoreUnavailableError`` everything is kept for the next save.
         """
         self._pair.wake()
         hot, durable = self._pair.hot, self._pair.durable
@@ -43,10 +42,9 @@ class Saving:
             self._put(durable, inline=True)
 
     def flush(self, *, offers: bool = True) -> None:
-        """Store everything in the durable replica; raises what :meth:`save` does. Without a durable tier it is a save.
+        """Store everything in the durable replica, as :meth:`save` does. Without a durable tier it is a save.
 
-        Args:
-            offers: False: only what was offered to the hot replica, and that has answered.
+        Unless it ``offers``, only what the hot replica was offered, and has answered for.
         """
         durable = self._pair.durable
         if durable is None:
@@ -71,7 +69,7 @@ class Saving:
         if hot is pair.last:
             with pair.lock:
                 pair.author.shorten(hot.copy.vector)
-        offer = self._offer()
+        offer = self._offered()
         if not self._tried(offer, lambda: hot.write(offer.copy)):
             return False
         pair.confirm(offer, hot)
@@ -79,10 +77,6 @@ class Saving:
             with pair.lock:
                 pair.author.forget(hot.copy)
         return True
-
-    def _offer(self) -> Offer:
-        with self._pair.lock:
-            return self._pair.own.offer()
 
     def _tried(self, offer: Offer, write: Callable[[], bool]) -> bool:
         """Write; what may have been stored without an answer counts as stored."""
@@ -99,7 +93,7 @@ class Saving:
     def _put(self, durable: DurableReplica, *, inline: bool, offers: bool = True) -> None:
         def put() -> bool:
             self._make_room(durable, inline=inline)
-            offer = self._offer() if offers else self._offered()
+            offer = self._offered() if offers else self._answered()
             is_done = self._put_once(durable, offer, inline=inline)
             if is_done:
                 clear_what_is_over(self._pair)
@@ -118,6 +112,10 @@ class Saving:
             author.shorten(durable.copy.vector)
 
     def _offered(self) -> Offer:
+        with self._pair.lock:
+            return self._pair.own.offer()
+
+    def _answered(self) -> Offer:
         """Return what the hot replica has answered for."""
         pair, author = self._pair, self._pair.author
         with pair.io[pair.first], pair.lock:

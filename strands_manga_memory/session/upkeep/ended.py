@@ -21,10 +21,6 @@ def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | Non
     """Return what was said in a conversation, or None if there is nothing, or nobody's.
 
     ``ids`` are its original ones, for a log that has lost its head to the table's own TTL.
-
-    Raises:
-        StoreUnavailableError: A store does not answer.
-        CorruptRecordError: What is stored cannot be trusted.
     """
     replica = durable_replica(place, tiers, ids=ids or {})
     if replica is not None:
