@@ -54,7 +54,7 @@ class Author:
         """Begin with what others have of a life, and with what is still to be said in it."""
         self.copy = copy
         self.outbox = Outbox(self._tag, drafts)
-        self.history, self.layers = History([place_of({}, draft) for draft in drafts]), Layers()
+        self.history, self.layers = History([place_of({}, draft.name) for draft in drafts]), Layers()
         self._seen, self._moves = NOTHING, 0
         self._based_on: Stamp | None = None
 
@@ -117,7 +117,7 @@ class Author:
         for one in found if every else found[-1:]:
             if isinstance(one, Draft):
                 one.record = dump(message)
-                self.history.revised(one, message)
+                self.history.revised(one.name, message)
             else:
                 self.redact(one, message)
         return bool(found)
@@ -144,7 +144,7 @@ class Author:
         if offer.copy is offer.base or offer.copy.graves != self.copy.graves:
             return
         self.copy = offer.copy if self.copy is offer.base else merge(self.copy, offer.copy)
-        self.history.named(offer.names)
+        self.history.renamed(offer.names)
         self.layers.offered(offer.registers)
         if offer.copy.window is not offer.base.window:
             self._moves, self._based_on = offer.moves, self._window_stamp
@@ -220,7 +220,7 @@ class Author:
             drafts = {message.name: draft_of(message, unstored) for message in unstored}
             kept = {name: message for name, message in self.copy.messages.items() if name not in drafts}
             self.copy = replace(self.copy, messages=kept)
-            self.history.unnamed(drafts)
+            self.history.renamed({name: draft.name for name, draft in drafts.items()})
             self.outbox.say_again(list(drafts.values()))
 
     def become_another(self) -> None:
@@ -251,8 +251,8 @@ class Author:
     def _open_turns(self) -> dict[Stamp, int]:
         return open_turns(self.copy.vector, but=self.outbox.writer)
 
-    def _pieces(self) -> tuple[list[Piece], dict[Name, Draft]]:
-        """Return the view with what was said where it comes once a store has it, and the names that that is to get."""
+    def _pieces(self) -> tuple[list[Piece], dict[Name, Name]]:
+        """Return the view with what was said where it comes once a store has it, and drafts by the names they are to get."""
         if not self.outbox.drafts:
             return shown_messages(self.copy.view, self._open_turns), {}
         offer = self.outbox.offer(self.copy).made()
@@ -264,7 +264,7 @@ class Author:
         # Of a turn that was evicted while it went on the view shows less than all that no window was decided upon.
         evicts = not self.copy.needed <= {name_of(shown) for shown in self.copy.view}
         self.history = History(places_of(pieces), moves=self._moves + evicts)
-        self.history.unnamed(drafts)
+        self.history.renamed(drafts)
         self._seen, self._based_on = self.copy.vector, self._window_stamp
         self.is_gone = False
         self.layers.give(self.copy.states)

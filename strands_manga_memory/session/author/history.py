@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import marshal
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -16,10 +17,15 @@ from strands_manga_memory.session.core.records import Body, Lost, Mark, Message,
 from strands_manga_memory.session.core.window import Slot, slots_of
 from strands_manga_memory.stores.encoding.codec import dump
 
+_DRAFTS = "draft"
+"""The writer in the names of drafts: no tag is the same."""
+
+_numbers = itertools.count(1)
+
 
 @dataclass(eq=False, slots=True)
 class Draft:
-    """A message that no store has been offered yet, so it has no name.
+    """A message that no store has been offered yet, so its name is known in this process only.
 
     It was said ``at`` seconds since 1970; ``about`` is what else is kept with it, as text.
     """
@@ -28,18 +34,7 @@ class Draft:
     record: bytes
     begins: bool
     about: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EditedDraft:
-    """What stands in place of a draft: its edited form, or a mark. It gets its name when the draft does."""
-
-    of: Draft
-    form: Body | Mark
-
-    def named(self, name: Name) -> Body | Mark:
-        """Return it as what stands in place of a message."""
-        return self.form._replace(of=name) if isinstance(self.form, Mark) else replace(self.form, edits=name)
+    name: Name = field(init=False, default_factory=lambda: Name(_DRAFTS, next(_numbers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +44,8 @@ class Note:
     closes: Stamp
 
 
-Held = Draft | EditedDraft | Name | Body | Mark | Note
-"""What a message of the history is: said just now, of the log, edited or synthesized, a mark, or a note of the view."""
+Held = Name | Body | Mark | Note
+"""What a message of the history is: a draft or one of the log, edited or synthesized, a mark, or a note of the view."""
 
 Known = tuple[Held, int]
 """What a store may have of a message of the history, and its revision."""
@@ -84,7 +79,7 @@ class History:
 
     def say(self, message: Mapping[str, Any], draft: Draft) -> None:
         """Add a message that was said."""
-        self.places.append(place_of(message, draft))
+        self.places.append(place_of(message, draft.name))
 
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the messages of the history as they are now."""
@@ -102,54 +97,40 @@ class History:
         """Return how many messages have this id."""
         return sum(place.tracking_id == tracking_id for place in self.places)
 
-    def revised(self, of: Name | Draft, message: Mapping[str, Any], revision: int = 0) -> None:
+    def revised(self, of: Name, message: Mapping[str, Any], revision: int = 0) -> None:
         """Have a message in another form in its places, edited or not. A mark of it stays one, made in that revision."""
 
         def shown(place: Place) -> Place:
             if isinstance(place.held, Mark) and place.held.of == of:
                 return Place(place.held, place.tracking_id, place.print, revision)
-            return Place(of, place.tracking_id, fingerprint(message), revision) if _original(place.held) == of else place
+            original = place.held.edits if isinstance(place.held, Body) else place.held
+            return Place(of, place.tracking_id, fingerprint(message), revision) if original == of else place
 
         self.places = [shown(place) for place in self.places]
 
-    def named(self, names: Mapping[Draft, Name]) -> None:
-        """Have drafts under the names that they got."""
+    def renamed(self, names: Mapping[Name, Name]) -> None:
+        """Have drafts under the names that they got, or messages as drafts again."""
         if names:
-            drafts = Draft | EditedDraft
             self.places = [
-                place.holding(_named(place.held, names)) if isinstance(place.held, drafts) else place for place in self.places
+                place
+                if isinstance(place.held, Name) and place.held not in names
+                else place.holding(_renamed(place.held, names))
+                for place in self.places
             ]
-
-    def unnamed(self, drafts: Mapping[Name, Draft]) -> None:
-        """Have messages as drafts again."""
-        if not drafts:
-            return
-
-        def again(held: Held) -> Held:
-            name = _name_in(held)
-            draft = drafts.get(name) if name else None
-            if draft is None:
-                return held
-            if isinstance(held, Mark):
-                return EditedDraft(draft, held)
-            return EditedDraft(draft, Body(held.record)) if isinstance(held, Body) else draft
-
-        self.places = [place.holding(again(place.held)) for place in self.places]
 
     def release(self, names: Collection[Name]) -> None:
         """Know nothing of drafts and of these messages: what is captured next has them as what the window alone has."""
-        drafts = Draft | EditedDraft
-        self.places = [one for one in self.places if not (isinstance(one.held, drafts) or one.held in names)]
+        self.places = [one for one in self.places if not (_is_draft(one.held) or one.held in names)]
 
-    def slots(self, names: Mapping[Draft, Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
+    def slots(self, names: Mapping[Name, Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
         """Return it as a window, with the names that drafts are to get, and the bodies that it shows. Notes are not in it."""
-        named = (_named(place.held, names) for place in self.places)
-        return slots_of(held for held in named if isinstance(held, Name | Body | Mark))
+        named = (_renamed(place.held, names) for place in self.places)
+        return slots_of(held for held in named if not isinstance(held, Note))
 
     @property
     def known(self) -> list[Known]:
         """What a store may have of it, in order: all but drafts and notes."""
-        stored = [place for place in self.places if isinstance(place.held, Name | Body | Mark)]
+        stored = [place for place in self.places if not (isinstance(place.held, Note) or _is_draft(place.held))]
         return [(place.held, place.revision if isinstance(place.held, Name) else 0) for place in stored]
 
     @property
@@ -203,9 +184,8 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
         was = by_id.pop(key[0], None) if key[0] else None
         edited = None if was is None else was.held
         before = messages[at - 1].get("tracking_id") or "" if at else ""
-        draft = edited.of if isinstance(edited, EditedDraft) else edited
         held = _mark(message, edited, before) or _edited(message, edited, 0 if was is None else was.revision)
-        places.append(Place(EditedDraft(draft, held) if isinstance(draft, Draft) else held, *key))
+        places.append(Place(held, *key))
     return places[::-1]
 
 
@@ -225,11 +205,6 @@ def _name_in(held: Held | None) -> Name | None:
     return of if isinstance(of, Name) else None
 
 
-def _original(held: Held) -> Held | None:
-    """Return what an edited form stands for."""
-    return held.edits if isinstance(held, Body) else held.of if isinstance(held, EditedDraft) else held
-
-
 def _edited(message: Mapping[str, Any], edited: Held | None, revision: int) -> Body:
     if isinstance(edited, Body):
         return replace(edited, record=dump(message))
@@ -237,10 +212,18 @@ def _edited(message: Mapping[str, Any], edited: Held | None, revision: int) -> B
     return Body(dump(message), _name_in(edited), max(0, revision), closes)
 
 
-def _named(held: Held, names: Mapping[Draft, Name]) -> Held:
-    if isinstance(held, EditedDraft):
-        return held.named(names[held.of]) if held.of in names else held
-    return names.get(held, held) if isinstance(held, Draft) else held
+def _is_draft(held: Held) -> bool:
+    name = _name_in(held)
+    return name is not None and name.writer == _DRAFTS
+
+
+def _renamed(held: Held, names: Mapping[Name, Name]) -> Held:
+    name = _name_in(held)
+    if name is None or name not in names:
+        return held
+    if isinstance(held, Mark):
+        return held._replace(of=names[name])
+    return replace(held, edits=names[name]) if isinstance(held, Body) else names[name]
 
 
 def draft_of(message: Message, among: Sequence[Message]) -> Draft:

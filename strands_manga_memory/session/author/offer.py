@@ -32,7 +32,7 @@ class Offer:
     Attributes:
         copy: The copy; the very ``base`` if there is nothing new.
         entry: What the writer has told with it.
-        names: The names of what was said.
+        names: The names of what was said, by those of the drafts.
         registers: What was changed of the states.
         turns: So many turns without messages are counted in it.
         moves: How often the history had moved.
@@ -45,7 +45,7 @@ class Offer:
         self.base, self.writer, self.first, self.segment = base, writer, first, segment
         self._told, self._tag, self._clock = told, tag, base.clock
         self.copy, self.entry = base, told
-        self.names: dict[Draft, Name] = {}
+        self.names: dict[Name, Name] = {}
         self.registers: Mapping[Path, Register] = {}
         self.turns = self.moves = self.changes = 0
 
@@ -72,7 +72,7 @@ class Offer:
             self.segment = OpenSegment(Segment(min(self.copy.lives), last.clock, self.writer, number), number)
         segment = self.segment.segment
         message = Message(segment, number, last.clock, draft.at, draft.record, about=draft.about, writer=self.writer)
-        self.names[draft] = message.name
+        self.names[draft.name] = message.name
         return message
 
     def show(self, slots: Sequence[Slot], bodies: Mapping[str, Body], *, seen: Vector) -> None:

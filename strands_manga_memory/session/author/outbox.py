@@ -61,8 +61,8 @@ class Outbox:
 
     def accept(self, offer: Offer) -> dict[Name, bytes]:
         """Take note that a store has an offer, or may have it; return what was revised while it was on its way."""
-        named = {offer.names[draft]: draft.record for draft in self.drafts if draft in offer.names}
-        self.drafts = [draft for draft in self.drafts if draft not in offer.names]
+        named = {offer.names[draft.name]: draft.record for draft in self.drafts if draft.name in offer.names}
+        self.drafts = [draft for draft in self.drafts if draft.name not in offer.names]
         if offer.writer == self.writer and offer.entry > self.told:  # else it was accepted already
             self.told, self._first, self._segment = offer.entry, offer.first, offer.segment
             self._turns -= offer.turns

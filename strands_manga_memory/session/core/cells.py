@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -44,7 +45,8 @@ def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Cell]:
 
 def versions_of(cells: Mapping[Key, Cell]) -> dict[Key, Version]:
     """Return the versions of cells."""
-    return {key: _KINDS[key[0]].version(cell) for key, cell in cells.items()}
+    version_of = {kind: one.version for kind, one in _KINDS.items()}
+    return {key: version_of[key[0]](cell) for key, cell in cells.items()}
 
 
 def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
@@ -178,12 +180,10 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "m": _Kind(lambda message: message.revision, lambda message: (header_of(message), [message.record]), None, [str, int]),
+    "m": _Kind(attrgetter("revision"), lambda message: (header_of(message), [message.record]), None, [str, int]),
     "b": _Kind(lambda body: 0, lambda body: ([body.edits, body.revision, body.closes], [body.record]), _read_body, [str]),
-    "w": _Kind(
-        lambda window: window.stamp, lambda window: (pack_window(window), []), lambda header, _: unpack_window(header), []
-    ),
+    "w": _Kind(attrgetter("stamp"), lambda window: (pack_window(window), []), lambda header, _: unpack_window(header), []),
     "v": _Kind(lambda entry: entry, lambda entry: (entry, []), _read_entry, [str]),
     "r": _Kind(lambda revision: revision, lambda revision: (revision, []), lambda header, _: int(header), [str, int]),
-    "s": _Kind(lambda register: register.stamp, _pack_register, _read_register, None),
+    "s": _Kind(attrgetter("stamp"), _pack_register, _read_register, None),
 }

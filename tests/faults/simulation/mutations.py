@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.author import showing
-from strands_manga_memory.session.author.history import EditedDraft
+from strands_manga_memory.session.author import history, showing
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
 from strands_manga_memory.session.core import window
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.records import Body, Mark
+from strands_manga_memory.session.core.records import Mark
 from strands_manga_memory.session.replicas import hot, segments, split
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -59,8 +58,11 @@ def _damaged(table: Any, item: Any) -> bytes:
 _DATA = split._data_of
 
 
-def _unnamed(self: EditedDraft, name: Name) -> Body | Mark:
-    return self.form if isinstance(self.form, Mark) else replace(self.form, edits=name)
+def _without_marks(held: history.Held, names: Mapping[Name, Name]) -> history.Held:
+    return held._replace(of=None) if isinstance(held, Mark) and held.of in names else _RENAMED(held, names)
+
+
+_RENAMED = history._renamed
 
 
 Without = Callable[[], AbstractContextManager[Any]]
@@ -76,7 +78,11 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         histories.NOWHERE,
         lambda: mock.patch.object(window, "_gaps", lambda missing, places: missing),
     ),
-    "a mark forgets the draft that it stands for": ("turns", 100027, lambda: mock.patch.object(EditedDraft, "named", _unnamed)),
+    "a mark forgets the draft that it stands for": (
+        "turns",
+        100027,
+        lambda: mock.patch.object(history, "_renamed", _without_marks),
+    ),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
     "nobody looks whether a life goes on": ("deletions", histories.IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),
