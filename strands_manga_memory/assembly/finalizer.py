@@ -22,7 +22,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
-from strands_manga_memory.session.replicas.hot import GRAVES, is_over
+from strands_manga_memory.session.replicas.hot import GRAVES, living
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.upkeep.ended import earlier_transcripts, ended_transcript
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -149,7 +149,7 @@ class SessionFinalizer:
             lease = 0.0 if claim.is_ours else _CLAIM_SECONDS
             claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
             claim.is_ours = claim.is_ours or claimed is not None
-            if claimed is None and not is_over(self._tiers.hot, place.conversation):
+            if claimed is None and living(self._tiers.hot, place.conversation) is not None:
                 raise ConflictError("the conversation is being finalized by someone else")
         conversation = Conversation(place, self._tiers, base={})
         if claimed is not None:

@@ -19,7 +19,7 @@ from strands_manga_memory.session.basis.expiry import ExpiryIndex, due_key, fina
 from strands_manga_memory.session.basis.place import GRAVE, Place, dig, directory_key, member_ids
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.session.replicas.hot import is_over
+from strands_manga_memory.session.replicas.hot import living
 from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -156,7 +156,7 @@ def _forget_session(
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     for kind, agent_id in members:
         name = Place.of(session, kind, agent_id).conversation
-        counts["hot_conversations"] += hot is not None and not is_over(hot, name)
+        counts["hot_conversations"] += hot is not None and living(hot, name) is not None
     index = ExpiryIndex(durable)
     for kind, agent_id in members:
         place = Place.of(session, kind, agent_id)
@@ -218,7 +218,7 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
                 yield f"{session}/{row['sk']}"
             elif hot is not None:
                 name = f"{session}/{str(row['sk']).removesuffix('#HEAD')}"
-                if not is_over(hot, name):
+                if living(hot, name) is not None:
                     yield f"hot {name}"
     stored = TieredStorage(durable=durable, user_id=owner.user_id, tenant=owner.tenant).keys()
     yield from (f"stored value {key}" for key in stored)

@@ -19,7 +19,7 @@ from strands_manga_memory.session.author.history import (
 from strands_manga_memory.session.author.layers import Layers
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
-from strands_manga_memory.session.author.showing import Piece, open_turns, shown_messages
+from strands_manga_memory.session.author.showing import Piece, shown_messages
 from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.records import Message, has_id, name_of
@@ -249,7 +249,8 @@ class Author:
 
     @property
     def _open_turns(self) -> dict[Stamp, int]:
-        return open_turns(self.copy.vector, but=self.outbox.writer)
+        entries, mine = self.copy.vector.last.items(), self.outbox.writer
+        return {Stamp(one.clock, writer): one.opened for writer, one in entries if one.opened and writer != mine}
 
     def _pieces(self) -> tuple[list[Piece], dict[Name, Name]]:
         """Return the view with what was said where it comes once a store has it, and drafts by the names they are to get."""

@@ -12,7 +12,6 @@ from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.messages import is_message, is_of_tools, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
-from strands_manga_memory.session.core.vector import Vector
 from strands_manga_memory.session.core.window import closed_turns
 
 _NO_TURN = Stamp(0, "")
@@ -50,12 +49,6 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
             notes = closing_notes(pieces[-1].message, f"cut-{turn.writer}-{turn.clock}")
             pieces.extend(Piece(note, None, turn) for note in notes)
     return pieces
-
-
-def open_turns(vector: Vector, *, but: str = "") -> dict[Stamp, int]:
-    """Return the turns that were begun and not finished, as far as is known, ``but`` those of a writer: see above."""
-    others = ((writer, entry) for writer, entry in vector.last.items() if entry.opened and writer != but)
-    return {Stamp(entry.clock, writer): entry.opened for writer, entry in others}
 
 
 def mark_id(before: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.registers import States, layer_of
-from strands_manga_memory.stores.encoding.codec import dump, load, trusted
+from strands_manga_memory.stores.encoding.codec import load, trusted
 
 FACTS = "#facts"
 """The layer of states that holds what is noted: the ids, and whether the hot tier is ahead. Writers tell the rest."""
@@ -90,8 +90,8 @@ def pauses_after(fields: Mapping[str, bytes]) -> str | None:
 def is_waiting(states: States) -> bool:
     """Tell whether an agent, or an orchestrator's run, waits for the answer to an interrupt, by what is stored."""
     layer = layer_of({path: register for path, register in states.items() if path[1:] in _WAITING}, STATES)
-    fields = {name: dump(value) for name, value in layer.items()}
-    return is_interrupted(fields) or layer.get(ORCHESTRATOR, {}).get("status") == "interrupted"
+    is_activated = layer.get(INTERRUPTS, {}).get("activated")
+    return bool(is_activated) or layer.get(ORCHESTRATOR, {}).get("status") == "interrupted"
 
 
 _WAITING = {(INTERRUPTS,), (ORCHESTRATOR,)}

@@ -21,12 +21,7 @@ GRAVE = "#GRAVE"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a conversation is kept.
-
-    Args:
-        session: Escaped storage id of the session; the durable partition.
-        member: Escaped name within the session: its kind and the agent's or orchestrator's id.
-    """
+    """Where a conversation is kept: the storage id of its session, and its kind and id there, both escaped."""
 
     session: str
     member: str
@@ -86,21 +81,15 @@ def grave_key(partition: str) -> Key:
 
 
 def dig(table: Table, partition: str, *, until: float) -> str:
-    """End every conversation of a session or user, also those that no store lists yet.
+    """End every conversation of a session or user, also those that no store lists yet; return the grave, which all of them get.
 
-    A conversation looks for it before its first head is put, and with every head that is read. So it is dug before the listed
-    conversations are looked for.
+    It is looked for with every head that is read, and behind the first that is put. So it is dug before who ends the listed
+    conversations looks for them.
 
     Args:
         table: The durable tier.
         partition: The session, or the directory of the user.
         until: When it may go, in seconds since 1970.
-
-    Returns:
-        The grave, which the listed conversations get as well.
-
-    Raises:
-        StoreUnavailableError: The table does not answer.
     """
     grave = new_grave()
     names = dict(zip((table.schema.partition, table.schema.sort), grave_key(partition), strict=True))

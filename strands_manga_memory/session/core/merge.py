@@ -10,7 +10,7 @@ from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Lost, Message, Shown
 from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register
 from strands_manga_memory.session.core.vector import NOTHING, Vector
-from strands_manga_memory.session.core.window import Window, later, needed, view, without_redacted
+from strands_manga_memory.session.core.window import Window, later, undecided, view, without_redacted
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Copy:
     @cached_property
     def needed(self) -> frozenset[Name]:
         """The names of the messages at hand that a view depends on: shown ones, and those no window has decided upon."""
-        return needed(self.window, self.vector, self.messages)
+        names = frozenset(message.name for message in undecided(self.window, self.vector, self.messages))
+        return names if self.window is None else names | (self.window.names & self.messages.keys())
 
 
 EMPTY = Copy()

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What is counted of turns: messages, turns, and when the last of them was saved, in seconds since 1970."""
+    """What is counted: messages, turns, and when the last of them was saved, in seconds since 1970."""
 
     messages: int = 0
     turns: int = 0

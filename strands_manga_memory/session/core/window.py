@@ -32,14 +32,7 @@ def shown_name(slot: Slot) -> Name | None:
 
 @dataclass(frozen=True)
 class Window:
-    """A register: the window that somebody wrote, and what he had decided upon when he did.
-
-    Args:
-        stamp: When and by whom it was written.
-        slots: What it shows, in order.
-        seen: What it was decided upon: a message that this includes and the slots lack was evicted.
-        bodies: The bodies that the slots name.
-    """
+    """A register: the window that somebody wrote; a message that ``seen`` includes and the slots lack was evicted."""
 
     stamp: Stamp
     slots: tuple[Slot, ...] = ()
@@ -125,12 +118,6 @@ def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Mes
     floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
     tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.writer, 0)]
     return sorted((one for one in tail if vector.includes(one.name, one.clock)), key=lambda one: one.order)
-
-
-def needed(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> frozenset[Name]:
-    """Return the names of the messages at hand that a view depends on; for arguments see :func:`view`."""
-    names = frozenset(message.name for message in undecided(window, vector, messages))
-    return names if window is None else names | (window.names & messages.keys())
 
 
 def _decided(window: Window | None, vector: Vector) -> Vector:

@@ -203,20 +203,20 @@ class DurableReplica:
         ``StoreUnavailableError`` it has to be read before the next write.
         """
         before = self._stored
-        names = frozenset(message.name for message in carried)
-        if copy.graves == before.copy.graves:
-            names |= before.carried & copy.messages.keys()
+        base = before if copy.graves == before.copy.graves else _Stored()
+        names = frozenset(message.name for message in carried) | (base.carried & copy.messages.keys())
         cells = cells_of(copy, names)
         versions = versions_of(cells)
         if versions == before.versions and copy.head == before.copy.head:
             return True
-        listed = self._listed(copy, before, names)
-        unreadable = before.unreadable if copy.graves == before.copy.graves else ()
+        listed = frozenset(copy.messages[name].segment for name in copy.needed - names)
+        if not base.listed <= listed and copy.lacks:  # what is not at hand may be where it was
+            listed |= base.listed
         forms = {
-            key: before.cells[key] if key in before.cells and before.versions[key] == versions[key] else packed(key, cell)
+            key: base.cells[key] if key in base.cells and base.versions[key] == versions[key] else packed(key, cell)
             for key, cell in cells.items()
         }
-        blobs = [Head.of(copy).pack(), *forms.values(), *unreadable]
+        blobs = [Head.of(copy).pack(), *forms.values(), *base.unreadable]
         codec = self._codec if copy.has_begun else Codec()
         data = codec.seal(framed(sorted(listed), blobs), "/".join(self._key))
         self.forget()
@@ -226,22 +226,14 @@ class DurableReplica:
         if self._has_hot or (before.item or {}).get(HOT):
             attributes[HOT] = True
         cleans = copy.redactions != before.copy.redactions
-        scrub = cleans or copy.graves != before.copy.graves or loses(before.versions, versions)
+        scrub = cleans or base is not before or loses(before.versions, versions)
         put = partial(put_split, self._table, self._key, data, attributes=attributes, when=when, before=before.item)
         item = put(cleans=cleans, scrub=scrub)
         if item is None:
             return False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
-        self._stored = _Stored(copy, item, versions, _lasting(forms), listed, names, unreadable)
+        self._stored = _Stored(copy, item, versions, _lasting(forms), listed, names, base.unreadable)
         return True
-
-    @staticmethod
-    def _listed(copy: Copy, before: _Stored, carried: frozenset[Name]) -> frozenset[Segment]:
-        listed = {copy.messages[name].segment for name in copy.needed - carried}
-        is_same_life = copy.graves == before.copy.graves
-        if is_same_life and not before.listed <= listed and copy.lacks:  # what is not at hand may be where it was
-            listed |= before.listed
-        return frozenset(listed)
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""

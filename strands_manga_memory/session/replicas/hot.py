@@ -285,7 +285,7 @@ class HotReplica:
         return self._codec.unseal(data, self._place(field_name))
 
 
-def is_over(store: HotStore, conversation: str) -> bool:
-    """Tell whether a hot store has nothing of a conversation, or only that it is over."""
+def living(store: HotStore, conversation: str) -> HotRecord | None:
+    """Return what a hot store has of a conversation, without its content; None if it has nothing, or only that it is over."""
     record = store.load(conversation, [GRAVES], touch=False)
-    return record is None or record.state == DELETED or GRAVES in record.fields
+    return None if record is None or record.state == DELETED or GRAVES in record.fields else record

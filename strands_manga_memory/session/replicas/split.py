@@ -31,7 +31,7 @@ def put_split(
     cleans: bool = False,
     scrub: bool = True,
 ) -> Item | None:
-    """Put ``data`` under ``key``, its further parts first; change nothing that is read if ``when`` is not met.
+    """Put ``data`` under ``key``, its further parts first; return its first part without ``data``, None if ``when`` is not met.
 
     Parts have a random tag in their keys: they are those of this one try, so whoever replaces it deletes nobody else's. They
     live as long as the first part. Where the table has a bucket, all that follows the first part is one object of it, save of a
@@ -39,17 +39,14 @@ def put_split(
 
     Args:
         table: The table.
-        key: Key of the first part, which makes the value count.
+        key: Key of the first part, which makes the value count; ``attributes`` and ``when`` are of that part, too.
         data: The value.
-        attributes: Further attributes of the first part.
-        when: Condition on the first part.
+        attributes: Further attributes.
+        when: The condition; if it is not met nothing changes that is read.
         before: The item that is replaced; its further parts are deleted afterwards.
         cleans: Delete also the further parts that others' tries had left there before this one: what they hold was redacted.
             Such a try is of an earlier item, so its first part is refused from now on.
         scrub: Whether the value that is replaced says what is not to be found any more; see ``Table.put``.
-
-    Returns:
-        The first part as it was put, without ``data``; None if ``when`` was not met.
     """
     left = list(_parts_at(table, key)) if cleans else []
     lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}

@@ -18,10 +18,7 @@ from strands_manga_memory.stores.table import Item, Table
 def hot_replica(
     place: Place, tiers: Tiers, *, durable: DurableReplica | None = None, ttl: Callable[[], float] = lambda: 0.0
 ) -> HotReplica | None:
-    """Return the hot replica of a conversation beside the durable one, if any; None if there is no such tier.
-
-    ``ttl`` returns the seconds that a life is to stay there that is written now; the default is for who writes nothing.
-    """
+    """Return the hot replica of a conversation beside the durable one; None without such a tier. Who writes needs a ``ttl``."""
     if tiers.hot is None:
         return None
     return HotReplica(

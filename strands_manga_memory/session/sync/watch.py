@@ -14,9 +14,7 @@ SILENT_SECONDS = 12 * 3600.0
 class Watch:
     """What is known of how current a process's copy is.
 
-    Args:
-        clock: Seconds since 1970.
-        session: Seconds after which a session ends that nobody uses. A grave lives for an hour more, at least.
+    A session ends after ``session`` seconds in which nobody uses it; a grave lives for an hour more, at least.
     """
 
     def __init__(self, clock: Callable[[], float], *, session: float) -> None:

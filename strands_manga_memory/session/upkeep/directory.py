@@ -19,12 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Listing:
-    """A session that is listed.
-
-    Args:
-        scope: The session.
-        waits: Whether it was deleted where no hot tier was at hand, although one may still have a copy.
-    """
+    """A session that is listed; it ``waits`` if it was deleted without the hot tier, which may still have a copy."""
 
     scope: ConversationScope
     waits: bool
@@ -50,14 +45,7 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Listi
 
 
 def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
-    """Have a deleted session listed no more, or as one that waits for its hot tier.
-
-    Args:
-        table: The durable tier.
-        session: Escaped storage id of the session.
-        ids: Its original ids.
-        waits_until: When the last copies in a hot tier end, in seconds since 1970; None: there are none.
-    """
+    """Have a deleted session listed no more, or as one that waits until (seconds since 1970) its last hot copies have ended."""
     entry = directory_entry(session, ids)
     if entry is not None and waits_until is not None:
         table.put({**entry, "state": DELETED, table.schema.ttl: int(waits_until) + 1})

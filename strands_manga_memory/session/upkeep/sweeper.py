@@ -18,12 +18,12 @@ from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.core.identity import grave_by_age, is_end_by_age, lives_ended_by
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.replicas.durable import DurableReplica
-from strands_manga_memory.session.replicas.hot import GRAVES
+from strands_manga_memory.session.replicas.hot import living
 from strands_manga_memory.session.sync.connecting import durable_replica
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.upkeep.ended import earlier_lives
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.hot import CLOSING, DELETED, HotStore
+from strands_manga_memory.stores.hot import CLOSING, HotStore
 from strands_manga_memory.stores.table import Table
 
 logger = logging.getLogger(__name__)
@@ -100,27 +100,26 @@ class SessionSweeper:
         Raises:
             StoreUnavailableError: The hot tier, or the only one, does not answer.
         """
-        hot = [] if self._tiers.hot is None else list(self._tiers.hot.expired(limit=limit))
-        finished = sum(self._sweep(name) for name in hot)
+        hot = self._tiers.hot
+        finished = 0 if hot is None else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
         try:
             return finished + self._sweep_durable(limit)
         except StoreUnavailableError as error:
-            if self._tiers.hot is None:
+            if hot is None:
                 raise
             logger.warning("error=<%s> | the durable tier could not be swept, it is tried again", type(error).__name__)
             return finished
 
     # The hot tier
 
-    def _sweep(self, name: str) -> bool:
-        assert self._tiers.hot is not None  # noqa: S101 - for the type checker
-        claimed = self._tiers.hot.claim(name, lease=self._lease)
+    def _sweep(self, hot: HotStore, name: str) -> bool:
+        claimed = hot.claim(name, lease=self._lease)
         if claimed is None:
             return False
         is_cache = self._is_cache(name)
         if not is_cache and not _tried(lambda: self._finish(name)):
             return False
-        return self._tiers.hot.drop(name, expect=(claimed.epoch, claimed.version)) and not is_cache
+        return hot.drop(name, expect=(claimed.epoch, claimed.version)) and not is_cache
 
     def _finish(self, name: str) -> bool:
         """Flush a claimed conversation and have it finalized; False if there is nothing of it."""
@@ -179,8 +178,8 @@ class SessionSweeper:
 
     def _hot_seconds(self, place: Place) -> float | None:
         """Return the seconds after which to look whether a conversation has left the hot tier; None if it is not there."""
-        hot = None if self._tiers.hot is None else self._tiers.hot.load(place.conversation, [GRAVES], touch=False)
-        if hot is None or hot.state == DELETED or GRAVES in hot.fields:
+        hot = None if self._tiers.hot is None else living(self._tiers.hot, place.conversation)
+        if hot is None:
             return None
         return self._lease if hot.state == CLOSING else max(self._lease, hot.expires_in + self._lease)
 

@@ -10,7 +10,7 @@ from strands_manga_memory.exceptions import ConflictError, KeyMissingError, Stor
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
-from strands_manga_memory.session.replicas.hot import HotReplica, is_over
+from strands_manga_memory.session.replicas.hot import HotReplica, living
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
@@ -157,9 +157,9 @@ def test_a_deleted_conversation_says_so_though_its_keys_are_destroyed() -> None:
     conversation = world.open()
     world.turn(conversation, "secret")
     conversation.commits.request_flush().result()
-    assert not is_over(world.store, PLACE.conversation)
+    assert living(world.store, PLACE.conversation)
     Conversation(PLACE, Tiers.of(world.hot, world.durable, clock=world.clock, codec=Locked()), base={}).bury()
-    assert is_over(world.store, PLACE.conversation)
+    assert living(world.store, PLACE.conversation) is None
     assert HotReplica(world.store, PLACE.conversation, codec=Locked()).load().graves
     world.turn(conversation, "dropped with it")
     world.turn(conversation, "anew")
