@@ -22,7 +22,7 @@ from strands_manga_memory.session.author.outbox import Outbox
 from strands_manga_memory.session.author.showing import Piece, shown_messages
 from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
-from strands_manga_memory.session.core.records import Message, has_id, name_of
+from strands_manga_memory.session.core.records import Message, has_id, in_order, name_of
 from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -111,7 +111,7 @@ class Author:
     def revise(self, message: Mapping[str, Any], *, every: bool = False) -> bool:
         """Put a message in place of the latest one that has its ``tracking_id``, or of every one; False if none is at hand."""
         same = message.get("tracking_id") or ""
-        messages = sorted(self.copy.messages.values(), key=lambda one: one.order)
+        messages = in_order(self.copy.messages.values())
         found: list[Name | Draft] = [one.name for one in messages if has_id(one.record, same)]
         found += [draft for draft in self.outbox.drafts if has_id(draft.record, same)]
         for one in found if every else found[-1:]:

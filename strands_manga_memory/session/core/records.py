@@ -71,6 +71,11 @@ class Message:
         return load_stored(self.record, self)
 
 
+def in_order(messages: Iterable[Message]) -> list[Message]:
+    """Return messages in the order of the log."""
+    return sorted(messages, key=lambda one: one.order)
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """A message of a window that the log does not have in this form.

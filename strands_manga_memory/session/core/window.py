@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown, name_of
+from strands_manga_memory.session.core.identity import Name, Segment, Stamp
+from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown, in_order, name_of
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 
 
@@ -95,29 +95,26 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
     seen = _decided(window, vector)
     tail = undecided(window, vector, messages)
     places = _Places(base, seen)
-    by_place: dict[int, list[Message]] = {}
-    for message in tail:
+    by_place: dict[int, list[Shown]] = {}
+    for message in in_order([*tail, *gaps(seen, vector, tail)]):
         place = places.of(message.turn)
         if place is not None:
-            by_place.setdefault(place, []).append(message)
+            by_place.setdefault(place, []).append(messages.get(message.name) or Lost(message.name))
     shown: list[Shown] = []
     for at, one in enumerate(base):
         shown.extend(by_place.get(at, ()))
         shown.append(one)
     for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
         shown.extend(by_place.get(at, ()))
-    gaps = _gaps(_missing(seen, vector, tail), places)
-    for gap in sorted(gaps):
-        _insert(shown, gap, gaps[gap])
     return shown
 
 
 def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> list[Message]:
-    """Return, in the log's order, the messages at hand that the window was not decided upon; for arguments see :func:`view`."""
+    """Return the messages at hand that the window was not decided upon; for arguments see :func:`view`."""
     seen = _decided(window, vector)
     floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
     tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.writer, 0)]
-    return sorted((one for one in tail if vector.includes(one.name, one.clock)), key=lambda one: one.order)
+    return [one for one in tail if vector.includes(one.name, one.clock)]
 
 
 def _decided(window: Window | None, vector: Vector) -> Vector:
@@ -162,40 +159,22 @@ MOST_GAPS = 1000
 """Of one writer no more messages that are nowhere are shown: of a vector that says too much, or a log that is gone."""
 
 
-def _missing(seen: Vector, vector: Vector, tail: Iterable[Message]) -> dict[Name, Stamp]:
-    """Return the names, and the turns, of messages that are included, not seen, and not at hand."""
-    at_hand: dict[str, dict[int, Stamp]] = {}
-    for message in tail:
-        at_hand.setdefault(message.writer, {})[message.number] = message.turn
-    missing: dict[Name, Stamp] = {}
+def gaps(seen: Vector, vector: Vector, at_hand: Iterable[Message]) -> list[Message]:
+    """Return messages that cannot be read for those that are included, not seen, and not at hand.
+
+    Each is of the turn of the next one of its writer that is at hand; without any, of the writer's last turn.
+    """
+    by_writer: dict[str, dict[int, Message]] = {}
+    for message in at_hand:
+        by_writer.setdefault(message.writer, {})[message.number] = message
+    lost: list[Message] = []
     for writer, last in vector.last.items():
-        turns, turn = at_hand.get(writer, {}), Stamp(last.clock, writer)
+        known, clock, at = by_writer.get(writer, {}), last.clock, last.at
         # Of a writer who was silent until now, what is below the floor has no number here.
-        first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(turns, default=last.number + 1)
+        first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(known, default=last.number + 1)
         for number in range(last.number, max(first, last.number + 1 - MOST_GAPS) - 1, -1):
-            turn = turns.get(number, turn)  # a message that is nowhere is of the turn of the one after it, or of one before
-            if number not in turns:
-                missing[Name(writer, number)] = turn
-    return missing
-
-
-def _gaps(missing: Mapping[Name, Stamp], places: _Places) -> dict[Name, Stamp]:
-    """Return those of them that a view shows as lost: all but those of turns that have no place."""
-    return {name: turn for name, turn in missing.items() if places.of(turn) is not None}
-
-
-def _insert(shown: list[Shown], gap: Name, turn: Stamp) -> None:
-    """Put a lost message before the next one of its turn, else after the one of its writer that came before it."""
-    before, after = None, None
-    for at, one in enumerate(shown):
-        name = name_of(one)
-        if name is None or name.writer != gap.writer:
-            continue
-        if name.number < gap.number:
-            before = at + 1
-        elif after is None:
-            after = at
-            if isinstance(one, Message) and one.turn == turn:
-                before = None
-    place = before if before is not None else after
-    shown.insert(len(shown) if place is None else place, Lost(gap))
+            if number in known:
+                clock, at = known[number].clock, known[number].at
+            else:
+                lost.append(Message(Segment("", clock, writer, 1), number, clock, at, b""))
+    return lost

@@ -21,11 +21,14 @@ from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.core.identity import grave_by_age
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.records import Message as StoredMessage
+from strands_manga_memory.session.core.records import in_order
+from strands_manga_memory.session.core.vector import NOTHING
+from strands_manga_memory.session.core.window import gaps
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.committing import Committing
 from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
 from strands_manga_memory.session.sync.ending import delete, end
-from strands_manga_memory.session.sync.logged import Logged, counted, in_order, with_gaps
+from strands_manga_memory.session.sync.logged import Logged, counted
 from strands_manga_memory.session.sync.opening import is_cold, is_over, possible_loss, read_tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
@@ -209,7 +212,8 @@ class Conversation:
         if unsaved is not None:
             with unsaved.lock:
                 mine, drafts = merge(mine, unsaved.own.author.copy), list(unsaved.own.author.outbox.drafts)
-        messages = with_gaps(self.pair.last.log(mine).messages.values(), mine.vector)
+        log = self.pair.last.log(mine).messages.values()
+        messages = in_order([*log, *gaps(NOTHING, mine.vector, log)])
         yield from (one for one in counted([*messages, *drafts]) if one.seq > after)
 
     def window(self) -> list[Logged]:

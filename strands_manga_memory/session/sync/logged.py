@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.messages import is_message, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.author.history import Draft
-from strands_manga_memory.session.core.identity import Name, Segment
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.records import Message, lost_message
-from strands_manga_memory.session.core.vector import Vector
-from strands_manga_memory.session.core.window import MOST_GAPS
 from strands_manga_memory.stores.encoding.codec import load
 
 
@@ -44,30 +42,6 @@ class Logged:
         record = {"seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
         about = load(self.about.encode()) if self.about else {}
         return {**(about if isinstance(about, dict) else {}), **record} | ({"revision": self.revision} if self.revision else {})
-
-
-def in_order(messages: Iterable[Message]) -> list[Message]:
-    """Return messages in the order of the log."""
-    return sorted(messages, key=lambda one: one.order)
-
-
-def with_gaps(log: Iterable[Message], vector: Vector) -> list[Message]:
-    """Return a log in order, with a message that cannot be read for each one that a vector includes and the log lacks."""
-    messages = in_order(log)
-    by_writer: dict[str, dict[int, Message]] = {}
-    for one in messages:
-        by_writer.setdefault(one.writer, {})[one.number] = one
-    lost = []
-    for writer, last in vector.last.items():
-        known = by_writer.get(writer, {})
-        near = Message(
-            Segment("", last.clock, writer, 1), 0, min((one.clock for one in known.values()), default=last.clock), 0.0, b""
-        )
-        for number in range(max(1, last.number + 1 - MOST_GAPS), last.number + 1):
-            near = known.get(number) or replace(near, number=number, record=b"", revision=0, about="")
-            if number not in known:
-                lost.append(near)
-    return in_order([*messages, *lost]) if lost else messages
 
 
 def counted(messages: Iterable[Message | Draft]) -> Iterator[Logged]:

@@ -12,9 +12,9 @@ from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.core.identity import is_end_by_age, lives_ended_by
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.core.records import Message, in_order
 from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
-from strands_manga_memory.session.sync.logged import counted, in_order
+from strands_manga_memory.session.sync.logged import counted
 
 
 def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | None = None) -> Transcript | None:

@@ -65,6 +65,9 @@ def _without_marks(held: history.Held, names: Mapping[Name, Name]) -> history.He
 _RENAMED = history._renamed
 
 
+_OF = window._Places.of
+
+
 Without = Callable[[], AbstractContextManager[Any]]
 
 MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
@@ -76,7 +79,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
     "the rest of an evicted turn is shown where it is nowhere": (
         "rollback",
         histories.NOWHERE,
-        lambda: mock.patch.object(window, "_gaps", lambda missing, places: missing),
+        lambda: mock.patch.object(window._Places, "of", lambda self, turn: _OF(self, turn) or self._end),
     ),
     "a mark forgets the draft that it stands for": (
         "turns",

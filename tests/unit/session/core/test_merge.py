@@ -6,10 +6,12 @@ import itertools
 
 from hypothesis import given, settings
 
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
-from strands_manga_memory.session.core.records import Body, Message, name_of
-from strands_manga_memory.session.core.window import shown_name
-from tests.unit.session.core.values import copies
+from strands_manga_memory.session.core.records import Body, Message, in_order, name_of
+from strands_manga_memory.session.core.vector import NOTHING, Entry, Vector
+from strands_manga_memory.session.core.window import gaps, shown_name
+from tests.unit.session.core.values import clock_of, copies, message
 
 
 @settings(max_examples=110)
@@ -48,10 +50,10 @@ def a_merge_includes_both_copies(one: Copy, other: Copy) -> None:
         if copy.graves != joined.graves:
             continue
         assert joined.vector.at_least(copy.vector)
-        for name, message in copy.messages.items():
+        for name, kept in copy.messages.items():
             redacted = joined.redactions.get(name, 0)
-            assert name in joined.messages or redacted > message.revision
-            assert name not in joined.messages or joined.messages[name].revision >= message.revision
+            assert name in joined.messages or redacted > kept.revision
+            assert name not in joined.messages or joined.messages[name].revision >= kept.revision
 
 
 def no_message_that_a_window_evicted_comes_back(one: Copy, other: Copy) -> None:
@@ -104,3 +106,14 @@ LAWS = (
     what_was_redacted_is_in_no_merge_in_an_earlier_form,
     a_view_shows_each_message_once_and_each_turn_in_its_order,
 )
+
+
+def test_messages_of_a_last_turn_that_is_nowhere_come_where_they_were_said() -> None:
+    there = [message(*name) for name in (("a", 1), ("a", 2), ("b", 1), ("b", 2))]
+    vector = Vector({"a": Entry(4, clock_of("a", 4)), "b": Entry(2, clock_of("b", 2))})
+    copy = Copy(lives=frozenset({"life"}), vector=vector, messages={one.name: one for one in there})
+
+    lost = [Name("a", 3), Name("a", 4)]
+    assert [name_of(shown) for shown in copy.view] == [*(one.name for one in there), *lost]
+    assert copy.lacks == frozenset(lost)
+    assert [one.name for one in in_order([*there, *gaps(NOTHING, vector, there)])] == [*(one.name for one in there), *lost]

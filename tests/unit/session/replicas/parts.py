@@ -11,12 +11,11 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.core.identity import GRAVE_SECONDS, Name
 from strands_manga_memory.session.core.merge import EMPTY, merge
-from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.core.records import Message, in_order
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import ending
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
-from strands_manga_memory.session.sync.logged import in_order
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.stores import Codec
