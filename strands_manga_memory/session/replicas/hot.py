@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.session.core.cells import (
@@ -54,7 +54,7 @@ class _Stored:
         copy: Its copy.
         fields: The number of each cell's field.
         versions: The version of each cell.
-        archived: Cells of messages that a restore does not read.
+        archived: Cells of messages that no view shows and that a restore does not read.
         unreadable: Numbers of fields that cannot be read. They stay.
         head: Its head, as packed; empty if it is to be written.
     """
@@ -216,31 +216,29 @@ class HotReplica:
         shown = copy.needed
         due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base)]
         cells = cells_of(copy, due)
-        archived = base.archived | (self._leaving(base, shown) if self._durable is None else frozenset())
-        kept = archived - cells.keys()
-        versions = {**versions_of(cells), **{key: base.versions[key] for key in kept}}
+        archived = base.archived - cells.keys()
+        if self._durable is None:
+            held = (key for key in base.versions.keys() | cells.keys() if key[0] == "m")
+            archived = frozenset(key for key in held if Name(*key[1:]) not in shown)
+        versions = {key: base.versions[key] for key in archived - cells.keys()} | versions_of(cells)
         fields = {key: number for key, number in base.fields.items() if key in versions}
         taken = {*fields.values(), *base.unreadable}
         # Low ones first: the list of fields stays short.
         free = (number for number in itertools.count(1) if number not in taken)
         fields |= {key: next(free) for key in cells if key not in fields}
         changed = {key: cell for key, cell in cells.items() if base.versions.get(key) != versions[key]}
-        removed = [message_field(number) for key, number in base.fields.items() if key not in versions]
+        gone = {number for key, number in base.fields.items() if key not in versions} - set(fields.values())
         head = Head.of(copy).pack()
-        after = _Stored(fields=fields, versions=versions, archived=kept, unreadable=base.unreadable, head=head)
-        return after, changed, [name for name in removed if int(name[1:]) not in set(fields.values())]
+        after = _Stored(fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head)
+        return after, changed, list(map(message_field, sorted(gone)))
 
     def _is_due(self, copy: Copy, name: Name, base: _Stored) -> bool:
         """Tell whether a message that no view shows has to be in the replica."""
-        message, there = copy.messages[name], base.versions.get(message_key(name))
-        if there is None:  # what it includes and does not have has left, as the durable replica has it
-            return not (base.copy.vector.includes(name, message.clock) or (self._durable and self._durable.copy.has(message)))
-        return bool(message.revision > there) if self._durable is None else not self._durable.copy.has(message)
-
-    @staticmethod
-    def _leaving(base: _Stored, shown: Collection[Name]) -> frozenset[Key]:
-        held = (key for key in base.fields if key[0] == "m")
-        return frozenset(key for key in held if Name(*key[1:]) not in shown)
+        message, durable = copy.messages[name], self._durable
+        if durable is not None and durable.copy.has(message):
+            return False
+        # What it includes and does not have has left, as the durable replica has it.
+        return message_key(name) in base.versions or not base.copy.vector.includes(name, message.clock)
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that a restore does not read, as no window showed them."""
