@@ -148,20 +148,27 @@ class SessionSweeper:
         return finished
 
     def _look(self, entry: Entry, index: ExpiryIndex) -> bool:
-        """Do what is due for one conversation, and say when to look again; tell whether it was finalized."""
+        due, is_finalized = self._seen_to(entry)
+        if due is None:
+            index.remove(entry)
+        else:
+            index.move(entry, due=due)
+        return is_finalized
+
+    def _seen_to(self, entry: Entry) -> tuple[float | None, bool]:
+        """Do what is due for one conversation; return when to look again, None for never, and whether it was finalized."""
         place, now, ttl = entry.place, self._tiers.clock(), self._tiers.ttl
-        wait = self._hot_seconds(place)
-        if wait is not None:
-            index.move(entry, due=now + wait)
-            return False
+        hot = None if self._tiers.hot is None else living(self._tiers.hot, place.conversation)
+        if hot is not None:
+            wait = 0.0 if hot.state == CLOSING else max(0.0, hot.expires_in)
+            return now + wait + self._lease, False
         replica = self._replica(place, entry.ids)
         copy = replica.load()
         if not copy.has_begun:
-            return self._end(entry, index, replica, copy)
+            return self._ended(entry, replica, copy)
         facts = facts_of(copy, place.conversation)
         if now < facts.active + ttl.ttl(facts.turns):
-            index.move(entry, due=facts.active + ttl.ttl(facts.turns))
-            return False
+            return facts.active + ttl.ttl(facts.turns), False
         is_finalized = self._finalized(entry, replica, is_empty=not facts.messages)
         summarized = is_finalized or self._finalizer is None
         over = [lives_ended_by(grave) for grave in copy.graves if summarized or not is_end_by_age(grave)]
@@ -170,18 +177,9 @@ class SessionSweeper:
         if over_at > now:
             # A user may come back within the session: the longer he is away, the less often somebody looks.
             away = max(self._lease, now - facts.active)
-            index.move(entry, due=min(max(over_at, now + self._lease), now + 2 * away))
-        else:
-            self._bury(replica, copy, copy.lives)
-            index.move(entry, due=now + ttl.grace + self._lease)
-        return is_finalized
-
-    def _hot_seconds(self, place: Place) -> float | None:
-        """Return the seconds after which to look whether a conversation has left the hot tier; None if it is not there."""
-        hot = None if self._tiers.hot is None else living(self._tiers.hot, place.conversation)
-        if hot is None:
-            return None
-        return self._lease if hot.state == CLOSING else max(self._lease, hot.expires_in + self._lease)
+            return min(max(over_at, now + self._lease), now + 2 * away), is_finalized
+        self._bury(replica, copy, copy.lives)
+        return now + ttl.grace + self._lease, is_finalized
 
     def _replica(self, place: Place, ids: Mapping[str, Any]) -> DurableReplica:
         replica = durable_replica(place, self._tiers, ids=ids)
@@ -222,7 +220,7 @@ class SessionSweeper:
         if replica.write(Copy(graves=copy.graves | {grave_by_age(lives)}, clock=copy.clock)):
             replica.segments.delete(lives)
 
-    def _end(self, entry: Entry, index: ExpiryIndex, replica: DurableReplica, copy: Copy) -> bool:
+    def _ended(self, entry: Entry, replica: DurableReplica, copy: Copy) -> tuple[float | None, bool]:
         """Delete a head that says nothing, once its time is over, and what lists the conversation."""
         table, now = self._tiers.durable, self._tiers.clock()
         assert table is not None  # noqa: S101 - for the type checker
@@ -231,21 +229,17 @@ class SessionSweeper:
             is_deleted = copy.graves and not earlier_lives(copy, lives)
             is_finalized = not is_deleted and self._finalized(entry, replica, is_empty=False)
             self._bury(replica, copy, lives)
-            index.move(entry, due=now + self._tiers.ttl.grace + self._lease)
-            return is_finalized
+            return now + self._tiers.ttl.grace + self._lease, is_finalized
         if replica.expires_at > now:
-            index.move(entry, due=replica.expires_at)
-            return False
+            return replica.expires_at, False
         if not replica.remove():
-            index.move(entry, due=now + self._lease)
-            return False
-        index.remove(entry)
+            return now + self._lease, False
         table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
         key = directory_key(entry.place.session, entry.ids)
         others = (row for row in table.query(entry.place.session, attributes=[]) if row["sk"] != GRAVE)
         if key is not None and next(others, None) is None:
             table.delete(*key)
-        return False
+        return None, False
 
 
 def _tried(work: Callable[[], bool]) -> bool:
