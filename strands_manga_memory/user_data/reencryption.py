@@ -8,7 +8,7 @@ from collections.abc import Callable
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.memory.records.partition import UserPartition
 from strands_manga_memory.session.basis.place import Place, member_ids
-from strands_manga_memory.session.sync.connecting import durable_replica_in
+from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
 from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
@@ -56,7 +56,7 @@ def reencrypt_user(
         session = scope.storage_session_id
         for kind, agent_id in list(member_ids(durable, session)):
             place = Place.of(session, kind, agent_id)
-            counts["records"] += durable_replica_in(durable, place, codec=codec).reseal()
+            counts["records"] += DurableReplica(durable, place.session, place.member, codec=codec).reseal()
         counts["sessions"] += 1
         progress(session)
     counts["stored_values"] = TieredStorage(durable=durable, user_id=user_id, tenant=tenant, codec=codec, clock=clock).reseal()

@@ -10,7 +10,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError,
 from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, record_of
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
 from strands_manga_memory.session.basis.expiry import Entry, ExpiryIndex
-from strands_manga_memory.session.sync.connecting import durable_replica_in
+from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Table
 
@@ -32,7 +32,7 @@ def check_records(durable: Table, users: Table | None, codec: Codec | None, *, c
     entries = list(islice(ExpiryIndex(durable).due(clock() + _EVER), _LOOKED_AT))
 
     def look(entry: Entry) -> int:
-        copy = durable_replica_in(durable, entry.place, codec=codec or Codec()).load()
+        copy = DurableReplica(durable, entry.place.session, entry.place.member, codec=codec or Codec()).load()
         return int(copy.has_begun or bool(copy.graves))
 
     yield _read("durable.records", "conversations", entries, look)

@@ -68,7 +68,7 @@ class Author:
             return
         draft = Draft(at, dump(message), begins, about)
         self.outbox.drafts.append(draft)
-        self.history.say(message, draft)
+        self.history.places.append(place_of(message, draft.name))
 
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the live agent's history as it is now; nothing, if it is that of a life that is over."""

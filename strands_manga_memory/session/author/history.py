@@ -77,10 +77,6 @@ class History:
         self.places: list[Place] = list(places)
         self.moves = moves
 
-    def say(self, message: Mapping[str, Any], draft: Draft) -> None:
-        """Add a message that was said."""
-        self.places.append(place_of(message, draft.name))
-
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the messages of the history as they are now."""
         places = matched(messages, self.places)

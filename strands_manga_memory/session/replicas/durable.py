@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -66,7 +67,8 @@ class DurableReplica:
         session: Partition value of its records.
         member: What their sort values begin with.
         codec: Seals what is stored.
-        expires_at: Returns when the table may delete the head of a copy that is written now, in seconds since 1970.
+        expires_at: Returns when the table may delete the head of a copy that is written now, in seconds since 1970; the default
+            is for who begins and ends nothing.
         clock: Seconds since 1970. A grave whose time is over counts as gone: a table deletes it up to two days later.
         watched: Keys of records that may end this conversation along with others: of its session, its user.
         entries: Returns records by which the conversation is found, put before its first head.
@@ -83,8 +85,8 @@ class DurableReplica:
         member: str,
         *,
         codec: Codec,
-        expires_at: Callable[[Copy], int],
-        clock: Callable[[], float],
+        expires_at: Callable[[Copy], int] = lambda copy: 0,
+        clock: Callable[[], float] = time.time,
         watched: Sequence[Key] = (),
         entries: Callable[[], Sequence[Item]] | None = None,
         attributes: Callable[[], Mapping[str, Any]] = dict,

@@ -9,7 +9,7 @@ from functools import partial
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
-from strands_manga_memory.session.core.records import Message, Wanted, pack_messages, unpack_messages
+from strands_manga_memory.session.core.records import Message, Wanted, in_order, pack_messages, unpack_messages
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.objects import OBJECT, delete_rows
@@ -153,7 +153,7 @@ def _by_segment(messages: Iterable[Message]) -> list[tuple[Segment, list[Message
 
 def _joined(messages: Iterable[Message], there: Iterable[Message]) -> list[Message]:
     joined = {message.name: message for message in sorted([*there, *messages], key=lambda one: one.revision)}
-    return sorted(joined.values(), key=lambda one: one.order)
+    return in_order(joined.values())
 
 
 def _without(names: Collection[Name], there: Iterable[Message]) -> list[Message]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ from strands_manga_memory.session.basis.place import Place, directory_key, grave
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
-from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.table import Item
 
 
 def hot_replica(
@@ -58,8 +56,3 @@ def durable_replica(
         attributes=attributes,
         has_hot=tiers.hot is not None,
     )
-
-
-def durable_replica_in(table: Table, place: Place, *, codec: Codec) -> DurableReplica:
-    """Return the replica of a conversation in a table, to be looked at: nothing is to be begun or ended with it."""
-    return DurableReplica(table, place.session, place.member, codec=codec, expires_at=lambda copy: 0, clock=time.time)

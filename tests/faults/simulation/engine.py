@@ -193,8 +193,7 @@ class Engine:
         """Return how many graves there have been in the two tiers."""
         hot = HotReplica(store, _PLACE.conversation, codec=_CODEC)
         watched = [grave_key(_PLACE.session), grave_key(_DIRECTORY[0])]
-        when: Any = {"expires_at": lambda copy: 0, "clock": lambda: 0.0}
-        durable = DurableReplica(table, _PLACE.session, _PLACE.member, codec=_CODEC, watched=watched, **when)
+        durable = DurableReplica(table, _PLACE.session, _PLACE.member, codec=_CODEC, watched=watched, clock=lambda: 0.0)
         self._graves |= hot.load(touch=False).graves | durable.load().graves
         return len(self._graves)
 
