@@ -119,7 +119,7 @@ def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> tuple[K
     with trusted(record):
         kind, *name, rest = header
         named_by, read = _KINDS[kind].named_by, _KINDS[kind].read
-        if [*map(type, name)] != (named_by or [str] * len(name)):
+        if [*map(type, name)] != ([str] * len(name) if named_by is None else named_by):
             raise ValueError(f"{name!r:.100} names no cell")
         return (kind, *name), read(rest, blobs) if read else message_of(Name(*name), rest, blobs[0], segments)
 

@@ -1,0 +1,35 @@
+"""Cells that are none: each is told by its record, and costs nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.session.core.cells import Head, read_cells
+from strands_manga_memory.session.core.merge import EMPTY
+from strands_manga_memory.session.core.records import framed
+
+WINDOW = [1, "a", [], 0, {}]
+ENTRY = [1, 1, 0, 0, 0.0, 0]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        ["w", "x", WINDOW],
+        ["v", [1], ENTRY],
+        ["v", "a", "b", ENTRY],
+        ["r", "a", "1", 1],
+        ["m", "a", True, ["life", 1, 1, 1, 0.0, 0]],
+        ["s", 5, [1, "a", False]],
+        ["q", "a", 1],
+        [],
+        None,
+    ],
+)
+def test_a_cell_with_a_name_that_its_kind_does_not_have_is_damaged(cell: Any) -> None:
+    copy, found, damaged = read_cells(Head(EMPTY), [("there", framed(["w", WINDOW])), ("odd", framed(cell, [b"{}"]))], "record")
+    assert damaged == ["odd"]
+    assert list(found) == [("w",)]
+    assert copy.window is not None
