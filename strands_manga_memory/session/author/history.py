@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any
 
 from strands_manga_memory.language.texts.marks import STUB
-from strands_manga_memory.session.author.showing import Piece, mark_id
+from strands_manga_memory.session.author.showing import Piece, mark_id, was_lost
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
 from strands_manga_memory.session.core.window import Slot, slots_of
@@ -53,16 +53,25 @@ Known = tuple[Held, int]
 
 @dataclass(slots=True)  # not frozen, for the reason that messages of the log are not
 class Place:
-    """A message of the history: what it is, how it is recognized, and the revision in which a message of the log is known."""
+    """A message of the history: what it is, and how it is recognized.
+
+    Args:
+        held: What it is.
+        tracking_id: The id by which it is recognized.
+        print: Its fingerprint.
+        revision: The revision in which a message of the log is known; -1 while it is not at hand.
+        was_lost: Whether the agent once had a placeholder in its place.
+    """
 
     held: Held
     tracking_id: str
     print: int
     revision: int = 0
+    was_lost: bool = False
 
     def holding(self, held: Held) -> Place:
         """Return it with another thing held in it."""
-        return self if held is self.held else Place(held, self.tracking_id, self.print, self.revision)
+        return self if held is self.held else replace(self, held=held)
 
 
 class History:
@@ -98,9 +107,9 @@ class History:
 
         def shown(place: Place) -> Place:
             if isinstance(place.held, Mark) and place.held.of == of:
-                return Place(place.held, place.tracking_id, place.print, revision)
+                return replace(place, revision=revision)
             original = place.held.edits if isinstance(place.held, Body) else place.held
-            return Place(of, place.tracking_id, fingerprint(message), revision) if original == of else place
+            return replace(place, held=of, print=fingerprint(message), revision=revision) if original == of else place
 
         self.places = [shown(place) for place in self.places]
 
@@ -120,8 +129,9 @@ class History:
 
     def slots(self, names: Mapping[Name, Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
         """Return it as a window, with the names that drafts are to get, and the bodies that it shows. Notes are not in it."""
-        named = (_renamed(place.held, names) for place in self.places)
-        return slots_of(held for held in named if not isinstance(held, Note))
+        named = ((_renamed(place.held, names), place.was_lost) for place in self.places)
+        shown = (Lost(held) if was_lost and isinstance(held, Name) else held for held, was_lost in named)
+        return slots_of(held for held in shown if not isinstance(held, Note))
 
     @property
     def known(self) -> list[Known]:
@@ -247,7 +257,13 @@ def places_of(pieces: Sequence[Piece]) -> list[Place]:
     """Return the places of messages as the agent gets them."""
     prints = fingerprints([message for message, _, _ in pieces])
     return [
-        Place(_held_of_piece(piece), piece.message.get("tracking_id") or "", print_, revision_of(piece.shown))
+        Place(
+            _held_of_piece(piece),
+            piece.message.get("tracking_id") or "",
+            print_,
+            revision_of(piece.shown),
+            was_lost(piece.shown),
+        )
         for piece, print_ in zip(pieces, prints, strict=True)
     ]
 

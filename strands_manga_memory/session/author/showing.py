@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from strands.types.content import Message
@@ -10,8 +10,9 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.messages import is_message, is_of_tools, tool_result_ids, tool_use_ids
-from strands_manga_memory.session.core.identity import Stamp
+from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
+from strands_manga_memory.session.core.records import Message as StoredMessage
 from strands_manga_memory.session.core.window import closed_turns
 
 _NO_TURN = Stamp(0, "")
@@ -37,11 +38,12 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
         open_turns: Turns that nobody has finished, and nobody here is in the middle of: the number of each one's first message.
     """
     ends = _ends(view, open_turns) if open_turns else {}
+    lost = {name_of(one) for one in view if was_lost(one)}
     pieces: list[Piece] = []
     for at, one in enumerate(view):
         is_after_user = bool(pieces) and pieces[-1].message["role"] == "user"
         message = _message(one, pieces) or lost_message(one, "assistant" if is_after_user else "user")
-        if pieces and pieces[-1].message["role"] == message["role"] and _are_apart(pieces[-1].shown, one):
+        if pieces and pieces[-1].message["role"] == message["role"] and _are_apart(pieces[-1].shown, one, lost):
             pieces.append(Piece(note_between(pieces[-1].message, message), None, _NO_TURN))
         pieces.append(Piece(message, one))
         if at in ends:
@@ -87,15 +89,23 @@ def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
     return None if not is_message(value) or (comes_after_what_is_lost and tool_result_ids(value)) else value
 
 
-def _are_apart(one: Shown | None, other: Shown) -> bool:
-    """Tell whether neighbours may be of one role only because a placeholder or a mark stands in place of one of them."""
-    if one is None or isinstance(one, Lost):
+def was_lost(shown: Shown | None) -> bool:
+    """Tell whether what is shown cannot be read, or could not when its window was written."""
+    return isinstance(shown, Lost) or (isinstance(shown, StoredMessage) and shown.was_lost)
+
+
+def _are_apart(one: Shown | None, other: Shown, lost: Collection[Name | None]) -> bool:
+    """Tell whether neighbours may be of one role only because of what was lost, or because one of them is a mark."""
+    if one is None or was_lost(one) or was_lost(other):
         return one is not None
     if any(isinstance(each, Body) and not each.edits for each in (one, other)):
         return False  # whoever made it wanted it there
     first, last = name_of(one), name_of(other)
-    said_so = first is not None and last == first._replace(number=first.number + 1)
-    return not said_so and any(isinstance(each, Mark) for each in (one, other))
+    after = first and first._replace(number=first.number + 1)
+    before = last and last._replace(number=last.number - 1)
+    if first is not None and first == before:  # somebody said them so
+        return False
+    return after in lost or before in lost or any(isinstance(each, Mark) for each in (one, other))
 
 
 def note_between(before: Mapping[str, Any], message: Mapping[str, Any]) -> Any:

@@ -6,11 +6,11 @@ import base64
 from typing import Any
 
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Mark
+from strands_manga_memory.session.core.records import Lost, Mark
 from strands_manga_memory.session.core.vector import Entry, Vector
-from strands_manga_memory.session.core.window import BodySlot, Slot, Window
+from strands_manga_memory.session.core.window import BodySlot, Slot, Window, shown_name
 
-_SHOWN, _GAP, _SHORT = "k", ".", "~"
+_SHOWN, _LOST, _GAP, _SHORT = "k", "l", ".", "~"
 _DIGITS, _HEXADECIMAL = 32, frozenset("0123456789abcdef")
 _MARKS = {"u": "user", "a": "assistant"}
 _LETTERS = {role: letter for letter, role in _MARKS.items()}
@@ -26,24 +26,32 @@ def pack_window(window: Window) -> list[Any]:
     """Return a window without its bodies as JSON.
 
     That is its stamp, its runs and what it was decided upon. A run is ``[writer, first, pattern, ids]``: a letter for each
-    message from the first one on - shown, left out with a mark, or not there - and the ids that marks have of their own. What
-    is in no run stands for itself: ``[body, writer, number]``, ``[body]``, or ``["", role, id]`` for a mark of nothing known.
+    message from the first one on - shown, lost, left out with a mark, or not there - and the ids that marks have of their own.
+    What is in no run stands for itself: ``[body, writer, number]``, ``[body]``, or ``["", role, id]`` for a mark of nothing
+    known.
     """
     runs: list[list[Any]] = []
     last: Name | None = None
     for slot in window.slots:
-        name = slot if isinstance(slot, Name) else slot.of if isinstance(slot, Mark) and slot.role in _LETTERS else None
+        name, letter = _in_run(slot)
         if name is None:
             runs.append(_alone(slot))
         else:
             if last is None or last.writer != name.writer or not 0 < name.number - last.number <= _LONGEST_GAP:
                 runs.append([name.writer, name.number, "", []])
                 last = Name(name.writer, name.number - 1)
-            runs[-1][2] += _GAP * (name.number - last.number - 1) + (_LETTERS[slot.role] if isinstance(slot, Mark) else _SHOWN)
+            runs[-1][2] += _GAP * (name.number - last.number - 1) + letter
             runs[-1][3] += [_short(slot.id)] if isinstance(slot, Mark) else []
         last = name
     seen = window.seen
     return [*window.stamp, runs, seen.floor, {writer: entry[:2] for writer, entry in sorted(seen.last.items())}]
+
+
+def _in_run(slot: Slot) -> tuple[Name | None, str]:
+    """Return the message whose place a slot is, and its letter in a run; no message if it stands for itself."""
+    if isinstance(slot, Mark):
+        return (slot.of, _LETTERS[slot.role]) if slot.role in _LETTERS else (None, "")
+    return (None, "") if isinstance(slot, BodySlot) else (shown_name(slot), _LOST if isinstance(slot, Lost) else _SHOWN)
 
 
 def _alone(slot: Slot) -> list[Any]:
@@ -70,7 +78,8 @@ def _of_run(writer: str, first: int, pattern: str, ids: list[str]) -> list[Slot]
     for number, letter in enumerate(pattern, int(first)):
         if letter != _GAP:
             name = Name(writer, number)
-            found.append(name if letter == _SHOWN else Mark(_MARKS[letter], _long(str(next(following))), name))
+            mark = None if letter in (_SHOWN, _LOST) else Mark(_MARKS[letter], _long(str(next(following))), name)
+            found.append(mark or (Lost(name) if letter == _LOST else name))
     return found
 
 

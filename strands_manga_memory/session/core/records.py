@@ -31,6 +31,7 @@ class Message:
         revision: How often it was redacted.
         about: What else its author kept with it, as text.
         writer: Whose message it is; default the segment's.
+        was_lost: Of a message in a view: whether whoever wrote its window could not read it, and took it for anybody's.
 
     Attributes:
         name: Its name.
@@ -44,6 +45,7 @@ class Message:
     revision: int = 0
     about: str = ""
     writer: str = ""
+    was_lost: bool = field(default=False, compare=False)
     name: Name = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

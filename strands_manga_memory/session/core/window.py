@@ -19,15 +19,15 @@ class BodySlot(NamedTuple):
     name: Name | None = None
 
 
-Slot = Name | BodySlot | Mark
-"""A place of a window: a message, a body, or a mark."""
+Slot = Name | BodySlot | Mark | Lost
+"""A place of a window: a message, a body, a mark, or a message that whoever wrote the window could not read."""
 
 
 def shown_name(slot: Slot) -> Name | None:
     """Return the message that a slot shows, edited or not."""
     if isinstance(slot, Mark):
         return None
-    return slot.name if isinstance(slot, BodySlot) else slot
+    return slot.name if isinstance(slot, BodySlot | Lost) else slot
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def slots_of(view: Iterable[Shown | Name]) -> tuple[tuple[Slot, ...], dict[str, 
             bodies[one.id] = one
             slots.append(BodySlot(one.id, one.edits))
         else:
-            slots.append(one if isinstance(one, Mark | Name) else one.name)
+            slots.append(one if isinstance(one, Mark | Name | Lost) else Lost(one.name) if one.was_lost else one.name)
     return tuple(slots), bodies
 
 
@@ -147,7 +147,8 @@ def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Me
     if isinstance(slot, BodySlot) and slot.body in bodies:
         return bodies[slot.body]
     name = shown_name(slot) or Name("", 0)  # of a synthesized body that is gone nothing is known
-    return messages.get(name) or Lost(name)
+    found = messages.get(name)
+    return Lost(name) if found is None else replace(found, was_lost=True) if isinstance(slot, Lost) else found
 
 
 def closed_turns(view: Iterable[Shown]) -> set[Stamp | None]:
