@@ -42,7 +42,8 @@ class Committing:
         self.error: StoreError | None = None
         self.asked_at: float | None = None
         self._is_due = False
-        self._flushed_at = tiers.clock()
+        self._asks_both = False
+        self._requested_at = self._flushed_at = tiers.clock()
 
     # What is asked for
 
@@ -52,11 +53,18 @@ class Committing:
             raise self.error
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save what is new, and flush if it is time or ``flush``; the future ends when the first tier has it."""
+        """Save what is new, and flush if it is time or ``flush``; the future ends when the first tier has it.
+
+        After a long pause it ends when the durable tier has been asked, too: whoever ends a life by age puts its grave there,
+        and one of the two sees the other.
+        """
         self.asked_at = None
         if self._is_due:
             self._is_due = False
             self._tiers.writer.cancel_later((self._place, "soon"))
+        self._asks_both = self._may_be_ending()
+        if self._asks_both:
+            return self._tiers.writer.submit(self._place, carried(self._commit_both), slow=True)
         return self._tiers.writer.submit(self._place, carried(lambda: self._commit(flush=flush)))
 
     def request_flush(self) -> Future[None]:
@@ -79,7 +87,7 @@ class Committing:
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
         """The tier whose answer a turn waits for: none while that tier is known to be down."""
-        if self._pair.hot is not None:
+        if self._pair.hot is not None and not (self._asks_both and self.durable_health.is_up):
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
@@ -111,6 +119,11 @@ class Committing:
             self.asked_at = time.monotonic()
             self._attempt(self._flush if flush else self._saving.save, self.durable_health)
 
+    def _commit_both(self) -> None:
+        self._commit(flush=False)
+        self.asked_at = time.monotonic()
+        self._flush_quietly()
+
     def _commit_hot(self, *, is_dirty: bool, flush: bool) -> None:
         try:
             if is_dirty:
@@ -139,6 +152,15 @@ class Committing:
     def _flush(self, *, offers: bool = True) -> None:
         self._saving.flush(offers=offers)
         self._flushed_at = self._tiers.clock()
+
+    def _may_be_ending(self) -> bool:
+        """Whether it was not used for so long that somebody may be ending its life by age just now."""
+        if self._pair.hot is None or self._pair.durable is None:
+            return False
+        with self._pair.lock:
+            saved = self._pair.copy.vector.tally.at
+        before, self._requested_at = self._requested_at, self._tiers.clock()
+        return min(before, saved or before) <= self._requested_at - self._tiers.ttl.session / 2
 
     @property
     def _is_flushed(self) -> bool:

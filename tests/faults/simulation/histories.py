@@ -56,6 +56,18 @@ GONE_ON_WITH = [
     *while_others_stand(TURN, "p1"),
 ]
 
+ENDED_AS_IT_GOES_ON = [
+    *one_after_the_other([Step("start"), *TURN]),
+    Step("the_session_ends", None, ("a day",)),
+    Step("start"),
+    *go("p2 agent 1, p2 hot 3, p2 agent 3"),  # it is about to end the life
+    Step("begin_turn", "p1"),
+    *go("p1 agent 9, p1 main 25, p1 agent 9"),
+    Step("end_turn", "p1", (0, "plain", True)),
+    *go("p1 agent 9, p1 main 25, p1 agent 9"),  # its flush stands, beside its save
+    Step("kill", "p1"),
+]
+
 DIFFERENT_LIVES = [
     Step("start"),
     *go("p1 agent 1, p1 hot 1, p1 agent 1, p1 hot 1, p1 agent 1, p1 hot 1, p1 agent 1"),

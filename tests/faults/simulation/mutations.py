@@ -20,6 +20,7 @@ from strands_manga_memory.session.replicas import hot, segments, split
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync import conversation, ending
+from strands_manga_memory.session.sync.committing import Committing
 from strands_manga_memory.session.sync.watch import Watch
 from tests.faults.simulation import histories
 from tests.faults.simulation.drawing import Step
@@ -114,6 +115,11 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         "durable",
         histories.GONE_ON_WITH,
         lambda: mock.patch.object(conversation, "end", lambda pair, is_over: ending.end(pair, lambda copy: True)),
+    ),
+    "a turn after a long pause is saved in one tier": (
+        "time",
+        histories.ENDED_AS_IT_GOES_ON,
+        lambda: mock.patch.object(Committing, "_may_be_ending", return_value=False),
     ),
     "the claim of a sweeper binds": ("time", histories.CLAIMED, lambda: mock.patch.object(hot, "CLOSING", "never")),
     "a turn is torn by the end of its life": (

@@ -421,6 +421,42 @@ def test_a_placeholder_that_somebody_edited_stands_for_the_message(a: Talker, b:
     assert [shown_name(slot) for slot in window.slots] == [Name("a0", 1), Name("a0", 2)]
 
 
+def roles(messages: list[Any]) -> str:
+    return "".join(message["role"][0] for message in messages)
+
+
+def test_roles_alternate_where_a_message_that_was_shown_as_lost_is_found_again(a: Talker, b: Talker) -> None:
+    """Who cannot read it takes it for anybody's, and moves it; whoever writes the next window has it where it was moved to."""
+    c = Talker("c")
+    c.author.absorb(a.turn("one"))
+    copy = c.turn("two")
+    b.author.absorb(replace(copy, messages={name: one for name, one in copy.messages.items() if name != ("a0", 2)}))
+    b.begin()
+    _, lost, *two = b.live
+    b.live = [*two, lost]
+    b.author.absorb(b.offer())
+    b.author.absorb(copy)
+
+    assert (b.shown(), roles(b.live)) == (["two", "answer to two", STUB, "answer to one"], "uaua")
+    b.live[0] = {**b.live[0], "content": [{"text": "edited"}]}
+    copy = b.offer()
+    assert copy.window is not None
+    stored = unpack_window(json_value(json_bytes(pack_window(copy.window))))
+    a.author.absorb(replace(copy, window=replace(stored, bodies=copy.window.bodies)))
+    assert (a.shown(), roles(a.live)) == (["edited", "answer to two", STUB, "answer to one"], "uaua")
+
+
+def test_roles_alternate_where_the_message_between_is_lost_and_stands_elsewhere(a: Talker, b: Talker) -> None:
+    c = Talker("c")
+    c.author.absorb(a.turn("one"))
+    a.author.absorb(c.turn("two"))
+    copy = a.turn("three")
+    b.author.absorb(replace(copy, messages={name: one for name, one in copy.messages.items() if name != ("a0", 2)}))
+
+    b.begin()
+    assert roles(b.live) == "ua" * 4
+
+
 def test_what_was_redacted_before_a_store_refused_it_is_said_anew_redacted(a: Talker) -> None:
     a.say(user("secret"), begins=True)
     a.offering(in_turn=True)

@@ -67,6 +67,34 @@ def test_turns_are_counted_whoever_said_them(tiers: str) -> None:
     assert (facts.turns, facts.messages, facts.ids) == (8, 16, IDS)
 
 
+def test_the_first_turn_after_a_long_pause_is_in_both_tiers_when_it_is_saved() -> None:
+    """So whoever ends its life by age just then finds it, also if this process dies."""
+    world = World()
+    live = world.open()
+    world.turn(live, "one")
+    live.commits.request_flush().result()
+    world.clock.advance(43_200.0)
+    world.turn(live, "two")
+    assert live.commits.waits_for == "durable"
+    world.hot = None
+    assert world.log() == ["one", "two"]
+
+
+def test_a_table_that_does_not_answer_keeps_no_turn_after_a_long_pause_from_being_saved() -> None:
+    world = World(ttl=TtlPolicy(seconds=80_000.0))
+    live = world.open()
+    world.turn(live, "one")
+    live.commits.request_flush().result()
+    world.clock.advance(43_200.0)
+    assert world.durable is not None
+    world.durable.down = True
+    world.turn(live, "two")
+    assert not live.is_dirty
+    assert live.commits.waits_for == "hot"
+    world.durable.down = False
+    assert world.log() == ["one", "two"]
+
+
 @pytest.mark.parametrize("tiers", TIERS)
 @pytest.mark.parametrize("round_", range(4))
 def test_what_a_store_has_refused_for_certain_comes_after_what_it_has(tiers: str, round_: int) -> None:
