@@ -97,7 +97,7 @@ class DurableReplica:
         self._watched, self._entries, self._attributes = tuple(watched), entries, attributes
         self._has_hot = has_hot
         self._stored = _UNKNOWN
-        self._has_looked = True
+        self._has_looked, self._is_unclean = True, False
         self.segments = Segments(table, session, member, codec=codec)
 
     @property
@@ -209,7 +209,7 @@ class DurableReplica:
         names = frozenset(message.name for message in carried) | (base.carried & copy.messages.keys())
         cells = cells_of(copy, names)
         versions = versions_of(cells)
-        if versions == before.versions and copy.head == before.copy.head:
+        if versions == before.versions and copy.head == before.copy.head and not self._is_unclean:
             return True
         listed = frozenset(copy.messages[name].segment for name in copy.needed - names)
         if not base.listed <= listed and copy.lacks:  # what is not at hand may be where it was
@@ -227,12 +227,13 @@ class DurableReplica:
         attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
         if self._has_hot or (before.item or {}).get(HOT):
             attributes[HOT] = True
-        cleans = copy.redactions != before.copy.redactions
-        scrub = cleans or base is not before or loses(before.versions, versions)
+        self._is_unclean |= copy.redactions != before.copy.redactions
+        scrub = self._is_unclean or base is not before or loses(before.versions, versions)
         put = partial(put_split, self._table, self._key, data, attributes=attributes, when=when, before=before.item)
-        item = put(cleans=cleans, scrub=scrub)
+        item = put(cleans=self._is_unclean, scrub=scrub)
         if item is None:
             return False
+        self._is_unclean = False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
         self._stored = _Stored(copy, item, versions, _lasting(forms), listed, names, base.unreadable)
         return True

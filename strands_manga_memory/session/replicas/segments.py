@@ -43,6 +43,7 @@ class Segments:
 
     def __init__(self, table: Table, session: str, member: str, *, codec: Codec) -> None:
         self._table, self._session, self._member, self._codec = table, session, member, codec
+        self._unclean: set[Key] = set()  # where a redaction was put, and nobody answered that all it took out has gone
 
     def put(self, messages: Iterable[Message]) -> None:
         """Store messages in the segments that their authors chose. What is there already stays, unless its revision is lower.
@@ -68,16 +69,20 @@ class Segments:
                 continue
             changed = change(there)
             when = ABSENT if item is None else Condition(equals={"v": item.get("v")})
-            if changed == there or self._write(key, changed, when, item):
+            if (changed == there and key not in self._unclean) or self._write(key, changed, when, item):
                 return
         raise StoreUnavailableError(f"segment={'/'.join(key)!r} keeps changing; it is tried again")
 
     def _write(self, key: Key, messages: Sequence[Message], when: Condition, before: Item | None) -> bool:
         data = self._codec.seal(pack_messages(messages), "/".join(key))
         # It has no time to live: a window may show it for as long as the head lives, and who ends the life deletes it.
-        cleans = any(message.revision for message in messages)
-        attributes = {"v": secrets.randbits(50)}
-        return put_split(self._table, key, data, attributes=attributes, when=when, before=before, cleans=cleans) is not None
+        if any(message.revision for message in messages):
+            self._unclean.add(key)
+        attributes, cleans = {"v": secrets.randbits(50)}, key in self._unclean
+        if put_split(self._table, key, data, attributes=attributes, when=when, before=before, cleans=cleans) is None:
+            return False
+        self._unclean.discard(key)
+        return True
 
     def read(self, segments: Iterable[Segment], *, wanted: Wanted) -> list[Message]:
         """Return the wanted messages of some segments, in one batch. One that is not there, or cannot be read, has none."""

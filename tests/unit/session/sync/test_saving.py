@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -342,6 +343,40 @@ def test_a_redacted_text_is_in_no_tier_whoever_had_it(tiers: str) -> None:
 
     assert world.process().shown() == ["redacted", "ok", "goes on", "ok"]
     assert not any(b"secret" in data for data in _everything(world))
+
+
+class _AnswersLate(FaultyTable):
+    """A table that loses the answer of one call, the ``lost``-th from now on."""
+
+    lost = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.lost -= 1
+        if self.lost == 0:
+            self.fail_next(after=True)
+        return super().__getattr__(name)
+
+
+@pytest.mark.parametrize("lost", range(1, 16))
+def test_a_redaction_whose_answer_is_lost_leaves_nothing_of_what_dead_writers_left(lost: int) -> None:
+    world = World("durable")
+    world.durable = _AnswersLate(world.table)
+    a = world.process()
+    a.turn("the secret word")
+    a.flush()
+    for session, sort in list(world.table.rows):
+        if "#" in sort:
+            world.table.put({"session_id": session, "sk": f"{sort}~001.dead", "data": b"the secret word"})
+
+    name = a.history()[0].name
+    world.durable.lost = lost
+    with suppress(StoreUnavailableError):
+        a.redact(name, user("redacted"))
+    a.save()
+    a.flush()
+
+    assert world.process().shown() == ["redacted", "ok"]
+    assert not [key for key, row in world.table.rows.items() if b"secret" in row.get("data", b"")]
 
 
 def _everything(world: World) -> list[bytes]:
