@@ -169,7 +169,7 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     assert (report["conversations"], report["messages"], report["skipped"]) == (2, 8, [])
     assert report["memories"] >= 1
     again = told(capsys, "import", str(file), *there)
-    assert (again["conversations"], len(again["skipped"])) == (0, 2)
+    assert (again["conversations"], len(again["skipped"]), again["memories"], again["left_out"]) == (0, 2, 0, 0)
 
     def log(url: str) -> list[Any]:
         manager = TieredSessionManager(ConversationScope("u1", "s1"), durable=open_table(url))
@@ -184,6 +184,22 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     memory.close()
     (tmp_path / "bad.json").write_text('{"user_id": "u1"}')
     assert run(["import", str(tmp_path / "bad.json"), *there]) == 2
+
+
+def test_an_import_says_what_it_did_not_store_and_why(url: str, tmp_path: Path, capsys: Any) -> None:
+    held(url)
+    file, there = tmp_path / "u1.json", ["--durable", url, "--users", "true", "--yes"]
+    assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
+    elsewhere = f"sqlite:///{tmp_path}/other.sqlite3"
+    assert run(["import", str(file), "--durable", elsewhere, "--yes"]) == 1  # an export finds the memories by itself
+    assert "memories not stored, there is no memory table: --users true names one" in capsys.readouterr().err
+    assert run(["forget-user", "u1", *there]) == 0
+    capsys.readouterr()
+    assert run(["import", str(file), *there]) == 0
+    told_so = capsys.readouterr().err
+    assert "deleted or ended here, not stored: s1/default" in told_so
+    assert "memories not stored, the user was forgotten here" in told_so
+    assert told(capsys, "export", "u1", *there[:4])["memories"] == []
 
 
 def test_forget_user_asks_unless_told_not_to(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,14 +52,13 @@ def import_(
     users: Users = None,
     codec: CodecName = None,
     as_json: Json = False,
-) -> int | None:
+) -> int:
     """Store what export wrote, or the sessions of another session manager. What is there already is left as it is."""
     if kind is None:
         if user or ids or tenant or dry_run:
             raise typer.BadParameter("--user, --ids, --tenant and --dry-run go with --from")
         open_ = partial(_destination, settings_of(hot=hot, durable=durable, users=users), codec, dry_run=False)
-        _import_user(Path(source), open_, yes=yes, as_json=as_json)
-        return None
+        return _import_user(Path(source), open_, yes=yes, as_json=as_json)
     scope_of = _scope_of(user, ids, tenant)
     try:
         found = open_source(kind, source)
@@ -101,7 +100,7 @@ def _is_there(table: Table) -> bool:
     return True
 
 
-def _import_user(file: Path, open_: Callable[[], AbstractContextManager[MangaMemory]], *, yes: bool, as_json: bool) -> None:
+def _import_user(file: Path, open_: Callable[[], AbstractContextManager[MangaMemory]], *, yes: bool, as_json: bool) -> int:
     if not file.is_file():
         raise typer.BadParameter(f"{str(file)!r} is no file; to read another session manager's sessions, say --from")
     try:
@@ -112,14 +111,21 @@ def _import_user(file: Path, open_: Callable[[], AbstractContextManager[MangaMem
     confirmed(f"Store {count} conversations and {len(exported.get('memories', ()))} memories of {who!r}?", yes=yes)
     with open_() as memory, progress("conversations") as shown:
         report = import_user(exported, memory, progress=lambda _: advance(shown))
+        status = FAILED if report.left_out and memory.memories is None else 0
     if as_json:
         print_json(asdict(report))
-        return
+        return status
     messages.print(f"{report.conversations} conversations, {report.messages} messages, {report.memories} memories were stored")
     for name in report.skipped:
-        messages.print(f"left as it is: {name}", markup=False)
+        messages.print(f"there already, left as it is: {name}", markup=False)
+    for name in report.ended:
+        messages.print(f"deleted or ended here, not stored: {name}", markup=False)
+    if report.left_out:
+        why = "there is no memory table: --users true names one" if status else "the user was forgotten here"
+        messages.print(f"memories not stored, {why}: {report.left_out}", markup=False)
     if report.media:
         messages.print(f"{report.media} blocks of media were not in the export")
+    return status
 
 
 def _scope_of(user: str | None, ids: str | None, tenant: str | None) -> Callable[[str], str | ConversationScope | None]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from strands.types.session import decode_bytes_values
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, record_of
+from strands_manga_memory.memory.records.partition import UserPartition
 from strands_manga_memory.ops.importing.message_log import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.transfer import TransferredConversation, TransferredOrchestrator
+from strands_manga_memory.session.transfer import Standing, TransferredConversation, TransferredOrchestrator
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
 _COUNTERS = ("turn_count", "created", "last_activity")
@@ -29,6 +31,8 @@ class ImportReport:
         messages: Their messages.
         memories: Memories that were stored.
         skipped: Conversations that are there already, and were left as they are.
+        ended: Conversations that were deleted or have ended here not long ago, and were not stored.
+        left_out: Memories that were not stored, because there is no memory table, or the user was forgotten here.
         media: Blocks of media that the export, one of an earlier release, had left out.
     """
 
@@ -36,6 +40,8 @@ class ImportReport:
     messages: int
     memories: int
     skipped: list[str]
+    ended: list[str]
+    left_out: int
     media: int
 
 
@@ -81,25 +87,34 @@ def import_user(
     except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
-    stored = messages = media = memories = 0
-    skipped = []
+    stored = messages = media = 0
+    names: dict[Standing, list[str]] = {"exists": [], "ended": []}
     for scope, transferred in conversations:
         progress(scope.session_id)
-        conversation, left_out = transferred
-        if memory.session(scope).transfer(conversation, scope.agent_id) != "new":
-            skipped.append(f"{scope.session_id}/{scope.agent_id}")
+        conversation, without = transferred
+        if (standing := memory.session(scope).transfer(conversation, scope.agent_id)) != "new":
+            names[standing].append(f"{scope.session_id}/{scope.agent_id}")
             continue
-        stored, messages, media = stored + 1, messages + len(conversation.log), media + left_out
+        stored, messages, media = stored + 1, messages + len(conversation.log), media + without
     for scope, id_, run in orchestrators:
-        if memory.session(scope).transfer(run, id_) != "new":
-            skipped.append(f"{scope.session_id}/{id_}")
-    if known and memory.memories is not None:
-        partition = memory.user(user, tenant=tenant).partition
-        for record in known:
-            if not record.expired(clock()):
-                partition.update(record.memory_id, lambda there, record=record: there or record)  # type: ignore[misc]
-                memories += 1
-    return ImportReport(stored, messages, memories, skipped, media)
+        if (standing := memory.session(scope).transfer(run, id_)) != "new":
+            names[standing].append(f"{scope.session_id}/{id_}")
+    known = [record for record in known if not record.expired(clock())]
+    partition = memory.user(user, tenant=tenant).partition if known and memory.memories is not None else None
+    became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
+    return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"], media)
+
+
+def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
+    """Store a memory, unless it is there or its user was forgotten; return what became of it."""
+    there: list[MemoryRecord | None] = []
+
+    def unless_there(found: MemoryRecord | None) -> MemoryRecord:
+        there[:] = [found]
+        return found or record
+
+    kept = partition.update(record.memory_id, unless_there, guard=None)
+    return "left out" if kept is None else "stored" if there == [None] else "exists"
 
 
 def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, int]:
