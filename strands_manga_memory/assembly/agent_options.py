@@ -171,6 +171,13 @@ _OF_SESSIONS = tuple(SessionSettings.__annotations__)
 _OF_PARTS = tuple(PartsSettings.__annotations__)
 _OF_SCOPES = tuple(_Scope.__annotations__)
 _OF_AGENTS = tuple(AgentOptions.__annotations__)
+OF_STORES = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "defaults")
+"""The arguments of ``MangaMemory.open`` beside the settings of its sessions."""
+_HOMES = (
+    (OF_STORES, "MangaMemory.open({}=...)"),
+    ((*_OF_SCOPES, *_OF_PARTS, *_OF_AGENTS), "memory.agent(model, ..., {}=...)"),
+    (tuple(MangaMemorySettings.model_fields), "defaults=MangaMemorySettings({}=...)"),
+)
 
 
 def check_names(settings: Iterable[str], *, beside: Iterable[str] = ()) -> None:
@@ -218,7 +225,8 @@ def _check(names: Iterable[str], known: tuple[str, ...], beside: Iterable[str]) 
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:
-    if name in MangaMemorySettings.model_fields:
-        return f"it belongs to a process: defaults=MangaMemorySettings({name}=...)"
+    homes = [call.format(name) for names, call in _HOMES if name in names]
+    if homes:
+        return f"it belongs to {' or '.join(homes)}"
     close = difflib.get_close_matches(name, known, n=1)
     return f"closest={close[0]}" if close else f"there are {', '.join(known)}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from strands_manga_memory import mcp, memory, state
-from strands_manga_memory.assembly.agent_options import SessionSettings, check_names
+from strands_manga_memory.assembly.agent_options import OF_STORES, SessionSettings, check_names
 from strands_manga_memory.assembly.harnesses import HarnessAssembly
 from strands_manga_memory.assembly.process import DEFAULTS
 from strands_manga_memory.assembly.settings import MangaMemorySettings
@@ -88,7 +87,7 @@ class MangaMemory(HarnessAssembly, Upkeep):
             ValueError: A URL is not understood, or a setting is not allowed.
             StoreUnavailableError: The durable tier does not answer.
         """
-        check_names(settings, beside=signature(cls.open).parameters.keys() - {"settings"})
+        check_names(settings, beside=OF_STORES)
         hot_store = open_hot_store(hot) if isinstance(hot, str) else hot
         table = open_table(durable) if isinstance(durable, str) else durable
         known = _memories(memories, durable)

@@ -52,7 +52,7 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         return _postgres(url, schema)
     if parts.scheme == "memory":
         raise _refused(url, "a table must outlive its process, memory:// is a hot store", _TABLES)
-    raise _refused(url, "it names no table", _TABLES)
+    raise _refused(url, "no table has such a beginning", _TABLES)
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
@@ -95,7 +95,7 @@ def open_hot_store(url: str) -> HotStore:
             raise _refused(url, "memory:// takes no host, path or arguments", _HOT_STORES)
         return InMemoryHotStore()
     if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel"):
-        raise _refused(url, "it names no hot store", _HOT_STORES)
+        raise _refused(url, "no hot store has such a beginning", _HOT_STORES)
     return _redis(url, parts, query, kind)
 
 

@@ -23,6 +23,7 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.assembly.agent_options import (
+    OF_STORES,
     AgentKwargs,
     AgentOptions,
     HarnessOptions,
@@ -64,6 +65,7 @@ def test_the_types_name_what_the_constructors_take() -> None:
     assert set(Options.__annotations__) < set(HarnessOptions.__annotations__)
     names = [name for kind in (SessionSettings, PartsSettings, AgentOptions) for name in kind.__annotations__]
     assert len(names) == len(set(names))
+    assert {*OF_STORES, "settings"} == set(inspect.signature(MangaMemory.open).parameters)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,9 @@ def test_the_types_name_what_the_constructors_take() -> None:
         ({"flush_evry": 3}, "flush_evry is no setting, closest=flush_every"),
         ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
         ({"save_on": "tun"}, "save_on must be one of 'turn', 'message', got 'tun'"),
-        ({"max_tokens": 3}, r"max_tokens .*defaults=MangaMemorySettings\(max_tokens=...\)"),
+        ({"max_tokens": 3}, r"to memory.agent\(model, ..., max_tokens=...\) or defaults=MangaMemorySettings\(max_tokens=...\)"),
+        ({"users_url": "true"}, r"it belongs to defaults=MangaMemorySettings\(users_url=...\)"),
+        ({"system_prompt": ""}, r"it belongs to memory.agent\(model, ..., system_prompt=...\)$"),
         ({"memorys": True}, "memorys is no setting, closest=memories"),
         ({"create_table": True}, "create_table is no setting, closest=create_tables"),
         ({"ttl": 1_800}, r"ttl must be a TtlPolicy\(...\), got 1800"),
@@ -108,6 +112,9 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
             build(user_id="u", session_id="s", max_turn=3)  # type: ignore[operator]
         with pytest.raises(ValueError, match="tennant is no setting, closest=tenant"):
             build(user_id="u", session_id="s", tennant="t")  # type: ignore[operator]
+        for name in OF_STORES:
+            with pytest.raises(ValueError, match=rf"{name} is no setting, it belongs to MangaMemory.open\({name}=...\)"):
+                build(user_id="u", session_id="s", **{name: None})  # type: ignore[operator]
     memory.close()
 
 
@@ -296,7 +303,7 @@ def test_urls_stand_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert one._tiers.durable is other._tiers.durable
     assert one._tiers.writer is other._tiers.writer
     assert SharedBreakers("memory://").failures("a tool") == 0
-    with pytest.raises(ValueError, match="it names no table"):
+    with pytest.raises(ValueError, match="no table has such a beginning"):
         TieredSessionManager("s", durable="file:///x")
 
 
