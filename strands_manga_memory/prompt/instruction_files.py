@@ -108,7 +108,8 @@ class InstructionFiles:
         if not named and not (writers and (can_change(path.absolute()) or can_change(real))):
             return False
         logger.warning(
-            "path=<%s>, tools=<%s> | instruction files are refused where tools can write; name the folder in allow",
+            "path=<%s>, tools=<%s> | instruction files are refused where tools can write; tools that write nothing go into "
+            "InstructionFiles(read_only=), a folder that is read all the same into allow=",
             path,
             "writable" if named else ", ".join(writers[:5]),
         )

@@ -319,7 +319,7 @@ def test_raise_on_conflict(stores: Stores) -> None:
     one = device(stores, on_conflict="raise")
     one("one")
     device(stores)("other")
-    with pytest.raises(ConflictError, match="someone else saved"):
+    with pytest.raises(ConflictError, match="build the agent anew"):
         one("again")
     with pytest.raises(ConflictError):
         one("and again")

@@ -93,6 +93,7 @@ def test_folders_that_a_tool_can_write_to_are_refused_unless_allowed(
 ) -> None:
     assert InstructionFiles(folders).read([tool_spec]) == ""
     assert f"tools=<{tool_spec['name']}>" in caplog.text
+    assert "InstructionFiles(read_only=)" in caplog.text
     allowed = InstructionFiles(folders, allow=[folders[1]]).read([tool_spec])
     assert "Rules of home" in allowed
     assert "Rules of work" not in allowed
