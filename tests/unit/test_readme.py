@@ -1,10 +1,12 @@
 """The README and the guides tell the truth: CI runs their commands, their Python runs, their links lead somewhere."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import strands_manga_memory
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.rivals.table import BEGIN, END, in_short
 
@@ -90,6 +92,22 @@ def test_every_guide_is_linked() -> None:
         if not link.startswith("http")
     }
     assert linked >= set(TEXTS) - {"README.md"}
+
+
+_FOLDERS = ["conversation", "language", "mcp", "memory", "prompt", "squad", "state", "stores", "ops.cost", "ops.importing"]
+
+
+_OF_OTHERS = {"examples/README.md", *(f"strands_manga_memory/guide/{name}.md" for name in ("evidence", "settings"))}
+
+
+@pytest.mark.parametrize("guide", sorted(TEXTS.keys() - _OF_OTHERS))
+def test_a_page_says_where_what_it_names_is_imported_from(guide: str) -> None:
+    named = set(re.findall(r"(?<![\w.])[A-Z]\w+", " ".join(re.findall(r"`[^`\n]+`", TEXTS[guide]))))
+    doors = {folder: import_module(f"strands_manga_memory.{folder}").__all__ for folder in _FOLDERS}
+    for name in named - set(strands_manga_memory.__all__):
+        homes = [folder for folder, names in doors.items() if name in names]
+        here = Path(guide).parent.name
+        assert not homes or any(home == here or f"strands_manga_memory.{home}" in TEXTS[guide] for home in homes), name
 
 
 def test_the_snippets_are_found() -> None:
