@@ -13,6 +13,7 @@ from agent_squad.storage import ChatStorage
 from agent_squad.types import ConversationMessage, ParticipantRole, TimestampedMessage
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.language.texts.message_texts import message_text
@@ -69,7 +70,7 @@ class SessionChatStorage(ChatStorage):
             False: nothing is shown that nobody said, as a page of the conversation wants it. Default True.
 
     Raises:
-        ValueError: ``max_messages`` is out of range.
+        ValueError: ``memory`` is no ``MangaMemory``, or ``max_messages`` is out of range.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class SessionChatStorage(ChatStorage):
             raise ValueError(f"max_messages must be even and 2 or more, got {max_messages!r:.80}")
         if tenant is not None:
             checked_id("tenant", tenant)
-        self._memory = memory
+        self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
         self._tenant = tenant
         self._max_messages = max_messages
         self._pairs = pairs

@@ -11,6 +11,7 @@ from xml.sax.saxutils import quoteattr
 from strands import Agent, ToolContext, tool
 from strands.types.tools import AgentTool
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.language.texts.injection import as_data, harmless
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -67,10 +68,13 @@ class Handoffs:
 
     Args:
         memory: Where the sessions are.
+
+    Raises:
+        ValueError: It is no ``MangaMemory``.
     """
 
     def __init__(self, memory: MangaMemory) -> None:
-        self._memory = memory
+        self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
     def leave(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
         """Keep a handoff until the next request to ``handoff.to_agent`` has been answered; wait until it is stored.

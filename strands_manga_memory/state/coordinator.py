@@ -136,7 +136,7 @@ class StateCoordinator(Plugin):
             raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
         shared = Shared(types, clock, wall_clock)
         self.layers = shared.layers
-        self.dialogue = DialogueKeeper(shared, {intent: tuple(slots) for intent, slots in (intents or {}).items()})
+        self.dialogue = DialogueKeeper(shared, intents or {})
         self.entities = EntityKeeper(shared)
         self.goals = GoalKeeper(shared)
         self.execution = ExecutionKeeper(shared, self.goals)

@@ -692,6 +692,9 @@ async def test_history_sizes(memory: MangaMemory) -> None:
     for size in (0, 1, 3):
         with pytest.raises(ValueError, match="max_messages"):
             SessionChatStorage(memory, max_messages=size)
+    for part in (SessionChatStorage, Handoffs):
+        with pytest.raises(ValueError, match="memory must be a MangaMemory, got 'memory'"):
+            part("memory")  # type: ignore[arg-type]
 
 
 async def test_the_history_at_hand_is_bounded_and_the_log_is_not(memory: MangaMemory) -> None:

@@ -636,6 +636,11 @@ def test_only_the_tools_that_are_named_are_offered() -> None:
         StateCoordinator(offer_tools=["fly"])
 
 
+def test_what_an_intent_must_know_is_checked_at_construction() -> None:
+    with pytest.raises(ValueError, match=r"intents\['reorder'\] must be a list of DialogueSlot\(...\), got 'volume'"):
+        StateCoordinator(intents={"reorder": ["volume"]})  # type: ignore[list-item]
+
+
 def test_steps_are_undone_the_last_one_first() -> None:
     undone: list[str] = []
     coordinator = StateCoordinator()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.texts.tokens import shortened
 from strands_manga_memory.state.keepers.keeper import Keeper, Shared
@@ -17,13 +18,21 @@ class DialogueKeeper(Keeper[ConversationLayer]):
     Args:
         shared: What the keepers share.
         intents: What each intent must know.
+
+    Raises:
+        ValueError: Something that it must know is no ``DialogueSlot``.
     """
 
     KIND = ConversationLayer
 
-    def __init__(self, shared: Shared, intents: Mapping[str, tuple[DialogueSlot, ...]]) -> None:
+    def __init__(self, shared: Shared, intents: Mapping[str, Iterable[DialogueSlot]]) -> None:
         super().__init__(shared)
-        self.intents = intents
+        self.intents = {
+            intent: tuple(
+                of_kind(f"intents[{intent!r:.80}]", slot, DialogueSlot, "a list of DialogueSlot(...)") for slot in slots
+            )
+            for intent, slots in intents.items()
+        }
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Say what the user wants, and who serves it. Another intent brings its own slots; a slot both know keeps its value.
