@@ -1,4 +1,4 @@
-"""trimmer_of: what keeps the history of an agent within its budget, in whichever form it was given to the agent."""
+"""Who serves whom: the agent that a conversation manager serves, and what keeps an agent's history within its budget."""
 
 from __future__ import annotations
 
@@ -9,6 +9,32 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from strands import Agent
     from strands.types.content import Message
+
+
+class Served:
+    """The one agent that a manager serves; it is not kept alive."""
+
+    __slots__ = ("_agent",)
+
+    def __init__(self) -> None:
+        self._agent: weakref.ref[Agent] | None = None
+
+    def take(self, agent: Agent) -> bool:
+        """Serve an agent from now on; return False if there is one already, or was."""
+        is_first = self._agent is None
+        if is_first:
+            self._agent = weakref.ref(agent)
+        return is_first
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent; None before it is there, and once it is gone."""
+        return self._agent() if self._agent is not None else None
+
+    def history(self) -> list[Message]:
+        """Return the agent's messages; none without an agent."""
+        agent = self.agent
+        return [] if agent is None else agent.messages
 
 
 class Trimmer(Protocol):

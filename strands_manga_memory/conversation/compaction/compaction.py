@@ -130,7 +130,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._bind(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self.trimmer.off_loop(event.agent.messages, lambda: self._compact(event.agent))
+        await self.trimmer.workload.off_loop(event.agent.messages, lambda: self._compact(event.agent))
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             if changed is not None and all(map(operator.is_, agent.messages, history)):
                 agent.messages[: len(history)] = changed
                 stays = {id(message) for message in changed}
-                self.trimmer.evicted([message for message in history if id(message) not in stays])
+                self.trimmer.trimming.evicted([message for message in history if id(message) not in stays])
             after = self._tokens(agent)
             stats.freed += max(0, before - after)
             stats.enough += after <= goal

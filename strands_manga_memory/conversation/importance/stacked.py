@@ -73,7 +73,7 @@ class StackedConversationManager(CopiedAsNew, ConversationManager):
 
         Long work that would hold up an event loop is put off, and done beside it before the invocation ends.
         """
-        self._is_put_off = self.trimmer.holds_up(agent.messages)
+        self._is_put_off = self.trimmer.workload.holds_up(agent.messages)
         if not self._is_put_off:
             self._manage(agent)
 

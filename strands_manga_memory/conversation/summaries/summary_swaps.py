@@ -104,7 +104,7 @@ class SummarySwaps:
         agent.messages[: len(replacement.marks)] = head
         self._latest = replacement
         self._trigger.reset()
-        self._trimmer.evicted(gone)
+        self._trimmer.trimming.evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
@@ -118,7 +118,7 @@ class SummarySwaps:
             head, gone = self._head.of(summary, history, fold.before_recent, room=budget, is_tight=True)
             if only_fresh or self._trimmer.tokens(head) < self._trimmer.tokens(history[: fold.before_recent]):
                 agent.messages[: fold.before_recent] = head
-                self._trimmer.evicted(gone)
+                self._trimmer.trimming.evicted(gone)
         except CorruptRecordError:
             logger.warning("the record of the summary cannot be read | it is left as it is")
         except Exception:

@@ -170,13 +170,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Use a summary that is ready; if the history, with what is coming, is over the hard limit, wait for one."""
-        await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
+        await self.trimmer.workload.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         try:
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
                 await self._runs.wait(self.schedule.wait_seconds)
         except Exception:
             logger.warning("the summary could not be waited for | going on without it", exc_info=True)
-        await self.trimmer.off_loop(agent.messages, lambda: self._swaps.swap_in(agent))
+        await self.trimmer.workload.off_loop(agent.messages, lambda: self._swaps.swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
             await asyncio.to_thread(self._swaps.fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
@@ -188,7 +188,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
-        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.room_beyond(messages, self.hard_tokens)
+        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.budget.room_beyond(messages, self.hard_tokens)
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 

@@ -75,3 +75,8 @@ class Choice:
     tokens: int
     tokens_before: int
     budget: int = 0
+
+    @property
+    def messages(self) -> list[Message]:
+        """What stays, in order."""
+        return list(self.kept.values())

@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import TypeVar
 
 from strands.types.content import Message
 
@@ -16,8 +16,12 @@ from strands_manga_memory.conversation.tokens.ledger import same_objects, size_o
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _LARGE = 50_000
 """Messages of more characters and bytes together are counted, and chosen from, in a thread."""
+
+_NOTHING: tuple[Sequence[Message], int] = ((), 0)
 
 
 class Work(Enum):
@@ -27,50 +31,65 @@ class Work(Enum):
     SHORT = 1
     LONG = 2
 
-
-class Counted(NamedTuple):
-    """The beginning of a history that was counted, and its tokens."""
-
-    messages: Sequence[Message]
-    tokens: int
+    async def done(self, work: Callable[[], _T]) -> _T:
+        """Do it, and return what comes of it: in a thread if it may take a second."""
+        return await asyncio.to_thread(work) if self is Work.LONG else work()
 
 
-NOT_COUNTED = Counted((), 0)
-
-
-def counted(messages: Sequence[Message], tokens: int | None, notes: Notes) -> Counted:
-    """Return a history of so many tokens, but for its last message, which Strands may add to; nothing if they are not known."""
-    if tokens is None or not messages:
-        return NOT_COUNTED
-    return Counted(messages[:-1], tokens - notes.total(messages[-1:]))
-
-
-def work_on(
-    messages: Sequence[Message], notes: Notes, is_over: Callable[[int], bool], known: Counted = NOT_COUNTED
-) -> tuple[Work, int]:
-    """Return what there is to do to have messages within the budget, and their tokens.
-
-    They are not counted if that alone is long work, and their size is not looked at if there is nothing to do.
+class Workload:
+    """Says how much work it is to have messages within a budget, and knows the beginning of a history that it need not count.
 
     Args:
-        messages: The messages.
-        notes: What is known of them.
-        is_over: Whether they are over the budget with so many tokens.
-        known: What need not be looked at again if the messages begin with it.
+        notes: What is known of messages.
+        is_over: Whether messages of so many tokens are over the budget.
     """
-    before = known if same_objects(messages[: len(known.messages)], known.messages) else NOT_COUNTED
-    tokens, new = notes.counted(messages[len(before.messages) :])
-    tokens += before.tokens
-    if any(size > _LARGE for size in itertools.accumulate(map(size_of, new))):
-        return Work.LONG, 0
-    try:
-        tokens += notes.total(new)
-        if not is_over(tokens):
-            return Work.NONE, tokens
-    except Exception:
-        logger.debug("the messages could not be counted", exc_info=True)
-        return Work.SHORT, 0
-    return Work.LONG if _size(messages) > _LARGE else Work.SHORT, tokens
+
+    def __init__(self, notes: Notes, is_over: Callable[[Sequence[Message], int], bool]) -> None:
+        self._notes = notes
+        self._is_over = is_over
+        self._counted = _NOTHING
+
+    def of(self, messages: Sequence[Message], beside: int = 0, *, anew: bool = True) -> tuple[Work, int]:
+        """Return what there is to do to have messages within the budget, with ``beside`` other tokens, and their tokens.
+
+        They are not counted if that alone is long work, and their size is not looked at if there is nothing to do.
+
+        Args:
+            messages: The messages.
+            beside: Tokens of what is beside them.
+            anew: Whether to look at all of them, not only at what came after those that were counted.
+        """
+        before, tokens = _NOTHING if anew else self._counted
+        if not same_objects(messages[: len(before)], before):
+            before, tokens = _NOTHING
+        known, new = self._notes.counted(messages[len(before) :])
+        tokens += known
+        if any(size > _LARGE for size in itertools.accumulate(map(size_of, new))):
+            return Work.LONG, 0
+        try:
+            tokens += self._notes.total(new)
+            if not self._is_over(messages, tokens + beside):
+                return Work.NONE, tokens
+        except Exception:
+            logger.debug("the messages could not be counted", exc_info=True)
+            return Work.SHORT, 0
+        return Work.LONG if _size(messages) > _LARGE else Work.SHORT, tokens
+
+    async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
+        """Do work on messages, and return what comes of it: in a thread if it may take a second, as counting them may."""
+        return await self.of(messages)[0].done(work)
+
+    def holds_up(self, messages: Sequence[Message]) -> bool:
+        """Whether work on messages must not be done here: it may take long, and an event loop would wait for it."""
+        return on_event_loop() and self.of(messages)[0] is Work.LONG
+
+    def counted(self, messages: Sequence[Message], tokens: int) -> None:
+        """Take note that messages have so many tokens; of the last one nothing, as Strands may add to it."""
+        self._counted = (messages[:-1], tokens - self._notes.total(messages[-1:])) if messages else _NOTHING
+
+    def forget(self) -> None:
+        """Count all of a history the next time."""
+        self._counted = _NOTHING
 
 
 def _size(messages: Sequence[Message]) -> int:

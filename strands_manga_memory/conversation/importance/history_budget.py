@@ -1,0 +1,145 @@
+"""HistoryBudget: what a history may take, and what of it stays within that. Nothing of a history is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn
+from strands_manga_memory.conversation.importance import headroom
+from strands_manga_memory.conversation.importance.choosing.choice import Candidate, Choice, Limits
+from strands_manga_memory.conversation.importance.choosing.selection import choose
+from strands_manga_memory.conversation.importance.steps import Steps
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.importance.weighing.scoring import Bands
+from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
+from strands_manga_memory.conversation.serving import Served
+from strands_manga_memory.conversation.tokens.calibration import Calibration
+from strands_manga_memory.messages import is_turn_start
+
+
+class HistoryBudget:
+    """What the history of one agent may take, by the counter and by what the model reports, and the choice within it.
+
+    Args:
+        steps: The budget, and to what a history over it is brought.
+        max_turns: Most turns to keep; None: as many as fit.
+        bands: Where the bands begin.
+        signals: What the signals count.
+        notes: What is known of messages.
+        calibration: How the model counts.
+        served: The agent, for its model's window.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        max_turns: int | None,
+        bands: Bands,
+        signals: SignalWeights,
+        notes: Notes,
+        calibration: Calibration,
+        served: Served,
+    ) -> None:
+        self.max_tokens = self.grow_to = steps.high
+        self.steps = steps
+        self.max_turns = max_turns
+        self.bands = bands
+        self.signals = signals
+        self._notes = notes
+        self._calibration = calibration
+        self._served = served
+        self._first_turn: frozenset[str] = frozenset()
+
+    @property
+    def tokens(self) -> int:
+        """The budget, in tokens of the counter."""
+        return self._calibration.budget(self.max_tokens)
+
+    def reported(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of messages as the model counts them."""
+        return self._calibration.reported(self._notes.total(messages))
+
+    def usage(self, messages: Sequence[Message]) -> dict[str, int]:
+        """Return the tokens of a history as the model counts them, the budget, and what is left of it."""
+        tokens, budget = self.reported(messages), self.max_tokens + self.room_beyond(messages, self.max_tokens)
+        return {"tokens": tokens, "budget": budget, "left": budget - tokens}
+
+    def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
+        """Return by how many tokens, as the model counts them, a limit grows for what the user says now."""
+        return self._calibration.reported(self._headroom(messages, self._calibration.budget(limit)).tokens)
+
+    def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
+        """Whether messages of so many tokens have to be trimmed."""
+        most = self._calibration.budget(max(self.max_tokens, self.grow_to))
+        if tokens > most and tokens > most + self._headroom(messages, most).tokens:
+            return True
+        return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
+
+    def choice(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Choice:
+        """Return what of messages stays within the budget.
+
+        Args:
+            messages: The history.
+            beside: What of the budget is for something else.
+            trim_to: To how many tokens, as the model counts them, it is brought; None: just below the budget.
+        """
+        candidates = self._candidates(messages)
+        limits = self._limits(max(1, self.tokens - beside), self._headroom(messages, self.tokens))
+        if trim_to is not None and trim_to < self.max_tokens:
+            limits = replace(
+                limits,
+                fill_to=self._calibration.budget(trim_to) + limits.headroom,
+                turns=self.max_turns and max(1, self.max_turns * trim_to // self.max_tokens),
+                lasts=self.steps.turns or 0,
+            )
+        return self._chosen(candidates, limits)
+
+    def half(self, messages: Sequence[Message]) -> Choice:
+        """Return what of messages stays in half of the tokens that they have."""
+        return self._chosen(self._candidates(messages), self._limits(min(self.tokens, self._notes.total(messages) // 2)))
+
+    def three_quarters(self, messages: Sequence[Message]) -> Choice:
+        """Return what of messages stays in three quarters of the tokens that they have, more if more must stay as it is."""
+        before, budget = self._notes.total(messages), self.tokens + self._headroom(messages, self.tokens).tokens
+        candidates = self._candidates(messages)
+        return self._chosen(candidates, replace(self._limits(min(budget, before * 3 // 4)), may_shorten=before > budget))
+
+    def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
+        """Return what of messages stays in so many tokens as the model counts them."""
+        if self.reported(messages) <= max_tokens:
+            return list(messages)
+        candidates = self._candidates(messages)
+        return self._chosen(candidates, self._limits(self._calibration.budget(max_tokens))).messages
+
+    def narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
+        """Return what of messages stays, whole, in so many tokens, however many turns they are."""
+        limits = replace(self._limits(tokens), turns=None, may_shorten=False)
+        return self._chosen(self._candidates(messages), limits).messages
+
+    def _headroom(self, messages: Sequence[Message], budget: int) -> headroom.Headroom:
+        return headroom.headroom_for(messages, budget, self._served.agent, self._calibration, self._notes.tokens)
+
+    def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
+        notes = self._notes.read(messages)
+        return [Candidate(message, note.tokens, note.score, note) for message, note in zip(messages, notes, strict=True)]
+
+    def _limits(self, tokens: int, room: headroom.Headroom = headroom.NO_HEADROOM) -> Limits:
+        return Limits(
+            tokens + room.tokens,
+            self.max_turns,
+            self.bands,
+            weights=self.signals,
+            service=self._notes.vocabulary.service,
+            headroom=room.tokens,
+            spares_request=room.is_enough,
+        )
+
+    def _chosen(self, candidates: Sequence[Candidate], limits: Limits) -> Choice:
+        """Choose; the first turn is known by its ids once it is over: told anew from what is left it might grow."""
+        messages = [candidate.message for candidate in candidates]
+        if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
+            self._first_turn = ids_of_first_turn(messages)
+        return choose(candidates, limits, first_turn=self._first_turn, count=self._notes.count)

@@ -1,0 +1,76 @@
+"""Sending: what of a history one call of the model is sent, and how much of it may be quotes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from strands.hooks import AfterModelCallEvent
+from strands.middleware import InvokeModelContext
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.history.message_list import History
+from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
+from strands_manga_memory.conversation.history.stubs import joined
+from strands_manga_memory.conversation.importance import headroom
+from strands_manga_memory.conversation.importance.history_budget import HistoryBudget
+from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.importance.weighing.workload import Work, Workload
+from strands_manga_memory.messages import mended
+
+logger = logging.getLogger(__name__)
+
+
+class Sending:
+    """Mends and trims what is sent, for that call alone; the history itself stays as it is.
+
+    Args:
+        budget: What stays.
+        workload: How much work that is.
+        notes: What is known of messages.
+        requests: Counts requests, and learns from what the model reports.
+        includes_recall: Whether quotes count into the budget too.
+    """
+
+    def __init__(
+        self, budget: HistoryBudget, workload: Workload, notes: Notes, requests: Requests, *, includes_recall: bool
+    ) -> None:
+        self.includes_recall = includes_recall
+        self._budget = budget
+        self._workload = workload
+        self._notes = notes
+        self._requests = requests
+
+    async def before_request(self, context: InvokeModelContext) -> InvokeModelContext:
+        """Mend and trim what this one call sends: it may hold more than the history, continuations come after the hooks."""
+        try:
+            messages, added = without_added(context)
+            history = mended(messages)
+            quoted = self._requests.quoted(added) if self.includes_recall else 0
+            work, tokens = self._workload.of(history, quoted)
+            if work is not Work.NONE:
+                history, tokens = await work.done(lambda: self._fitted(history, quoted))
+            history = joined(history)
+            self._requests.sending(context, tokens, added)
+            return context if history is messages else context.replace(messages=History(with_added(history, added)))
+        except Exception:
+            logger.warning("the history could not be trimmed for this call | sending it as it is", exc_info=True)
+            return context
+
+    def answered(self, event: AfterModelCallEvent) -> None:
+        """Learn from what the model reports of a request."""
+        self._requests.answered(event)
+
+    def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
+        """Return what of a history a model is sent beside up to so many tokens of quotes, and how many those may be."""
+        if not self.includes_recall:
+            return list(messages), quoted
+        quoted = min(quoted, headroom.for_quotes(messages, self._budget.tokens, self._notes.total))
+        return self._fitted(list(messages), quoted)[0], quoted
+
+    def _fitted(self, history: list[Message], quoted: int) -> tuple[list[Message], int]:
+        tokens = self._notes.total(history)
+        if not self._budget.is_over(history, tokens + quoted):
+            return history, tokens
+        choice = self._budget.choice(history, beside=quoted)
+        return choice.messages, choice.tokens
