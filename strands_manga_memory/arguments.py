@@ -14,8 +14,18 @@ def positive(name: str, value: object) -> int:
     Raises:
         ValueError: It is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value!r:.80}")
+    return whole(name, value, least=1)
+
+
+def whole(name: str, value: object, *, least: int) -> int:
+    """Return a whole number of at least so much.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        what = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
+        raise ValueError(f"{name} must be {what}, got {value!r:.80}")
     return value
 
 
@@ -38,6 +48,17 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
     """
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words or f'a {kind.__name__}'}, got {value!r:.80}")
+    return value
+
+
+def function(name: str, value: _T, words: str = "a function") -> _T:
+    """Return what can be called, which ``words`` describe.
+
+    Raises:
+        ValueError: It cannot be called.
+    """
+    if not callable(value):
+        raise ValueError(f"{name} must be {words}, got {value!r:.80}")
     return value
 
 

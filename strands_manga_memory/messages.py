@@ -15,6 +15,11 @@ CONVERSATION_START = "[conversation start]"
 """What the user is made to say before a history that starts with the assistant."""
 
 
+def id_of(message: Message) -> str:
+    """Return the tracking id of a message; an empty text if it has none."""
+    return message.get("tracking_id") or ""
+
+
 def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the tool calls the message makes, in order."""
     return _ids(message, "toolUse")

@@ -12,6 +12,7 @@ from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModel
 from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
+from strands_manga_memory.arguments import positive
 from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.texts.injection import with_system_text, with_trailing_text
@@ -117,9 +118,7 @@ class StateCoordinator(Plugin):
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        for name, number in (("expires_after_turns", expires_after_turns), ("max_tokens", max_tokens)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be a positive whole number, got {number!r:.80}")
+        positive("expires_after_turns", expires_after_turns)
         for name, amount in (
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),
@@ -142,7 +141,7 @@ class StateCoordinator(Plugin):
         self.execution = ExecutionKeeper(shared, self.goals)
         self.task = TaskKeeper(shared, float(time_budget_ms), self.execution)
         self.calls = ToolCalls(shared, self.task, self.execution, self.goals)
-        self.max_tokens = max_tokens
+        self.max_tokens = positive("max_tokens", max_tokens)
         self._shared = shared
         self._tool_timeout_ms = tool_timeout_ms
         changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from strands import Agent
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import whole
 from strands_manga_memory.language.summaries.session_summary import (
     Line,
     RuleSessionSummarizer,
@@ -145,8 +146,7 @@ def export_for_human(
     Raises:
         ValueError: ``turns`` is negative.
     """
-    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
-        raise ValueError(f"turns must be a whole number from 0, got {turns!r:.80}")
+    whole("turns", turns, least=0)
     messages = list(agent.messages if history is None else history)
     lines: list[Line] = [(message["role"], text) for message in messages if (text := message_text(message).strip())]
     summarize = summarizer or RuleSessionSummarizer()

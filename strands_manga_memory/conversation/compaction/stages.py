@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.copying import CopiedAsNew
 from strands_manga_memory.conversation.history.exchanges import exchanges
 from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive
 from strands_manga_memory.conversation.history.shortening import cap_of, cut_text
 from strands_manga_memory.conversation.history.summary import is_synthesized
-from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
+from strands_manga_memory.conversation.history.tool_texts import media_of, result_text, results_of
 from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
 from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.serving import trimmer_of
@@ -85,9 +86,7 @@ class ToolResultCap:
     name = "tool-result cap"
 
     def __init__(self, characters: int = 10_000) -> None:
-        if isinstance(characters, bool) or not isinstance(characters, int) or characters < _FLOOR:
-            raise ValueError(f"characters must be a whole number of at least {_FLOOR}, got {characters!r:.80}")
-        self.characters = characters
+        self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Cut every older message whose results are over the limit."""
@@ -131,9 +130,7 @@ class MicroCompaction:
     name = "micro-compaction"
 
     def __init__(self, characters: int = 400) -> None:
-        if isinstance(characters, bool) or not isinstance(characters, int) or characters < _FLOOR:
-            raise ValueError(f"characters must be a whole number of at least {_FLOOR}, got {characters!r:.80}")
-        self.characters = characters
+        self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Compress results, the oldest first, until the goal is reached."""
@@ -219,7 +216,7 @@ def _with_results(
 
 def _capped(message: Message, characters: int, archive: ResultArchive) -> Message:
     """Return a message whose results have at most so many characters together; the message itself if they have no more."""
-    sizes = [len(result_text(result)) for result in _results(message)]
+    sizes = [len(result_text(result)) for result in results_of(message)]
     if sum(sizes) <= characters:
         return message
     cap = cap_of(sizes, sum(sizes) - characters, _FLOOR // 2)
@@ -234,13 +231,7 @@ def _capped(message: Message, characters: int, archive: ResultArchive) -> Messag
         shorter = cut_text(text.removesuffix(note), max(0, cap - len(note)), len) + note
         content.append({**block, "toolResult": {**result, "content": [{"text": shorter}, *media_of(result)]}})
     smaller = cast("Message", {**message, "content": content})
-    return smaller if sum(len(result_text(result)) for result in _results(smaller)) < sum(sizes) else message
-
-
-def _results(message: Message) -> Iterator[Any]:
-    for block in message["content"]:
-        if "toolResult" in block:
-            yield block["toolResult"]
+    return smaller if sum(len(result_text(result)) for result in results_of(smaller)) < sum(sizes) else message
 
 
 def default_stages(**summary: Any) -> list[Stage]:

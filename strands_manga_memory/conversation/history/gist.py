@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 from strands.types.content import Message
@@ -44,18 +43,16 @@ def values(text: str) -> dict[str, None]:
     return found
 
 
-def gist_of(result: Message, elsewhere: Collection[str]) -> Message | None:
+def gist_of(result: Message) -> Message | None:
     """Return a message of tool results cut down to its values, of texts to those that say something; None if cut before.
 
-    Args:
-        result: A message of nothing but tool results, or of nothing but texts. Images and documents in results go.
-        elsewhere: Values that need not be kept here.
+    Images and documents in results go.
     """
     if is_shortened(result):
         return None
     if is_text(result):
         return without_idle_texts(result)
-    content: list[Any] = [_gist(block["toolResult"], elsewhere) for block in cast("list[Any]", result["content"])]
+    content: list[Any] = [_gist(block["toolResult"]) for block in cast("list[Any]", result["content"])]
     return cast("Message", {**result, "content": content})
 
 
@@ -78,24 +75,16 @@ def _is_idle(text: str, role: str) -> bool:
     return act in _COURTESY or (act == DialogueAct.UNMATCHED and traits(text)[0] == _STATES_NOTHING)
 
 
-def result_texts(message: Message) -> Iterator[str]:
-    """Return the texts of tool results, JSON as text."""
-    for block in message["content"]:
-        if "toolResult" in block:
-            yield result_text(block["toolResult"])
-
-
-def _gist(result: Any, elsewhere: Collection[str]) -> dict[str, Any]:
+def _gist(result: Any) -> dict[str, Any]:
     text = result_text(result)
     if text.lstrip()[:1] not in ("{", "["):
         return {"toolResult": {**result, "content": [{"text": _ends(text)}]}}
     kept, size = [], 0
     for value in values(text):
-        if value not in elsewhere:
-            size += len(value) + 2
-            if size > _MOST_CHARACTERS:
-                break
-            kept.append(value)
+        size += len(value) + 2
+        if size > _MOST_CHARACTERS:
+            break
+        kept.append(value)
     short = ", ".join(kept) + cut_marker(max(0, len(text) - size))
     return {"toolResult": {**result, "content": [{"text": short if len(short) < len(text) else text}]}}
 

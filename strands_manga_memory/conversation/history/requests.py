@@ -12,7 +12,7 @@ from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.history.quote_marks import is_quote
 from strands_manga_memory.conversation.tokens.calibration import Calibration
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 
 _INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
@@ -63,8 +63,7 @@ class Requests:
         if self._prompt[0] != key:
             parts = ("name", "description", "inputSchema")
             specs = [{part: spec.get(part) for part in parts} for spec in context.tool_specs]
-            blocks: list[ContentBlock] = [{"text": text}, {"text": json.dumps(specs, default=str) if specs else ""}]
-            self._prompt = key, self._counter.count({"role": "user", "content": blocks})
+            self._prompt = key, tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
         return self._prompt[1]
 
 

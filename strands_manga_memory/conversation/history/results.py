@@ -63,14 +63,10 @@ class ResultArchive:
 
     def keep_cut(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
         """Keep what is cut from messages where the agent can read it; ``cut`` are their short forms, by position."""
-        self.keep_messages(messages[at] for at in cut)
+        for at in cut:
+            if name := name_of(messages[at]):
+                self.keep(name, _text_of(messages[at]))
         self.offer(agent, cut.values())
-
-    def keep_messages(self, messages: Iterable[Message]) -> None:
-        """Keep what messages say, each under its name."""
-        for message in messages:
-            if name := name_of(message):
-                self.keep(name, _text_of(message))
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads cut messages, if it has not got it and one of ``messages`` names it."""

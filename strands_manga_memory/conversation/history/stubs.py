@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from strands.types.content import Message
 
 from strands_manga_memory.language.texts.marks import STUB
@@ -61,8 +59,3 @@ def joined(messages: list[Message]) -> list[Message]:
             pending = None
         out.append(message)
     return out
-
-
-def without_stubs(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that are no marks."""
-    return [message for message in messages if not is_stub(message)]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from strands.types.content import Message
 
 from strands_manga_memory.messages import blocks_of, result_texts
 from strands_manga_memory.stores.encoding.values import as_json
+
+
+def results_of(message: Message) -> Iterator[Any]:
+    """Return the tool results in a message."""
+    return (block["toolResult"] for block in message["content"] if "toolResult" in block)
 
 
 def result_text(result: Any) -> str:

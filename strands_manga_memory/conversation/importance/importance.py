@@ -19,7 +19,7 @@ from strands.hooks import (
 from strands.middleware import InvokeModelStage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import positive, with_method
+from strands_manga_memory.arguments import function, positive, with_method
 from strands_manga_memory.conversation.copying import CopiedAsNew
 from strands_manga_memory.conversation.delegated import Delegated
 from strands_manga_memory.conversation.history.layout import check_manager, ensure_ids
@@ -127,8 +127,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         steps = Steps(high, self.trim_to, None if trim_every is None else positive("trim_every", trim_every))
         self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message)")
         self.counter = with_method("counter", counter if counter is not None else default_counter(), "count(message)")
-        if on_evict is not None and not callable(on_evict):
-            raise ValueError(f"on_evict must be a function of a list of messages, got {on_evict!r:.80}")
+        if on_evict is not None:
+            function("on_evict", on_evict, "a function of a list of messages")
         self.archive = ResultArchive(log)
         self._served = served = Served()
         self._notes = notes = Notes(self.counter, self.scorer, served.history)

@@ -8,7 +8,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import last_turn_of
 from strands_manga_memory.conversation.history.stubs import stub_of
-from strands_manga_memory.messages import content_fingerprint
+from strands_manga_memory.messages import content_fingerprint, id_of
 
 _TIMES, _MOST = 3, 32_768
 """Beside the window the reserve holds so many times its tokens, at most so many."""
@@ -52,8 +52,8 @@ class Reserve:
             new.append(message)
         new.reverse()
         self._hand += new
-        self._window += map(_id, new)
-        self._ids.update(map(_id, new))
+        self._window += map(id_of, new)
+        self._ids.update(map(id_of, new))
         self._since += sum(map(count, new))
 
     def is_due(self, budget: int, room: int) -> bool:
@@ -84,8 +84,8 @@ class Reserve:
     def around(self, history: Sequence[Message]) -> list[Message]:
         """Return the history and what left it, as it was said, in order; the history itself if they do not fit together."""
         self._since = 0
-        present = {_id(message): message for message in history}
-        mine = [_id(message) for message in self._hand]
+        present = {id_of(message): message for message in history}
+        mine = [id_of(message) for message in self._hand]
         fits = (
             len(present) == len(history)
             and len(self._ids) == len(mine)
@@ -102,16 +102,16 @@ class Reserve:
         """Return a message as it was said; as the history shows it, if somebody else changed it there."""
         if shown is None or shown is message:
             return message
-        return message if content_fingerprint(shown) == self._forms.get(_id(shown)) else shown
+        return message if content_fingerprint(shown) == self._forms.get(id_of(shown)) else shown
 
     def show(self, history: Sequence[Message], chosen: Sequence[Message]) -> None:
         """Take note of what was chosen in the place of a history: what in it is new and no longer as it was said, is ours."""
-        said = {_id(message): message for message in self._hand}
+        said = {id_of(message): message for message in self._hand}
         old = frozenset(map(id, history))
-        self._window = [_id(message) for message in chosen]
+        self._window = [id_of(message) for message in chosen]
         forms = {}
         for message in chosen:
-            id_ = _id(message)
+            id_ = id_of(message)
             if id(message) not in old and said.get(id_) is not message:
                 forms[id_] = content_fingerprint(message)
             elif id_ in self._forms:
@@ -120,13 +120,9 @@ class Reserve:
 
     def shrink(self, kept: Sequence[Message]) -> list[Message]:
         """Hold no more than this, and return it."""
-        self._hand, self._ids = list(kept), set(map(_id, kept))
+        self._hand, self._ids = list(kept), set(map(id_of, kept))
         return self._hand[:]
 
     def forget(self, id_: str) -> None:
         """Forget what a message said; a mark keeps its place."""
-        self._hand = [stub_of(message) if _id(message) == id_ else message for message in self._hand]
-
-
-def _id(message: Message) -> str:
-    return message.get("tracking_id") or ""
+        self._hand = [stub_of(message) if id_of(message) == id_ else message for message in self._hand]

@@ -10,6 +10,7 @@ from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, HookOrder,
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.copying import CopiedAsNew
+from strands_manga_memory.conversation.delegated import Delegated
 from strands_manga_memory.conversation.history.layout import check_manager
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 
@@ -27,6 +28,8 @@ class StackedConversationManager(CopiedAsNew, ConversationManager):
         proactive_compression: As in Strands' own managers.
     """
 
+    persist_layout = Delegated[bool]("trimmer")
+
     def __init__(
         self,
         below: ImportanceWeightedConversationManager | StackedConversationManager,
@@ -38,15 +41,6 @@ class StackedConversationManager(CopiedAsNew, ConversationManager):
         self._below = below
         self.trimmer = trimmer
         self._is_put_off = False
-
-    @property
-    def persist_layout(self) -> bool:
-        """Whether the window is restored from the manager's own state; see ``ImportanceWeightedConversationManager``."""
-        return self.trimmer.persist_layout
-
-    @persist_layout.setter
-    def persist_layout(self, value: bool) -> None:
-        self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager, then of those below: of one order, the hooks of those above run first."""

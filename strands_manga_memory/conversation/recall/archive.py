@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from strands_manga_memory.arguments import positive
 from strands_manga_memory.language.search.lexical import LexicalIndex
 
 
@@ -72,9 +73,7 @@ class Shelf:
     """
 
     def __init__(self, most: int) -> None:
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise ValueError(f"most must be a positive whole number, got {most!r:.80}")
-        self.most = most
+        self.most = positive("most", most)
         self._numbers: dict[str, int] = {}
         self._messages: dict[int, Archived] = {}
         self._next = itertools.count(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from strands_manga_memory.arguments import function
 from strands_manga_memory.conversation.recall.archive import Archived, Hit, Shelf
 from strands_manga_memory.language.search.embedding import Embed, dot, embedded
 
@@ -26,9 +27,7 @@ class DenseRetriever:
     """
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
-        if not callable(embed):
-            raise ValueError(f"embed must be a function from texts to vectors, got {embed!r:.80}")
-        self._embed = embed
+        self._embed = function("embed", embed, "a function from texts to vectors")
         self._lock = threading.Lock()
         self._shelf = Shelf(most)
         self._vectors: dict[int, list[float]] = {}

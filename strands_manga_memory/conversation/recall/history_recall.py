@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,14 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import ContentBlock, Message
 
+from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.history.requests import without_added
 from strands_manga_memory.conversation.recall.archive import Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.recall.fusing import FusedRetriever
 from strands_manga_memory.conversation.recall.intake import Intake, Said, Source, archived
 from strands_manga_memory.conversation.recall.quotes import Quoting
 from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
-from strands_manga_memory.conversation.serving import trimmer_of
+from strands_manga_memory.conversation.serving import Served, trimmer_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
@@ -83,22 +83,20 @@ class HistoryRecall(Plugin):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
-            raise ValueError(f"max_tokens must be a positive whole number, got {max_tokens!r:.80}")
         if retriever is not None and not callable(getattr(retriever, "search", None)):
             raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r:.80}")
-        if history is not None and not callable(history):
-            raise ValueError(f"history must be a function that returns messages, got {history!r:.80}")
+        if history is not None:
+            function("history", history, "a function that returns messages")
         self.counter = counter if counter is not None else default_counter()
         words = Bm25Retriever()
         self.retriever: Retriever = words if retriever is None else retriever if alone else FusedRetriever(words, retriever)
         self._seeking = Seeking(self.retriever, clock)
-        self._quoting = Quoting(max_tokens, self.counter)
+        self._quoting = Quoting(positive("max_tokens", max_tokens), self.counter)
         self._intake = Intake(self.retriever, history, self._quoting.learn)
         self._clock = clock
         if not offer_tool:
             self._tools = []
-        self._agent: weakref.ref[Agent] | None = None
+        self._served = Served()
         self._forget_question()
 
     @property
@@ -110,11 +108,10 @@ class HistoryRecall(Plugin):
 
     def init_agent(self, agent: Agent) -> None:
         """Listen to the agent's messages, and stand in the way to the model."""
-        if self._agent is not None:
+        if not self._served.take(agent):
             raise ValueError(
                 "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
             )
-        self._agent = weakref.ref(agent)
         agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         agent.add_hook(self._added, MessageAddedEvent)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent)
@@ -174,8 +171,7 @@ class HistoryRecall(Plugin):
         Args:
             query: What to look for, in the words it was probably said in.
         """
-        agent = self._agent() if self._agent is not None else None
-        return self._quotes(query, agent.messages[:] if agent is not None else []) or "Nothing was found."
+        return self._quotes(query, self._served.history()[:]) or "Nothing was found."
 
     def _recalled(self, question: str, agent: Any) -> str:
         history = agent.messages[:]

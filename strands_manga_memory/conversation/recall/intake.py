@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.gist import result_texts
 from strands_manga_memory.conversation.history.quote_marks import is_quote
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
+from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
 from strands_manga_memory.conversation.recall.archive import Archived, Retriever
 from strands_manga_memory.language.texts.message_texts import message_text
-from strands_manga_memory.messages import content_fingerprint, tool_result_ids
+from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +70,9 @@ class Intake:
         """Bring the archive up to what was settled, and to the history as it is now. Not for the event loop."""
         with self._lock:
             ready = self._pending[: self._settled]
-            open_ids = {_id(said.message) for said in self._pending[self._settled :]}
-            present = {id_: message for message in history if (id_ := _id(message)) and id_ not in open_ids}
-            known = self._seen.keys() | {_id(said.message) for said in ready}
+            open_ids = {id_of(said.message) for said in self._pending[self._settled :]}
+            present = {id_: message for message in history if (id_ := id_of(message)) and id_ not in open_ids}
+            known = self._seen.keys() | {id_of(said.message) for said in ready}
             if known and known.isdisjoint(present):
                 logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
                 self._retriever.clear()
@@ -114,16 +114,12 @@ def archived(messages: Iterable[Said]) -> Iterator[Archived]:
         if is_stub(message) or is_synthesized(message) or is_shortened(message):
             continue
         if tool_result_ids(message):
-            speaker, text = "tool", "\n".join(result_texts(message))[:_TOOL_CHARACTERS]
+            speaker, text = "tool", "\n".join(map(result_text, results_of(message)))[:_TOOL_CHARACTERS]
         else:
             speaker, text = message["role"], message_text(message)
         if not is_quote({"text": text}):
-            yield Archived(_id(message) or str(uuid.uuid4()), speaker, text, at or None)
+            yield Archived(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
 
 
 def _said(record: Any) -> Said:
     return Said(record["message"], float(record.get("at") or 0)) if "message" in record else Said(record, 0.0)
-
-
-def _id(message: Message) -> str:
-    return message.get("tracking_id") or ""

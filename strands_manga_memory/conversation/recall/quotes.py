@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from strands_manga_memory.conversation.history.quote_marks import QUOTES
 from strands_manga_memory.conversation.recall.archive import Archived, Hit
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.search.passages import excerpt, passages
 from strands_manga_memory.language.search.terms import terms
 from strands_manga_memory.language.texts.injection import harmless
@@ -176,7 +176,7 @@ class Quoting:
         return self._tokens("\n" + _line(message, message.text))
 
     def _tokens(self, text: str) -> int:
-        return self._counter.count({"role": "user", "content": [{"text": text}]})
+        return tokens_of(self._counter, text)
 
 
 class Told:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from strands.types.content import Message
 
@@ -13,7 +13,9 @@ from strands_manga_memory.conversation.history.summary import RULES, Summary, is
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.summaries.folding import staying
+from strands_manga_memory.conversation.tokens.token_counter import tokens_of
 from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.messages import id_of
 
 _REMEMBERED = 4_096
 """So many texts are not counted twice: the same facts are laid out with every summary."""
@@ -44,7 +46,7 @@ class SummaryHead:
         self.keep_important = keep_important
         self._trimmer = trimmer
         self._types = types
-        self._text_tokens = lru_cache(_REMEMBERED)(self._counted)
+        self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
         self._prepared: tuple[Summary, Shown] | None = None
 
     def prepare(self, summary: Summary) -> None:
@@ -82,7 +84,7 @@ class SummaryHead:
         )
         ids = frozenset(message.get("tracking_id") for message in kept)
         if kept:
-            laid_out = self.shown(replace(summary, kept=tuple(message.get("tracking_id") or "" for message in kept)), facts)
+            laid_out = self.shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
         return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
 
     def _as_prepared(self, summary: Summary, facts_tokens: int) -> Shown | None:
@@ -106,7 +108,3 @@ class SummaryHead:
         if summary.model == RULES:
             return (Band.HIGH, Band.MIDDLE, Band.LOW)
         return (Band.HIGH,) if self.keep_important else ()
-
-    def _counted(self, text: str) -> int:
-        message: Message = {"role": "user", "content": [{"text": text}]}
-        return int(self._trimmer.counter.count(message))

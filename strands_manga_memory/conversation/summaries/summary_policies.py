@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from strands_manga_memory.arguments import function, whole
+
 Strategy = Literal["background", "async", "inline"]
 """Who waits for a summary: nobody, the next model call, or the turn that made it due."""
 
@@ -35,11 +37,11 @@ class SummaryTrigger:
         hard = self.tokens if self.hard_tokens is None else self.hard_tokens
         numbers = {"tokens": self.tokens, "turns": self.turns, "keep_recent_turns": self.keep_recent_turns, "hard_tokens": hard}
         for name, number in numbers.items():
-            check_whole(name, number, least=1)
+            whole(name, number, least=1)
         if hard < self.tokens:
             raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {hard!r:.80}")
-        if self.on_warning is not None and not callable(self.on_warning):
-            raise ValueError(f"on_warning must be a function, got {self.on_warning!r:.80}")
+        if self.on_warning is not None:
+            function("on_warning", self.on_warning)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +64,11 @@ class SummarySizes:
     keep_important: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("summary_tokens", self.summary_tokens, least=1)
+        whole("summary_tokens", self.summary_tokens, least=1)
         if self.facts_tokens is not None:
-            check_whole("facts_tokens", self.facts_tokens, least=0)
+            whole("facts_tokens", self.facts_tokens, least=0)
         if self.source_tokens is not None:
-            check_whole("source_tokens", self.source_tokens, least=1)
+            whole("source_tokens", self.source_tokens, least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +95,3 @@ class SummarySchedule:
         for name, seconds in (("wait_seconds", self.wait_seconds), ("rest_seconds", self.rest_seconds)):
             if not seconds >= 0:
                 raise ValueError(f"{name} must be 0 or more, got {seconds!r:.80}")
-
-
-def check_whole(name: str, number: object, *, least: int) -> None:
-    """Refuse what is no whole number of at least so much; the message names it."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        what = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
-        raise ValueError(f"{name} must be {what}, got {number!r:.80}")

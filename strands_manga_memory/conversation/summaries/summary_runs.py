@@ -16,12 +16,7 @@ from strands_manga_memory.conversation.summaries.rest import Rest
 from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
 from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer
-from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
-from strands_manga_memory.conversation.summaries.writing.writing import Log, SummaryWriter
-from strands_manga_memory.conversation.tokens.thresholds import window_of
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.slots.slots import SlotExtractor
+from strands_manga_memory.conversation.summaries.writing.writing import SummaryWriter
 from strands_manga_memory.language.summaries.summarizer import Summarizer
 from strands_manga_memory.telemetry import SUMMARY, measured
 
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
     from strands.agent.agent import Agent
 
 logger = logging.getLogger(__name__)
-
-_SOURCE_TOKENS = 12_000
 
 
 @dataclass(frozen=True)
@@ -59,36 +52,18 @@ class SummaryRuns:
 
     Args:
         head: Lays a summary out; what it needs is counted in the run.
-        counter: Counts tokens.
-        summarizer: Who writes; None: the agent's ``aux_model``.
-        slots: Finds what must not be lost; None: rules.
-        types: Entity types that are verified.
-        source_tokens: Most tokens of raw turns read at a time; None: 12,000, or 60 % of the model's window.
-        log: The raw messages of the conversation, if a session keeps them.
-        cache: Drafts that were verified before.
+        writer: Writes summaries.
+        summarizer: Who is asked for prose; None: the agent's ``aux_model``.
         rest: Counts failures.
         stats: What was done, kept up to date.
     """
 
     def __init__(
-        self,
-        head: SummaryHead,
-        *,
-        counter: TokenCounter,
-        summarizer: Summarizer | None,
-        slots: SlotExtractor | None,
-        types: EntityTypes,
-        source_tokens: int | None,
-        log: Log | None,
-        cache: SummaryCache | None,
-        rest: Rest,
-        stats: SummaryStats,
+        self, head: SummaryHead, writer: SummaryWriter, summarizer: Summarizer | None, rest: Rest, stats: SummaryStats
     ) -> None:
         self._head = head
-        self._counter = counter
+        self._writer = writer
         self._summarizer = summarizer
-        self._slots, self._types = slots, types
-        self._source_tokens, self._log, self._cache = source_tokens, log, cache
         self._rest = rest
         self._stats = stats
         self._pending: _Pending | None = None
@@ -107,12 +82,11 @@ class SummaryRuns:
         """Begin the summary of what is before the recent turns."""
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
         asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
-        writer = self._writer(summarizer)
         self._stats.runs += 1
 
         async def written() -> Summary:
             with measured(SUMMARY):
-                summary = await writer.write(fold.summary, fold.fresh, summarizer if asked else None)
+                summary = await self._writer.write(fold.summary, fold.fresh, summarizer if asked else None)
                 self._head.prepare(summary)
                 return summary
 
@@ -121,7 +95,7 @@ class SummaryRuns:
     def at_once(self, fold: Fold) -> Summary:
         """Return the summary of what is before the recent turns, now and without a model; a run on its way is forgotten."""
         self.forget()
-        return self._writer(None).from_rules(fold.summary, fold.fresh)
+        return self._writer.from_rules(fold.summary, fold.fresh)
 
     def take(self) -> Replacement | None:
         """Return what a run that has ended wrote; None if none has, or it failed."""
@@ -164,20 +138,7 @@ class SummaryRuns:
 
     def stats(self) -> SummaryStats:
         """Return what was done so far."""
-        rate = self._cache.hit_rate if self._cache is not None else 0.0
-        return replace(self._stats, cache_hit_rate=rate, resting=self._rest.is_resting)
-
-    def _writer(self, summarizer: Summarizer | None) -> SummaryWriter:
-        window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
-        return SummaryWriter(
-            counter=self._counter,
-            extractor=self._slots,
-            types=self._types,
-            summary_tokens=self._head.summary_tokens,
-            source_tokens=self._source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS),
-            log=self._log,
-            cache=self._cache,
-        )
+        return replace(self._stats, resting=self._rest.is_resting)
 
     def _note(self, summary: Summary, *, asked: bool) -> None:
         self._stats.attempts += summary.attempts

@@ -15,6 +15,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
+from strands_manga_memory.arguments import function, of_kind, with_method
 from strands_manga_memory.conversation.history.summary import Summary
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
@@ -28,7 +29,7 @@ from strands_manga_memory.conversation.summaries.summary_swaps import SummarySwa
 from strands_manga_memory.conversation.summaries.trigger import Trigger
 from strands_manga_memory.conversation.summaries.writing.summarizers import summarizer_of
 from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
-from strands_manga_memory.conversation.summaries.writing.writing import Log
+from strands_manga_memory.conversation.summaries.writing.writing import Log, SummaryWriter
 from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.slots.slots import SlotExtractor
@@ -98,15 +99,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             ("sizes", sizes, SummarySizes),
             ("schedule", schedule, SummarySchedule),
         ):
-            if not isinstance(policy, kind):
-                raise ValueError(f"{name} must be a {kind.__name__}, got {policy!r:.80}")
-        if slots is not None and not callable(getattr(slots, "extract", None)):
-            raise ValueError(f"slots must have a method extract(messages), got {slots!r:.80}")
-        if trimmer is not None and not isinstance(trimmer, ImportanceWeightedConversationManager):
-            raise ValueError(f"trimmer must be an ImportanceWeightedConversationManager, got {trimmer!r:.80}")
-        if log is not None and not callable(log):
-            raise ValueError(f"log must be a function, got {log!r:.80}")
-        trimmer = trimmer or ImportanceWeightedConversationManager(min(4_096, trigger.tokens))
+            of_kind(name, policy, kind)
+        if slots is not None:
+            with_method("slots", slots, "extract(messages)")
+        if log is not None:
+            function("log", log)
+        if trimmer is None:
+            trimmer = ImportanceWeightedConversationManager(min(4_096, trigger.tokens))
+        of_kind("trimmer", trimmer, ImportanceWeightedConversationManager, "an ImportanceWeightedConversationManager")
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns
         self.schedule = schedule
@@ -122,18 +122,17 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             keep_important=sizes.keep_important,
         )
         stats = SummaryStats()
-        self._runs = SummaryRuns(
-            self._head,
+        writer = SummaryWriter(
             counter=trimmer.counter,
-            summarizer=None if model is None else summarizer_of(model),
-            slots=slots,
+            extractor=slots,
             types=types,
+            summary_tokens=sizes.summary_tokens,
             source_tokens=sizes.source_tokens,
             log=log,
             cache=cache,
-            rest=Rest(schedule.rest_seconds, clock),
-            stats=stats,
         )
+        summarizer = None if model is None else summarizer_of(model)
+        self._runs = SummaryRuns(self._head, writer, summarizer, Rest(schedule.rest_seconds, clock), stats)
         self._swaps = SummarySwaps(
             trimmer, self._head, self._runs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
         )
@@ -244,7 +243,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def stats(self) -> SummaryStats:
         """Return what was done so far."""
-        return replace(self._runs.stats(), warnings=self._trigger.warnings)
+        rate = self.cache.hit_rate if self.cache is not None else 0.0
+        return replace(self._runs.stats(), warnings=self._trigger.warnings, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait for the summary that is on its way, if there is one, and use it; for the end of a process.

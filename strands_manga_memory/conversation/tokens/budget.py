@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from strands_manga_memory.arguments import whole
+
 HISTORY_OF_WINDOW = 4
 """One part in so many of a model's context window is for the history, where nobody says how much."""
 
@@ -59,9 +61,7 @@ class BudgetPlan:
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            value = getattr(self, part.name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{part.name} must be a whole number of tokens, 0 or more, got {value!r:.80}")
+            whole(part.name, getattr(self, part.name), least=0)
 
     @property
     def total(self) -> int:

@@ -33,6 +33,11 @@ class TokenCounter(Protocol):
         ...
 
 
+def tokens_of(counter: TokenCounter, *texts: str) -> int:
+    """Return the tokens of a message of such texts."""
+    return counter.count({"role": "user", "content": [{"text": text} for text in texts]})
+
+
 class TiktokenCounter:
     """Counts with a tiktoken vocabulary that is already on this machine; nothing is ever downloaded.
 

@@ -1,13 +1,20 @@
-"""What a model's configuration says, and which models fail. No I/O."""
+"""What a model's configuration says, what it answers in a form, and which models fail."""
 
 from __future__ import annotations
 
 import logging
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from strands.models import Model
+    from strands.types.content import Messages
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T", bound="BaseModel")
 
 
 def setting_of(model: Any, name: str) -> Any:
@@ -22,6 +29,21 @@ def setting_of(model: Any, name: str) -> Any:
     except Exception as error:  # noqa: BLE001 - anybody's get_config
         logger.debug("error=<%s>, setting=<%s> | the model does not say", type(error).__name__, name)
         return None
+
+
+async def structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
+    """Return what a model makes of a text, as an object of a kind.
+
+    Raises:
+        ValueError: Its answer has another form.
+    """
+    prompt: Messages = [{"role": "user", "content": [{"text": source}]}]
+    answer: Any = None
+    async for event in model.structured_output(kind, prompt, instructions):
+        answer = event.get("output", answer)
+    if not isinstance(answer, kind):
+        raise ValueError("the model gave no structured answer")
+    return answer
 
 
 class FailingModels:

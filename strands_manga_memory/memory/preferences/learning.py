@@ -6,11 +6,10 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 from strands.models import Model
-from strands.types.content import Messages
 
 from strands_manga_memory.language.preferences.preferences import preferences_of
 from strands_manga_memory.language.preferences.slot_values import Preference
@@ -19,7 +18,7 @@ from strands_manga_memory.language.slots.verification import Text
 from strands_manga_memory.language.summaries.summarizing import in_time
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import quoted
-from strands_manga_memory.language.texts.models import FailingModels
+from strands_manga_memory.language.texts.models import FailingModels, structured
 from strands_manga_memory.stores.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -129,10 +128,4 @@ def learned(model: Model, said: Mapping[str, Sequence[str]], *, timeout: float) 
 
 async def _asked(model: Model, texts: Sequence[str]) -> _AllStated:
     source = "\n".join(f"{number}: {quoted(text)}" for number, text in enumerate(texts, start=1))
-    prompt: Messages = [{"role": "user", "content": [{"text": f"<messages>\n{source}\n</messages>"}]}]
-    answer: Any = None
-    async for event in model.structured_output(_AllStated, prompt, _INSTRUCTIONS):
-        answer = event.get("output", answer)
-    if not isinstance(answer, _AllStated):
-        raise ValueError("the model gave no structured answer")
-    return answer
+    return await structured(model, _AllStated, f"<messages>\n{source}\n</messages>", _INSTRUCTIONS)

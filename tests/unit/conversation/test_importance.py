@@ -19,11 +19,10 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory.conversation import EstimateCounter, ImportanceWeightedConversationManager, default_counter
-from strands_manga_memory.conversation.history.stubs import without_stubs
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.conversation.messages import assistant, calls, pinned, results, user
+from tests.unit.conversation.messages import assistant, calls, pinned, results, user, without_stubs
 
 COUNTER = default_counter()
 OVERFLOW = ContextWindowOverflowException("prompt is too long")

@@ -177,7 +177,7 @@ class Filling:
         if candidate.note is None:
             return None
         if candidate.note.gist is None:
-            gist = gist_of(candidate.message, ())
+            gist = gist_of(candidate.message)
             candidate.note.gist = (gist, self._count(gist)) if gist is not None else (candidate.message, candidate.tokens)
         gist, tokens = candidate.note.gist
         return (gist, tokens) if tokens < candidate.tokens else None

@@ -6,12 +6,13 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 from strands.models import Model
-from strands.types.content import Message, Messages
+from strands.types.content import Message
 
+from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.importance.weighing.scoring import (
     ImportanceScorer,
@@ -21,6 +22,7 @@ from strands_manga_memory.conversation.importance.weighing.scoring import (
 )
 from strands_manga_memory.language.search.embedding import Embed, dot, embedded
 from strands_manga_memory.language.texts.message_texts import message_text, quoted
+from strands_manga_memory.language.texts.models import structured
 from strands_manga_memory.messages import content_fingerprint
 
 logger = logging.getLogger(__name__)
@@ -57,15 +59,11 @@ class BackgroundScorer:
     """
 
     def __init__(self, judge: Judge, *, rules: ImportanceScorer | None = None, batch: int = 20, most: int = 10_000) -> None:
-        if not callable(judge):
-            raise ValueError(f"judge must be a function of lines, got {judge!r:.80}")
-        for name, value in (("batch", batch), ("most", most)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive whole number, got {value!r:.80}")
+        self._judge = function("judge", judge, "a function of lines")
+        self._batch, self._most = positive("batch", batch), positive("most", most)
         self.revision = 0
         """Grows whenever answers came in; whoever remembers scores asks again then."""
         self.rules = rules or RuleScorer()
-        self._judge, self._batch, self._most = judge, batch, most
         self._lock = threading.Lock()
         self._judged: dict[tuple[str, int], float | None] = {}
         self._waiting: dict[tuple[str, int], Line] = {}
@@ -160,12 +158,7 @@ class ModelScorer(BackgroundScorer):
 
     async def _asked(self, lines: Sequence[Line]) -> list[float]:
         source = "\n".join(f"{number}. {line.role}: {quoted(line.text)}" for number, line in enumerate(lines, start=1))
-        prompt: Messages = [{"role": "user", "content": [{"text": f"<conversation>\n{source}\n</conversation>"}]}]
-        answer: Any = None
-        async for event in self._model.structured_output(_Scores, prompt, _INSTRUCTIONS):
-            answer = event.get("output", answer)
-        if not isinstance(answer, _Scores):
-            raise ValueError("the model gave no structured answer")
+        answer = await structured(self._model, _Scores, f"<conversation>\n{source}\n</conversation>", _INSTRUCTIONS)
         return [score / 100 for score in answer.scores]
 
 
@@ -220,13 +213,11 @@ class EmbeddingScorer(BackgroundScorer):
         batch: int = 20,
         most: int = 10_000,
     ) -> None:
-        if not callable(embed):
-            raise ValueError(f"embed must be a function from texts to vectors, got {embed!r:.80}")
         self._weights = weights or ImportanceWeights()
         unknown = [act for act in examples if not hasattr(self._weights, act)]
         if unknown or not any(examples.values()):
             raise ValueError(f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r:.80}")
-        self._embed, self._least = embed, least
+        self._embed, self._least = function("embed", embed, "a function from texts to vectors"), least
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]
         self._vectors: list[list[float]] = []
         super().__init__(self._compared, rules=rules or RuleScorer(self._weights), batch=batch, most=most)

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 from strands.models import Model
-from strands.types.content import Message, Messages
+from strands.types.content import Message
 
 from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind
 from strands_manga_memory.language.slots.verification import Text
 from strands_manga_memory.language.texts.message_texts import quoted
-from strands_manga_memory.language.texts.models import FailingModels
+from strands_manga_memory.language.texts.models import FailingModels, structured
 from strands_manga_memory.language.texts.normalize import normalized
 
 logger = logging.getLogger(__name__)
@@ -81,13 +81,7 @@ class ModelSlotExtractor:
 
     async def _asked(self, texts: Sequence[str]) -> _Facts:
         source = "\n".join(f"{number}: {quoted(text)}" for number, text in enumerate(texts, start=1))
-        prompt: Messages = [{"role": "user", "content": [{"text": f"<conversation>\n{source}\n</conversation>"}]}]
-        answer: Any = None
-        async for event in self._model.structured_output(_Facts, prompt, _INSTRUCTIONS):
-            answer = event.get("output", answer)
-        if not isinstance(answer, _Facts):
-            raise ValueError("the model gave no structured answer")
-        return answer
+        return await structured(self._model, _Facts, f"<conversation>\n{source}\n</conversation>", _INSTRUCTIONS)
 
 
 def _is_said(text: str, line: str) -> bool:

@@ -11,19 +11,19 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.summary import RULES, Segment, Summary
 from strands_manga_memory.conversation.summaries.writing.conversation_text import chunks, cut_to, transcript
-from strands_manga_memory.conversation.summaries.writing.summarizers import asked, name_of
+from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer, asked, name_of
 from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summaries.writing.summary_prompts import asked_for
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.conversation.tokens.thresholds import window_of
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.slots.current_slots import merged
 from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind, most_important
 from strands_manga_memory.language.slots.verification import Text, Verdict, complaint, verify
 from strands_manga_memory.language.summaries.summarizer import Prompt, Summarizer
 from strands_manga_memory.language.texts.message_texts import quoted
-from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages import id_of, is_turn_start
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ MOST_ATTEMPTS = 3
 FAN_IN = 4
 """So many neighbouring segments of a level are written anew as one, from their raw turns."""
 
+_SOURCE_TOKENS = 12_000
 _PROSE_SHARE = 0.6
 _REQUIRED_SHARE = 0.6
 
@@ -63,7 +64,7 @@ class SummaryWriter:
         extractor: Finds the slots.
         types: Entity types, for verification.
         summary_tokens: Most tokens of the summary, prose and appended facts together.
-        source_tokens: Most tokens of raw turns that the summarizer reads at a time.
+        source_tokens: Most tokens of raw turns read at a time; None: 12,000, or 60 % of the summarizer's window.
         log: The raw messages of the conversation, if a session keeps them.
         cache: Drafts that were verified before, by content.
     """
@@ -72,12 +73,12 @@ class SummaryWriter:
         self,
         *,
         counter: TokenCounter,
-        extractor: SlotExtractor | None = None,
-        types: EntityTypes = SHOP,
-        summary_tokens: int = 500,
-        source_tokens: int = 12_000,
-        log: Log | None = None,
-        cache: SummaryCache | None = None,
+        extractor: SlotExtractor | None,
+        types: EntityTypes,
+        summary_tokens: int,
+        source_tokens: int | None,
+        log: Log | None,
+        cache: SummaryCache | None,
     ) -> None:
         self._counter = counter
         self._extractor = extractor or RuleSlotExtractor(types)
@@ -100,12 +101,12 @@ class SummaryWriter:
         if summarizer is None:
             return self.from_rules(earlier, raw)
         slots = merged(self._extracted(raw), earlier=earlier.slots, types=self._types)
-        parts = chunks(raw, most_tokens=self._source_tokens, count=self._count)
+        parts = chunks(raw, most_tokens=self._source_of(summarizer), count=self._count)
         segments = list(earlier.segments)
         works: list[Work] = []
         for part in parts:
             work = await self._written(part, earlier, slots, summarizer, share=len(segments) + len(parts))
-            segments.append(Segment(work.text, _id(part[0]), _id(part[-1])))
+            segments.append(Segment(work.text, id_of(part[0]), id_of(part[-1])))
             works.append(work)
         segments = await self._consolidated(segments, earlier, slots, summarizer, works)
         segments = self._shortened(segments)
@@ -128,7 +129,7 @@ class SummaryWriter:
             return replace(earlier, version=earlier.version + 1)
         return replace(
             earlier,
-            segments=(*earlier.segments, Segment("", _id(messages[0]), _id(messages[-1]))),
+            segments=(*earlier.segments, Segment("", id_of(messages[0]), id_of(messages[-1]))),
             slots=tuple(merged(self._extracted(messages), earlier=earlier.slots, types=self._types)),
             turns=earlier.turns + sum(is_turn_start(message) for message in messages),
             version=earlier.version + 1,
@@ -137,7 +138,12 @@ class SummaryWriter:
         )
 
     def _count(self, text: str) -> int:
-        return self._counter.count({"role": "user", "content": [{"text": text}]})
+        return tokens_of(self._counter, text)
+
+    def _source_of(self, summarizer: Summarizer) -> int:
+        """Return the most tokens of raw turns that a summarizer reads at a time."""
+        window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
+        return self._source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _extracted(self, messages: Sequence[Message]) -> list[Slot]:
         try:
@@ -148,7 +154,7 @@ class SummaryWriter:
 
     def _raw(self, messages: Sequence[Message]) -> list[Message]:
         """Return the turns as the log has them, if it has them all: in the history they may have been shortened."""
-        return self._logged({_id(message) for message in messages}) or list(messages)
+        return self._logged({id_of(message) for message in messages}) or list(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
         """Return the logged messages from the first to the last of these; empty if the log does not hold them all.
@@ -162,7 +168,7 @@ class SummaryWriter:
         try:
             for message in self._log():
                 if message.get("tracking_id") in left:
-                    left.discard(_id(message))
+                    left.discard(id_of(message))
                 elif not found:
                     continue
                 found.append(message)
@@ -178,7 +184,7 @@ class SummaryWriter:
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Slot], summarizer: Summarizer, *, share: int
     ) -> Work:
         """Let the summarizer write about some raw turns, at most three times; return the usable draft that lacks least."""
-        source = cut_to(transcript(messages), most_tokens=self._source_tokens, count=self._count)
+        source = cut_to(transcript(messages), most_tokens=self._source_of(summarizer), count=self._count)
         if not source.strip():
             return Work("", 0, 0)
         most = max(40, int(self._summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
@@ -251,7 +257,7 @@ class SummaryWriter:
             if at is None:
                 break
             raw = self._logged({id_ for segment in segments[at : at + FAN_IN] for id_ in (segment.first, segment.last)})
-            if not raw or self._count(transcript(raw)) > self._source_tokens:
+            if not raw or self._count(transcript(raw)) > self._source_of(summarizer):
                 break
             level = segments[at].level
             work = await self._written(
@@ -260,7 +266,7 @@ class SummaryWriter:
             works.append(work)
             if not work.text:
                 break
-            segments = [*segments[:at], Segment(work.text, _id(raw[0]), _id(raw[-1]), level + 1), *segments[at + FAN_IN :]]
+            segments = [*segments[:at], Segment(work.text, id_of(raw[0]), id_of(raw[-1]), level + 1), *segments[at + FAN_IN :]]
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
@@ -284,14 +290,10 @@ _TOLD = frozenset(SlotKind) - {SlotKind.STATEMENT, SlotKind.FINDING, SlotKind.TA
 
 def _with_draft(draft: str, messages: Sequence[Message], missing: Sequence[Slot]) -> str:
     sources = {slot.source for slot in missing}
-    lines = transcript([message for message in messages if _id(message) in sources])
+    lines = transcript([message for message in messages if id_of(message) in sources])
     return f"<draft>\n{quoted(draft)}\n</draft>\n<conversation>\n{quoted(lines)}\n</conversation>"
 
 
 def _without_last_sentence(text: str) -> str:
     cut = max(text.rstrip(" .。!?！？").rfind(sign) for sign in ".。!?！？")
     return text[: cut + 1].rstrip() if cut > 0 else ""
-
-
-def _id(message: Message) -> str:
-    return message.get("tracking_id") or ""
