@@ -25,11 +25,7 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Generic[_T]):
-    """One coroutine on its way.
-
-    Args:
-        work: Returns the coroutine; called in the thread.
-    """
+    """One coroutine on its way; ``work`` returns it, and is called in the thread."""
 
     def __init__(self, work: Callable[[], Awaitable[_T]]) -> None:
         self._work = work

@@ -8,11 +8,7 @@ _T = TypeVar("_T")
 
 
 class Delegated(Generic[_T]):
-    """An attribute that is read and set on the part of that name, where it has the same name.
-
-    Args:
-        part: The attribute that holds the part.
-    """
+    """An attribute that is read and set on the part of that name, where it has the same name."""
 
     def __init__(self, part: str) -> None:
         self._part = part

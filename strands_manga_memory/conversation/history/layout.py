@@ -86,14 +86,10 @@ class Layout:
         return cls(skip, tuple(keys), bodies, after)
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Return the history this layout describes.
+        """Return the history, from the log from record ``skip`` on, or from what already is the history.
 
-        Args:
-            restored: What the session manager restored: the log from record ``skip`` on, or already the exact history.
-
-        Returns:
-            The history; None if ``restored`` is to be taken as it is: because it already is the history (a snapshot), or
-            because records the layout needs are not in it (a log that was changed by someone else).
+        None if what was restored is to be taken as it is: it is the history already (a snapshot), or it has not the records
+        that the layout needs (a log that was changed by someone else).
         """
         at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
         if self.after is not None and self.after not in at:
@@ -113,10 +109,9 @@ class _Record(NamedTuple):
 
 
 class MessageLog:
-    """What is known of the log of a session manager: enough to describe the history by it, and no more than the history's size.
+    """What is known of the log of a session manager: enough to describe the history by it, no more than the history's size.
 
-    Args:
-        skipped: How many records precede the first one given to :meth:`add`.
+    So many records as were ``skipped`` precede the first one given to :meth:`add`.
     """
 
     def __init__(self, skipped: int = 0) -> None:

@@ -20,12 +20,7 @@ _OPEN_REQUESTS = 16
 
 
 class Requests:
-    """Counts requests on their way to the model, and teaches a calibration what the model makes of them.
-
-    Args:
-        counter: Counts the tokens of a message.
-        calibration: Learns from each answered request.
-    """
+    """Counts requests on their way to the model, and teaches a calibration what the model makes of them."""
 
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter

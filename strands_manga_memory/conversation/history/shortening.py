@@ -108,13 +108,9 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 
 
 class Shortener:
-    """Works on a copy of a history until it is small enough; the messages given are never changed.
+    """Works on a copy of a history, by position, until it is small enough; the messages given are never changed.
 
-    Args:
-        messages: The messages by position.
-        sizes: The tokens of each.
-        count: Counts the tokens of a message.
-        locked: Positions whose content may not change: pinned messages and calls that wait for their results.
+    Nothing changes at ``locked`` positions: pinned messages, and calls that wait for their results.
     """
 
     def __init__(self, messages: dict[int, Message], sizes: dict[int, int], count: Count, locked: frozenset[int]) -> None:
@@ -140,11 +136,8 @@ class Shortener:
     def shorten(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
         """Cut the blocks of one kind in some messages until the whole has ``target`` tokens, the largest first.
 
-        Args:
-            kind: ``"toolResult"``, ``"text"`` (guarded and cited text too) or ``"toolUse"``.
-            positions: Where to look.
-            target: The size to reach.
-            floor: No block is cut below so many tokens.
+        None is cut below ``floor`` tokens. Kinds are ``"toolResult"``, ``"text"`` (guarded and cited text too) and
+        ``"toolUse"``.
         """
         if self.tokens <= target:
             return

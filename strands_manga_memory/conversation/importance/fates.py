@@ -119,12 +119,7 @@ class Fates:
 
 
 class Explanations:
-    """What became of the messages of one history: of those that are there, and of the last that left it.
-
-    Args:
-        notes: What is known of messages.
-        weights: What the signals count.
-    """
+    """What became of the messages of one history: of those that are there, and of the last that left it."""
 
     def __init__(self, notes: Notes, weights: SignalWeights) -> None:
         self._notes = notes

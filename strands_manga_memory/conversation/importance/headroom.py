@@ -54,12 +54,8 @@ def headroom_for(
 ) -> Headroom:
     """Return what comes on top of a budget for what the user says in the current turn.
 
-    Args:
-        messages: The history.
-        budget: Its tokens otherwise. Half of them is for the user's message; what that has beyond comes on top.
-        agent: Whose model has a window; without one there is no room.
-        calibration: How the model counts.
-        count: Counts the tokens of a message.
+    Half of the budget is for that message. What it has beyond comes on top, as far as the model's window has room; without an
+    agent there is none.
     """
     said = next(filter(is_turn_start, reversed(messages)), None)
     if said is None or agent is None:

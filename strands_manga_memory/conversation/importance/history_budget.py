@@ -21,17 +21,7 @@ from strands_manga_memory.messages import is_turn_start
 
 
 class HistoryBudget:
-    """What the history of one agent may take, by the counter and by what the model reports, and the choice within it.
-
-    Args:
-        steps: The budget, and to what a history over it is brought.
-        max_turns: Most turns to keep; None: as many as fit.
-        bands: Where the bands begin.
-        signals: What the signals count.
-        notes: What is known of messages.
-        calibration: How the model counts.
-        served: The agent, for its model's window.
-    """
+    """What the history of one agent may take, by the counter and by what the model reports, and the choice within it."""
 
     def __init__(
         self,
@@ -79,12 +69,9 @@ class HistoryBudget:
         return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
 
     def choice(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Choice:
-        """Return what of messages stays within the budget.
+        """Return what of messages stays within the budget, of which ``beside`` is for something else.
 
-        Args:
-            messages: The history.
-            beside: What of the budget is for something else.
-            trim_to: To how many tokens, as the model counts them, it is brought; None: just below the budget.
+        If it is brought down at all, it is to ``trim_to`` tokens as the model counts them, where that is less.
         """
         candidates = self._candidates(messages)
         limits = self._limits(max(1, self.tokens - beside), self._headroom(messages, self.tokens))

@@ -17,13 +17,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 class ManagerState:
     """The layout of the window, the ratio that was learned of the model, and the notes on the history.
 
-    Args:
-        notes: What is known of messages.
-        kept_notes: Of that, what travels with a session.
-        calibration: How the model counts.
-
-    Attributes:
-        persist_layout: Whether the session manager logs messages, so that the window is restored from the layout.
+    The layout is kept if ``persist_layout``: for session managers that log messages.
     """
 
     def __init__(self, notes: Notes, kept_notes: KeptNotes, calibration: Calibration) -> None:

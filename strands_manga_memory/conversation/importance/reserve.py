@@ -67,14 +67,7 @@ class Reserve:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the history with what has left it, as far as that is at hand.
-
-        Args:
-            history: The history.
-            budget: What the window may have.
-            total: Counts the tokens of messages.
-            narrowed: Returns what is to stay of messages in so many tokens.
-        """
+        """Return the history with what has left it, as far as that is at hand; too much of it is narrowed."""
         pool = self.around(history)
         low = budget + min(_TIMES * budget, _MOST) + total(pool[last_turn_of(pool) :])
         if total(pool) <= low + low // _SLACK:

@@ -22,15 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Sending:
-    """Mends and trims what is sent, for that call alone; the history itself stays as it is.
-
-    Args:
-        budget: What stays.
-        workload: How much work that is.
-        notes: What is known of messages.
-        requests: Counts requests, and learns from what the model reports.
-        includes_recall: Whether quotes count into the budget too.
-    """
+    """Mends and trims what is sent, for that call alone; the history itself stays as it is."""
 
     def __init__(
         self, budget: HistoryBudget, workload: Workload, notes: Notes, requests: Requests, *, includes_recall: bool

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 class StackedConversationManager(CopiedAsNew, ConversationManager):
-    """Leaves it to the manager below what a session keeps and how the window is restored.
-
-    Args:
-        below: The manager below: the trimmer, or another manager that stands on it.
-        trimmer: The trimmer at the bottom.
-        proactive_compression: As in Strands' own managers.
-    """
+    """Leaves it to the manager below what a session keeps and how the window is restored; at the bottom is the trimmer."""
 
     persist_layout = Delegated[bool]("trimmer")
 

@@ -33,12 +33,7 @@ class Steps:
         return self.turns is not None or self.low < self.high
 
     def mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
-        """Return the tokens to which a history is to be brought.
-
-        Args:
-            messages: The history.
-            total: Counts the tokens of messages.
-        """
+        """Return the tokens to which a history is to be brought."""
         if self.turns is None:
             return self.low
         starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))

@@ -33,17 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Trimming:
-    """Drops and shortens messages of one agent's history, and lets some come back, each time in one step.
-
-    Args:
-        budget: What stays.
-        workload: How much work that is.
-        notes: What is known of messages.
-        state: What is known of the log; it need not know more than the history and what may come back.
-        archive: Keeps what is cut from messages.
-        served: The agent, which reads it there.
-        on_evict: Called with the messages that left the history, or were shortened in it.
-    """
+    """Drops and shortens messages of one agent's history, and lets some come back, each time in one step."""
 
     def __init__(
         self,

@@ -17,12 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class View:
-    """The history after a choice, beside the one before.
-
-    Args:
-        history: The history before.
-        pool: What the choice was made from: the history with what had left it, or the history itself.
-        choice: The choice; what it kept beyond ``pool`` is not part of the history yet.
+    """The history after a choice from ``pool``: from the history with what had left it, or from the history itself.
 
     Attributes:
         messages: The history after. What has not changed is the same object as before.

@@ -63,14 +63,7 @@ class Retriever(Protocol):
 
 
 class Shelf:
-    """The last messages of a conversation by number, in the order of speech, from 1. Thread-safe by its user's lock.
-
-    Args:
-        most: Most messages to keep; the oldest go first.
-
-    Raises:
-        ValueError: ``most`` is not a positive whole number.
-    """
+    """The last messages of a conversation by number, in the order of speech, from 1. Thread-safe by its user's lock."""
 
     def __init__(self, most: int) -> None:
         self.most = positive("most", most)

@@ -11,12 +11,7 @@ _OTHER = 0.25
 
 
 class FusedRetriever:
-    """Finds what BM25 or another retriever finds; the score of a message is the sum of both, a quarter of the other one's.
-
-    Args:
-        words: BM25; it says in which order messages were spoken.
-        other: Another retriever, such as ``DenseRetriever``.
-    """
+    """Finds what BM25 or another retriever finds; the score of a message is the sum of both, a quarter of the other one's."""
 
     def __init__(self, words: Bm25Retriever, other: Retriever) -> None:
         self._words = words

@@ -38,13 +38,9 @@ class Intake:
     """Takes in what is said, after its turn: until then it may be redacted.
 
     What changes in the history later changes in the archive. A history that holds nothing of what was known is another
-    conversation, or a deleted one: then everything is forgotten, so that nobody is shown the words of someone else.
-
-    Args:
-        retriever: The archive.
-        source: Returns the messages of before this process, oldest first; read once (in up to three turns if it fails), and
-            again after everything was forgotten.
-        learn: Called with what was taken in, before the archive has it.
+    conversation, or a deleted one: then everything is forgotten, so that nobody is shown the words of someone else. The
+    ``source`` has the messages of before this process; it is read once, in up to three turns if it fails, and again after
+    everything was forgotten. What is taken in is told to ``learn`` first.
     """
 
     def __init__(self, retriever: Retriever, source: Source | None, learn: Callable[[Sequence[Archived]], None]) -> None:

@@ -74,10 +74,6 @@ class Quoting:
 
         Hits that are much weaker than the best are worth none. If even the best have few of the question's terms, it is less
         likely that the answer is among them, and what the history would have to give up for them is worth more.
-
-        Args:
-            hits: What was found, the best first.
-            asked: The terms of the question.
         """
         if not hits or not asked:
             return 0
@@ -99,13 +95,8 @@ class Quoting:
     ) -> str:
         """Return the quotes that fit the budget, in the order of speech; an empty text if there are none.
 
-        A passage is what it says: one that several messages have is quoted of the best of them.
-
-        Args:
-            hits: What was found, the best first.
-            asked: The terms of the question, by which passages of long messages are chosen.
-            most: The budget; None: all of ``max_tokens``.
-            beside: Texts that the model is shown anyway, of which no passage is quoted.
+        A passage is what it says: one that several messages have is quoted of the best of them, and none of the texts
+        ``beside``, which the model is shown anyway. Passages of long messages are chosen by the terms ``asked``.
         """
         chosen: dict[Hit, str] = {}
         shown = tuple(beside)
@@ -180,11 +171,7 @@ class Quoting:
 
 
 class Told:
-    """What the model is told already, by what it says.
-
-    Args:
-        texts: Texts it is told.
-    """
+    """What the model is told already, by what it says."""
 
     def __init__(self, *texts: str) -> None:
         self._text = "\n".join(texts)

@@ -44,12 +44,7 @@ _FEW_TERMS = 3
 
 
 class Seeking:
-    """Ranks what a retriever finds for a question.
-
-    Args:
-        retriever: Finds messages.
-        clock: Returns the time, in seconds since the epoch.
-    """
+    """Ranks what a retriever finds for a question."""
 
     def __init__(self, retriever: Retriever, clock: Callable[[], float]) -> None:
         self._retriever = retriever
@@ -100,12 +95,7 @@ def _day(at: float) -> date:
 
 
 def in_full(question: str, history: Sequence[Message]) -> str:
-    """Return a question, a long one cut, with the one before it if it follows that one: "And the second one?", 「それは？」.
-
-    Args:
-        question: The question.
-        history: The history, which may already end with it.
-    """
+    """Return a question, a long one cut, with the one before it if it follows that one: "And the second one?", 「それは？」."""
     question = excerpt(question)
     if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:
         return question

@@ -82,15 +82,8 @@ def staying(
 ) -> list[Message]:
     """Return which covered messages stay in the history: those pinned, and of the bands given as much as there is room for.
 
-    They stay as whole exchanges, the higher band and then the newer first, so that the history remains valid.
-
-    Args:
-        messages: The covered messages.
-        room: Tokens they may have; pinned ones stay in any case.
-        bands: Which bands may stay.
-        band_of: Returns the band of a message.
-        tokens_of: Counts messages.
-        outdated: ``tracking_id`` of messages that say what was corrected later: behind the facts they would seem current.
+    They stay as whole exchanges, the higher band and then the newer first, so that the history remains valid. None stays that
+    is ``outdated``: corrected later, behind the facts it would seem current.
     """
     groups = [sorted(exchange.positions()) for exchange in exchanges(messages)] if messages else []
     kept: set[int] = set()

@@ -20,12 +20,7 @@ _runs = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 class Rest:
-    """Counts failures in a row; the third begins a rest, after which one try decides whether the next rest begins at once.
-
-    Args:
-        seconds: How long a rest is.
-        clock: Monotonic seconds.
-    """
+    """Counts failures in a row; the third begins a rest, after which one try decides whether the next rest begins at once."""
 
     def __init__(self, seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds

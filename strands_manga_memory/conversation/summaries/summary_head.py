@@ -22,15 +22,7 @@ _REMEMBERED = 4_096
 
 
 class SummaryHead:
-    """Lays a summary out within the bounds of a history.
-
-    Args:
-        trimmer: Counts and scores, and has the budget.
-        types: Entity types that are verified.
-        summary_tokens: Most tokens of the summary.
-        facts_tokens: Most tokens of the facts that do not fit into it.
-        keep_important: Whether covered turns of high importance stay as well.
-    """
+    """Lays a summary out within the bounds of a history."""
 
     def __init__(
         self,
@@ -58,14 +50,9 @@ class SummaryHead:
     def of(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
     ) -> tuple[list[Message], list[Message]]:
-        """Return what stands before the recent turns from now on, and the messages that leave.
+        """Return what stands before the recent turns, which begin at ``split``, and the messages that leave.
 
-        Args:
-            summary: The summary.
-            history: The history as it is.
-            split: Where the recent turns begin in it.
-            room: Tokens the history should have then.
-            is_tight: Whether only pinned messages stay beside the summary.
+        The history should have ``room`` tokens then. If it ``is_tight``, only pinned messages stay beside the summary.
         """
         tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
         covered = [message for message in history[:split] if not is_synthesized(message)]

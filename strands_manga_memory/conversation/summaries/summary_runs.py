@@ -50,12 +50,7 @@ class _Pending:
 class SummaryRuns:
     """Begins summaries and hands out those that are finished; leaves a failing summarizer alone for a while.
 
-    Args:
-        head: Lays a summary out; what it needs is counted in the run.
-        writer: Writes summaries.
-        summarizer: Who is asked for prose; None: the agent's ``aux_model``.
-        rest: Counts failures.
-        stats: What was done, kept up to date.
+    Without a summarizer the agent's ``aux_model`` writes.
     """
 
     def __init__(

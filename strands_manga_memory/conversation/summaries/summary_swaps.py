@@ -20,16 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class SummarySwaps:
-    """Swaps old turns for summaries of them; what cannot be done leaves the history as it is.
-
-    Args:
-        trimmer: Counts the history, and is told what left it.
-        head: Lays a summary out.
-        runs: The summary that is on its way.
-        trigger: Says when one is due.
-        stats: What was done so far.
-        keep_recent_turns: Turns that stay whole.
-    """
+    """Swaps old turns for summaries of them; what cannot be done leaves the history as it is."""
 
     def __init__(
         self,

@@ -17,13 +17,7 @@ _WORTH_A_RUN = 8
 
 
 class Trigger:
-    """Tells when a history is to be summarized: at so many tokens, or so many turns that no summary covers.
-
-    Args:
-        tokens: Tokens of history.
-        turns: Turns.
-        on_warning: Called with the tokens of history and the trigger when the history comes near it.
-    """
+    """Tells when a history is to be summarized: at so many tokens, or so many turns that no summary covers."""
 
     def __init__(self, tokens: int, turns: int, on_warning: Callable[[int, int], None] | None = None) -> None:
         self.tokens = tokens

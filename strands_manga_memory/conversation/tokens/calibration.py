@@ -15,13 +15,10 @@ _STEP = 0.05
 
 
 class Calibration:
-    """Learns a model's own token ratio from the usage it reports.
+    """Learns a model's own token ratio from the usage it reports: between 1.0, or 0.8 for a counter that estimates, and 1.6.
 
-    The ratio rises quickly and falls slowly, small requests count for less (a provider's fixed preamble weighs most there), and
-    reports that cannot be right are ignored: none at all, requests under 200 tokens, ratios under 0.5 or over 2.5.
-
-    Args:
-        exact: Whether the counter is exact: then the ratio is between 1.0 and 1.6, for an estimate between 0.8 and 1.6.
+    The ratio rises quickly and falls slowly, small requests count for less (a provider's fixed preamble weighs most there),
+    and reports that cannot be right are ignored: none at all, requests under 200 tokens, ratios under 0.5 or over 2.5.
     """
 
     def __init__(self, *, exact: bool) -> None:

@@ -29,16 +29,10 @@ def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
 
 
 class Ledger(Generic[_Measure]):
-    """Measures each message once, and again when its content has changed.
+    """Measures each message once, and again when its content has changed; ``count`` is how often it measured.
 
     Entries are known by a hash of ``tracking_id`` and content, one number each: there are thousands of them in a process with
-    many agents. Safe to use from several threads.
-
-    Args:
-        measure: Called with a message, outside any lock.
-
-    Attributes:
-        count: How often something was measured.
+    many agents. Safe to use from several threads: ``measure`` is called outside any lock.
     """
 
     def __init__(self, measure: Callable[[Message], _Measure]) -> None:

@@ -25,17 +25,10 @@ from strands_manga_memory.messages import is_turn_start, tool_use_ids
 def choose(
     candidates: Sequence[Candidate], limits: Limits, *, first_turn: Collection[str], count: Callable[[Message], int]
 ) -> Choice:
-    """Choose what stays.
+    """Choose what stays of candidates; ``first_turn`` are the ids of the first turn, none while it is the current one.
 
-    Args:
-        candidates: The history.
-        limits: The budget and the bands.
-        first_turn: Tracking ids of the messages of the first turn; empty if it is still the current one.
-        count: Counts the tokens of a message that was shortened.
-
-    Returns:
-        The choice. Its ``tokens`` are over the budget only if pinned messages, reasoning, calls that wait for their results or
-        a request that is spared take more than the budget.
+    It is over the budget only if pinned messages, reasoning, calls that wait for their results or a request that is spared
+    are.
     """
     groups = groups_of(candidates, limits.bands, first_turn)
     required = {at: group.required for group in groups if group.required for at in group.positions}

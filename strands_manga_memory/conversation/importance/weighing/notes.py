@@ -76,13 +76,9 @@ class _Recent:
 class Notes:
     """Notes on the messages of one history, taken in the order of speech.
 
-    Tokens are noted apart from the rest: a history within its budget needs no more. A scorer that fails, or gives no number,
-    leaves a message at the score of one that no rule knows; that is logged once.
-
-    Args:
-        counter: Counts the tokens of a message.
-        scorer: Says what a message is worth; its ``score`` may take the message alone or the history as well.
-        history: Returns the present history, for the scorer.
+    Tokens are noted apart from the rest: a history within its budget needs no more. The scorer's ``score`` may take the
+    message alone or the history as well. One that fails, or gives no number, leaves a message at the score of one that no rule
+    knows; that is logged once.
     """
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
@@ -124,12 +120,10 @@ class Notes:
         return sum(tokens), new
 
     def take_over(self, counted: Iterable[tuple[Message, int]], noted: Callable[[], Sequence[tuple[Message, Note]]]) -> None:
-        """Take over what was counted and noted of messages before.
+        """Take over the tokens of messages that were counted before, and the notes on them.
 
-        Args:
-            counted: Messages and their tokens.
-            noted: Called when the first note is asked for, as most turns ask for none; returns the messages that were noted,
-                and their notes. Their words are learned when another message is.
+        ``noted`` is called when the first note is asked for, as most turns ask for none. The words of those messages are
+        learned when another one is noted.
         """
         self.tokens.know(counted)
         self._kept = noted

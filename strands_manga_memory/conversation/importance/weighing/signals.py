@@ -80,11 +80,8 @@ class SignalWeights:
 def text_signals(note: Note, *, is_service: float, age: float, weights: SignalWeights) -> dict[str, float]:
     """Return the weighted signals of a message that is no tool call and no result, those that count for nothing left out.
 
-    Args:
-        note: What was noted about the message.
-        is_service: How far the speaker is an assistant that serves, 0 to 1; 0 for the user.
-        age: How many exchanges began after its own.
-        weights: The weights.
+    ``is_service`` is 0 for the user, and for an assistant how far it serves, 0 to 1; ``age`` how many exchanges began after
+    its own.
     """
     found = fixed_signals(note, weights)
     if note.referenced:

@@ -37,12 +37,7 @@ class Work(Enum):
 
 
 class Workload:
-    """Says how much work it is to have messages within a budget, and knows the beginning of a history that it need not count.
-
-    Args:
-        notes: What is known of messages.
-        is_over: Whether messages of so many tokens are over the budget.
-    """
+    """Says how much work it is to have messages within a budget; it need not count the beginning of a history again."""
 
     def __init__(self, notes: Notes, is_over: Callable[[Sequence[Message], int], bool]) -> None:
         self._notes = notes
@@ -52,12 +47,8 @@ class Workload:
     def of(self, messages: Sequence[Message], beside: int = 0, *, anew: bool = True) -> tuple[Work, int]:
         """Return what there is to do to have messages within the budget, with ``beside`` other tokens, and their tokens.
 
-        They are not counted if that alone is long work, and their size is not looked at if there is nothing to do.
-
-        Args:
-            messages: The messages.
-            beside: Tokens of what is beside them.
-            anew: Whether to look at all of them, not only at what came after those that were counted.
+        They are not counted if that alone is long work, and their size is not looked at if there is nothing to do. Unless they
+        are looked at ``anew``, those that were counted before are not.
         """
         before, tokens = _NOTHING if anew else self._counted
         if not same_objects(messages[: len(before)], before):

@@ -19,12 +19,7 @@ _MEDIA = ("image", "document", "video", "audio")
 
 
 def transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
-    """Return messages as lines of text, without reasoning and media, and without the marks of what was left out.
-
-    Args:
-        messages: The messages.
-        most: Most characters of one tool result; None: all of them.
-    """
+    """Return messages as lines of text, without reasoning, media and marks; of each tool result at most so many characters."""
     return "\n".join(line for message in messages if not is_stub(message) for line in _lines(message, most))
 
 

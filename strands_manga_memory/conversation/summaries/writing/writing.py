@@ -57,16 +57,9 @@ class Work:
 
 
 class SummaryWriter:
-    """Writes summaries.
+    """Writes summaries of at most ``summary_tokens``, prose and appended facts together.
 
-    Args:
-        counter: Counts tokens.
-        extractor: Finds the slots.
-        types: Entity types, for verification.
-        summary_tokens: Most tokens of the summary, prose and appended facts together.
-        source_tokens: Most tokens of raw turns read at a time; None: 12,000, or 60 % of the summarizer's window.
-        log: The raw messages of the conversation, if a session keeps them.
-        cache: Drafts that were verified before, by content.
+    A summarizer reads ``source_tokens`` of raw turns at a time; None: 12,000, or 60 % of its window.
     """
 
     def __init__(
@@ -89,12 +82,9 @@ class SummaryWriter:
         self._cache = cache
 
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
-        """Return the summary of everything ``earlier`` covers and of ``messages``, which follow it.
+        """Return the summary of everything ``earlier`` covers and of raw messages with ids, which follow it.
 
-        Args:
-            earlier: The summary so far: context only. Its prose stays, or is written anew from the raw turns.
-            messages: Raw turns, with tracking ids.
-            summarizer: Who writes; None: only the slots are kept.
+        The prose of before stays, or is written anew from the raw turns. Without a summarizer only the slots are kept.
         """
         earlier = earlier or Summary(version=0)
         raw = self._raw(messages)
