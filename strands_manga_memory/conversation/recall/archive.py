@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -62,57 +62,98 @@ class Retriever(Protocol):
         ...
 
 
-class Shelf:
-    """The last messages of a conversation by number, in the order of speech, from 1. Thread-safe by its user's lock."""
+class Index(Protocol):
+    """Texts by number, each with what is beside it, and how well they fit a question."""
 
-    def __init__(self, most: int) -> None:
-        self.most = positive("most", most)
-        self._numbers: dict[str, int] = {}
-        self._messages: dict[int, Archived] = {}
-        self._next = itertools.count(1)
+    def put(self, texts: Iterable[tuple[int, str, str]]) -> None:
+        """Add or replace texts."""
+        ...
+
+    def remove(self, numbers: Iterable[int], /) -> None:
+        """Forget texts."""
+        ...
+
+    def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
+        """Return the texts that fit a question, the best first; its score is 1."""
+        ...
+
+
+class Shelf:
+    """The last messages of a conversation by number, in the order of speech, from 1, found by an index. Thread-safe.
+
+    Args:
+        most: Most messages to keep; the oldest go first.
+        index: Makes an empty index.
+
+    Raises:
+        ValueError: ``most`` is not a positive whole number.
+    """
+
+    def __init__(self, most: int, index: Callable[[], Index]) -> None:
+        self._most = positive("most", most)
+        self._make = index
+        self._lock = threading.Lock()
+        self.clear()
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def __getitem__(self, number: int) -> Archived:
-        return self._messages[number]
+    def add(self, messages: Iterable[Archived]) -> None:
+        """Take in messages, in the order of speech; one whose id is known takes the place of what was said before under it."""
+        with self._lock:
+            changed: dict[int, Archived] = {}
+            for message in list(messages):  # all of them or, if they cannot be read, none
+                number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
+                known = self._messages.get(number)
+                if known is None or known.text != message.text:
+                    at = message.at if known is None or message.at is not None else known.at
+                    self._messages[number] = changed[number] = message if at == message.at else replace(message, at=at)
+            gone = list(itertools.islice(self._messages, max(0, len(self) - self._most)))
+            for number in gone:
+                del self._numbers[self._messages.pop(number).id]
+                changed.pop(number, None)
+            self._index.remove(gone)
+            self._index.put((number, message.text, "") for number, message in changed.items())
 
-    def put(self, messages: Iterable[Archived]) -> tuple[dict[int, Archived], list[int]]:
-        """Take in messages; return those that are new or changed, by number, and the numbers of those that went for them."""
-        changed: dict[int, Archived] = {}
-        for message in list(messages):  # all of them or, if they cannot be read, none
-            number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
-            known = self._messages.get(number)
-            if known is None or known.text != message.text:
-                at = message.at if known is None or message.at is not None else known.at
-                self._messages[number] = changed[number] = message if at == message.at else replace(message, at=at)
-        gone = list(itertools.islice(self._messages, max(0, len(self) - self.most)))
-        for number in gone:
-            del self._numbers[self._messages.pop(number).id]
-            changed.pop(number, None)
-        return changed, gone
-
-    def around(self, number: int) -> dict[int, Archived]:
-        """Return the two messages before and the two after one."""
-        near = (number - 2, number - 1, number + 1, number + 2)
-        return {at: self._messages[at] for at in near if at in self._messages}
+    def search(self, question: str, limit: int) -> list[Hit]:
+        """Return up to ``limit`` messages that fit the question, the best first; its score is 1."""
+        with self._lock:
+            found = self._index.search(question, limit=limit)
+            return [Hit(number, self._messages[number], score) for number, score in found.items()]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the number of a message; None if it is not known."""
-        return self._numbers.get(id_)
+        """Return the number of a message in the order of speech; None if it is not known."""
+        with self._lock:
+            return self._numbers.get(id_)
 
-    def remove(self, id_: str) -> int | None:
-        """Remove a message; return its number, None if it is not known."""
-        number = self._numbers.pop(id_, None)
-        if number is not None:
-            del self._messages[number]
-        return number
+    def around(self, number: int) -> dict[int, Archived]:
+        """Return the two messages before and the two after one, by number."""
+        near = (number - 2, number - 1, number + 1, number + 2)
+        with self._lock:
+            return {at: self._messages[at] for at in near if at in self._messages}
+
+    def forget(self, id_: str) -> None:
+        """Remove a message."""
+        with self._lock:
+            number = self._numbers.pop(id_, None)
+            if number is not None:
+                del self._messages[number]
+                self._index.remove([number])
+
+    def clear(self) -> None:
+        """Remove everything."""
+        with self._lock:
+            self._numbers: dict[str, int] = {}
+            self._messages: dict[int, Archived] = {}
+            self._next = itertools.count(1)
+            self._index = self._make()
 
 
-class Bm25Retriever:
+class Bm25Retriever(Shelf):
     """BM25 over single messages, English and Japanese, in memory: nothing of it outlives the process. Thread-safe.
 
-    Common words are left out of a question where rarer ones say enough, so that a question takes milliseconds.
+    A message that shares a term with the question is found. Common words are left out of a question where rarer ones say
+    enough, so that a question takes milliseconds.
 
     Args:
         most: Most messages to keep; the oldest go first. A message takes some 700 bytes beside its text.
@@ -121,50 +162,13 @@ class Bm25Retriever:
         ValueError: ``most`` is not a positive whole number.
     """
 
-    def __init__(self, *, most: int = 50_000) -> None:
-        self._lock = threading.Lock()
-        self._shelf, self._index = Shelf(most), LexicalIndex[int]()
+    _index: LexicalIndex[int]
 
-    def __len__(self) -> int:
-        return len(self._shelf)
+    def __init__(self, *, most: int = 50_000) -> None:
+        super().__init__(most, LexicalIndex[int])
 
     @property
     def index_bytes(self) -> int:
         """The size of the inverted index, without the messages."""
         with self._lock:
             return self._index.size
-
-    def add(self, messages: Iterable[Archived]) -> None:
-        """Take in messages, in the order of speech; one whose id is known takes the place of what was said before under it."""
-        with self._lock:
-            changed, gone = self._shelf.put(messages)
-            self._index.remove(gone)
-            self._index.put((number, message.text, "") for number, message in changed.items())
-
-    def search(self, question: str, limit: int) -> list[Hit]:
-        """Return up to ``limit`` messages that share a term with the question, the best first; its score is 1."""
-        with self._lock:
-            found = self._index.search(question, limit=limit)
-            return [Hit(number, self._shelf[number], score) for number, score in found.items()]
-
-    def number_of(self, id_: str) -> int | None:
-        """Return the number of a message in the order of speech; None if it is not known."""
-        with self._lock:
-            return self._shelf.number_of(id_)
-
-    def around(self, number: int) -> dict[int, Archived]:
-        """Return the two messages before and the two after one, by number."""
-        with self._lock:
-            return self._shelf.around(number)
-
-    def forget(self, id_: str) -> None:
-        """Remove a message."""
-        with self._lock:
-            number = self._shelf.remove(id_)
-            if number is not None:
-                self._index.remove([number])
-
-    def clear(self) -> None:
-        """Remove everything."""
-        with self._lock:
-            self._shelf, self._index = Shelf(self._shelf.most), LexicalIndex[int]()
