@@ -18,15 +18,7 @@ _MOST_KEY_CHARACTERS = 200
 
 
 class MemoryChanges:
-    """What is stored and deleted; each change is shown to whoever searches.
-
-    Args:
-        partition: The user's part of the table.
-        retention: How long each type is kept and how much it matters at first.
-        cleaning: Treats personal data, and cuts.
-        clock: Seconds since 1970.
-        shown: Told of each memory that changed: its id, and how it is now or None.
-    """
+    """What is stored and deleted; of each memory that changed ``shown`` is told the id, and how it is now or None."""
 
     def __init__(
         self,

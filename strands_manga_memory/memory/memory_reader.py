@@ -32,13 +32,7 @@ _PREFERENCES = Wanted(types=frozenset({MemoryType.PREFERENCE}))
 
 @dataclass(frozen=True)
 class Ranking:
-    """How memories are ranked.
-
-    Attributes:
-        retention: Half-lives by type.
-        weights: How much each factor counts.
-        embed: Vectors of texts; None: similarity by words.
-    """
+    """How memories are ranked; without ``embed`` the similarity is by words."""
 
     retention: Mapping[MemoryType, Retention]
     weights: RankingWeights
@@ -50,17 +44,7 @@ class Ranking:
 
 
 class MemoryReader:
-    """Reads one user's memories once and searches what it read; notes in the background what was recalled.
-
-    Args:
-        partition: The user's part of the table.
-        copy: The copy in the hot tier, if there is one.
-        profiles: Reads the profile that another service keeps, if one does.
-        ranking: How memories are ranked.
-        cleaning: Opens what the policy for personal data encrypted.
-        clock: Seconds since 1970.
-        writer: Does what need not be waited for.
-    """
+    """Reads one user's memories once and searches what it read; notes in the background what was recalled."""
 
     def __init__(
         self,

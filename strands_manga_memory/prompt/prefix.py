@@ -38,14 +38,7 @@ def shared(before: Sequence[Mark], now: Sequence[Mark]) -> int:
 
 
 def repeated_tokens(context: InvokeModelContext, now: Sequence[Mark], before: Sequence[Mark], same: int) -> int:
-    """Return the tokens, by estimate, of the history of before this call that is no part of the common beginning.
-
-    Args:
-        context: The request.
-        now: Its marks.
-        before: Those of the request before.
-        same: With how many messages both begin.
-    """
+    """Return the tokens, by estimate, of the history of before this call that is no part of the common beginning."""
     known = {mark.id for mark in before}
     end = next((at + 1 for at in reversed(range(same, len(now))) if now[at].id in known), same)
     return sum(estimated_tokens(_text(block)) for at in range(same, end) for block in _lasting(context, at))

@@ -41,14 +41,10 @@ def access_of(path: Path) -> Access:
 
 
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
-    """Tell whether this process can change the file at ``path``, or put another in its place.
+    """Tell whether this process can change the file at an absolute path, or put another in its place.
 
     It can if it may write to the file, to its folder or to a folder above it, or owns one of them. What cannot be looked at
     counts as changeable.
-
-    Args:
-        path: An absolute path.
-        look: Says what the process may do with a file or a folder.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

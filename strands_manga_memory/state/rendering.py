@@ -28,18 +28,7 @@ _LOW = 0.25
 
 
 class View(NamedTuple):
-    """The layers as they are now.
-
-    Attributes:
-        conversation: The conversation.
-        task: The task.
-        entities: The entities.
-        goals: The goals.
-        execution: The execution memory.
-        environment: The environment.
-        now: The clock of the task, in seconds.
-        wall: Seconds since 1970.
-    """
+    """The layers as they are now; ``now`` is the clock of the task, ``wall`` seconds since 1970."""
 
     conversation: ConversationLayer
     task: TaskLayer
@@ -62,13 +51,9 @@ _NOTHING: _Rendered = (), []
 
 
 class Rendering:
-    """Renders the state, call by call; what has not changed since the call before is not rendered anew.
+    """Renders the state within some tokens; what has not changed since the call before is not rendered anew.
 
     Layers are immutable, so a part is the same as long as it is made from the same objects.
-
-    Args:
-        max_tokens: Most tokens of the block.
-        count: Counts the tokens of a text.
     """
 
     def __init__(self, max_tokens: int, count: Callable[[str], int] = _tokens) -> None:

@@ -20,10 +20,6 @@ class StateTools:
     """The tools, bound to the parts of a state. A bad value is an error result that says what is allowed.
 
     They are methods, because what describes a tool to the model is then made once, not for every agent.
-
-    Args:
-        parts: The parts.
-        told: Returns what the model is told of the state.
     """
 
     def __init__(self, parts: Parts, told: Callable[[], str]) -> None:

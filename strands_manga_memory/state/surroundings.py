@@ -25,22 +25,10 @@ _PASSING = ("time_of_day", "promotions")
 class Surroundings:
     """The environment of one agent.
 
-    A source, if there is one, says what is so, and a publication is a hint to read it anew. Without a source, the environment
-    is what was published. What cannot be read leaves what was known.
-
-    Args:
-        source: Where it is read; may be None.
-        scope: Whose it is; needed with a source.
-        changes: Where word of changes comes from; may be None.
-        deadline: Seconds a model call waits for news and for what follows from it.
-        environment: What was loaded already, so that it is not read twice.
-        recheck_after: Seconds after which the source is asked again although no word came; None: never.
-        clock: Monotonic seconds.
-
-    Attributes:
-        environment: What is known.
-        reloads: How often it was read.
-        drifts: Fields that were found to be otherwise than was known, without word of it.
+    A source, if there is one, says what is so, and a publication is a hint to read it anew; it is asked again after
+    ``recheck_after`` seconds although no word came. Without a source, the environment is what was published. What cannot be
+    read leaves what was known. A model call waits at most ``deadline`` seconds for news and for what follows from it.
+    ``drifts`` are fields that were found to be otherwise than was known, without word of it.
     """
 
     def __init__(

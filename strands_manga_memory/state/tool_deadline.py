@@ -16,12 +16,7 @@ _AGENT = "agent"
 
 
 class ToolDeadline:
-    """Stops a tool call that takes longer than it may, and gives the model an error result it can act on.
-
-    Args:
-        timeout_ms: Milliseconds a call may take.
-        timed_out: Called with the ``toolUseId`` of a call that was stopped.
-    """
+    """Stops a tool call that takes longer than it may, and gives the model an error result it can act on."""
 
     def __init__(self, timeout_ms: float, timed_out: Callable[[str], None]) -> None:
         self._timeout_ms = timeout_ms

@@ -49,13 +49,7 @@ class _AllStated(BaseModel):
 
 
 class Learner:
-    """Asks models about messages in the background, one question at a time: what is said meanwhile is in the next one.
-
-    Args:
-        writer: Does the work.
-        lane: The key under which the writer calls ``hear``.
-        hear: Is told of each message what the model found in it.
-    """
+    """Asks models about messages in the background, one question at a time: what is said meanwhile is in the next one."""
 
     def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference]], None]) -> None:
         self._writer = writer
@@ -101,16 +95,7 @@ class Learner:
 def learned(model: Model, said: Mapping[str, Sequence[str]], *, timeout: float) -> dict[str, list[Preference]]:
     """Return what a model finds in messages, by their ids; a value whose words are not in its message is left out.
 
-    It waits for the model.
-
-    Args:
-        model: The model; it is asked for structured output, once.
-        said: The texts of each message.
-        timeout: Seconds to wait for it.
-
-    Raises:
-        TimeoutError: It did not answer in time.
-        Exception: Whatever the model raised, or ``ValueError`` where its answer has another form.
+    It waits for the model, at most ``timeout`` seconds, and raises what the model raises.
     """
     lines = [(id_, excerpt(text)) for id_, texts in said.items() for text in texts if text.strip()]
     if not lines:

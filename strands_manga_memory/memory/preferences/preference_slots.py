@@ -22,10 +22,7 @@ _SOURCES = "sources"
 class PreferenceSlots:
     """Takes what a user says into the records of his preferences, and takes it back by the message that said it.
 
-    Args:
-        partition: The user's part of the table.
-        importance: Importance of a preference. Default that of ``RETENTION``.
-        guard: The erasure marker that was there when the work began; see ``UserPartition.update``.
+    Its ``guard`` is the erasure marker that was there when the work began; see ``UserPartition.update``.
     """
 
     def __init__(
@@ -50,12 +47,8 @@ class PreferenceSlots:
     ) -> None:
         """Store a preference: it takes its slot, leaves ``dislikes`` if it is wanted, and enters it if it is not.
 
-        Args:
-            said: What was said.
-            at: When, in seconds since 1970.
-            source: The message, or the summary, that says so.
-            metadata: Goes with the records that change.
-            is_old: Tells whether a record that is there was changed by something later, and stays as it is.
+        A record that ``is_old`` says was changed by something later stays as it is; ``source`` is the message, or the summary,
+        that says so.
         """
         if not said.slot:
             self._state(said.value, at, source, metadata)
@@ -144,12 +137,7 @@ class PreferenceSlots:
             self._partition.delete_many(each.memory_id for each in oldest)
 
     def take_back(self, source: str, *, but: frozenset[str] = frozenset()) -> list[str]:
-        """Remove what a message, or a summary, said; return the ids of the memories that changed.
-
-        Args:
-            source: The message's id, or the summary's.
-            but: Values that stay, because it still says them.
-        """
+        """Remove what a message, or a summary, said, but what it still says; return the ids of the memories that changed."""
         gone: list[str] = []
         for id_, record in self._partition.load(MemoryType.PREFERENCE).records.items():
             if source in _sources(record).values():

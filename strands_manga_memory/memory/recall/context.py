@@ -53,18 +53,11 @@ def agent_context(
     max_tokens: int = MOST_TOKENS,
     count: Callable[[str], int] = estimated_tokens,
 ) -> AgentContext:
-    """Return what is worth telling, within ``max_tokens``.
+    """Return what is worth telling, within ``max_tokens``; of one key what a profile service says counts for less.
 
     All current preferences and all open questions of the last 7 days come first: up to 10 preferences in full, the others as
-    short ``key=value``. Then up to 5 of the latest sessions of importance 0.5 or more, roll-ups of weeks and of months.
-
-    Args:
-        records: The user's memories that have not expired.
-        now: Seconds since 1970.
-        profile: What a profile service says; a preference of the same key wins.
-        ranked: What a preference is worth. Default its importance, then when it was learned.
-        max_tokens: The budget. Default 800.
-        count: Counts the tokens of a text.
+    short ``key=value``, by default the most important and then the latest first. Then up to 5 of the latest sessions of
+    importance 0.5 or more, roll-ups of weeks and of months.
     """
     known = list(records)
     worth = ranked or (lambda record: record.importance)

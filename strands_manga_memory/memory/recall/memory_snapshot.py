@@ -60,14 +60,7 @@ class _Text:
 
 
 class Snapshot:
-    """A user's memories and an index of their texts, which is made when it is first needed.
-
-    Args:
-        loaded: What the partition held.
-        retention: Half-lives by type.
-        weights: How much each factor counts.
-        embed: Vectors of texts; None: similarity by words.
-    """
+    """A user's memories and an index of their texts, which is made when it is first needed."""
 
     def __init__(
         self, loaded: Loaded, *, retention: Mapping[MemoryType, Retention], weights: RankingWeights, embed: Embed | None
@@ -121,14 +114,9 @@ class Snapshot:
         limit: int | None = None,
         matching: bool = False,
     ) -> list[Hit]:
-        """Return memories, the ones worth most first; passages of an episode each on its own if there is a query.
+        """Return up to ``limit`` memories, the ones worth most first; for a query passages of an episode each on its own.
 
-        Args:
-            now: Seconds since 1970; what has expired is left out.
-            query: What they are to be similar to.
-            wanted: Which; None for all that are not made from others.
-            limit: Most to return.
-            matching: Only those that have something in common with the query.
+        If they are to be ``matching``, only those that have something in common with the query.
         """
         with self._lock:
             asked = wanted or Wanted()

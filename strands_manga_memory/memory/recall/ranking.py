@@ -46,16 +46,9 @@ def score(
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
-    """Return what a memory is worth at ``now``.
+    """Return what a memory is worth at ``now``, with the ``uses`` of it since its record was written.
 
-    Args:
-        record: The memory.
-        now: Seconds since 1970.
-        half_life: Seconds in which its recency halves; None: it never does.
-        weights: How much each factor counts.
-        uses: Times it was recalled since its record was written.
-        used_at: When that was last, in seconds since 1970.
-        similarity: Similarity to the query, 0 to 1; None: there is no query.
+    Its recency halves in ``half_life`` seconds, never if that is None. Without a query there is no similarity.
     """
     latest = max(record.updated_at, record.last_accessed, used_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)

@@ -16,13 +16,7 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Applies a policy for personal data, and cuts.
-
-    Attributes:
-        pii: The policy.
-        place: Whose data they are; what is encrypted can be read there only.
-        most_characters: Characters that a text is cut to.
-    """
+    """Applies a policy for personal data, and cuts; what is encrypted can be read in its ``place`` only."""
 
     pii: PiiPolicy
     place: str

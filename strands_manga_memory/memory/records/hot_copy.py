@@ -42,16 +42,10 @@ class Looked:
 
 
 class HotCopy:
-    """The memories of a user as one field beside what his agents are told, and gone with it.
+    """The memories of a user as one field beside what his agents are told, and gone with it; by default after 1,800 seconds.
 
     Whoever changes a memory drops the copy after the change; whoever reads the table keeps a copy only if nothing was dropped
     since he looked. A copy that cannot be read counts as none.
-
-    Args:
-        hot: The hot tier.
-        owner: Whose they are.
-        codec: Seals the copy; default: compressed.
-        ttl: Seconds it lives after its last use. Default 1,800.
     """
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = 1800.0) -> None:

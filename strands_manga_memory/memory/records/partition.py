@@ -41,14 +41,10 @@ _random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's s
 
 @dataclass
 class Loaded:
-    """What a partition holds.
+    """What a partition holds: memories that have not expired, how often and when each was used, and the ledger's ids.
 
-    Attributes:
-        records: The memories that have not expired, by id.
-        uses: Times each was recalled since its record was written, and when last.
-        ledger: Ids of the ledger's entries.
-        erased: The marker that an erasure left, or None.
-        unreadable: Ids of records that are damaged, or of a later version; they are left as they are.
+    ``erased`` is the marker that an erasure left; records that are ``unreadable`` are damaged, or of a later version, and
+    stay.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -64,14 +60,9 @@ class Loaded:
 
 
 class UserPartition:
-    """One user's part of the memory table.
+    """One user's part of the memory table; after each change of a memory ``changed`` is called, to drop copies of it.
 
-    Args:
-        table: A table of the schema ``USER_MEMORY``.
-        owner: Whose it is.
-        codec: Seals content and metadata; None stores them readable. Episodes are always sealed, to be compressed.
-        clock: Seconds since 1970.
-        changed: Called after each change of a memory, so that copies of it can be dropped.
+    Content and metadata are stored readable without a codec. Episodes are always sealed, to be compressed.
     """
 
     def __init__(

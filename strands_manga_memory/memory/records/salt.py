@@ -22,12 +22,8 @@ USUAL_SLOTS = frozenset(
 class UserSalt:
     """A random value of each user, sealed beside his memories: with it the same key has the same id, for whoever can open it.
 
-    It outlives the keys of the cipher, as it is sealed anew with the memories, and goes with them.
-
-    Args:
-        table: The memory table.
-        owner: Whose it is.
-        codec: Seals it; None, or one that does not encrypt: ids are the keys themselves.
+    It outlives the keys of the cipher, as it is sealed anew with the memories, and goes with them. Without a codec that
+    encrypts, ids are the keys themselves.
     """
 
     def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:

@@ -14,13 +14,7 @@ _SECONDS = 30 * DAY
 
 
 class TakenBack:
-    """Notes in a user's part of the memory table.
-
-    Args:
-        table: A table of the schema ``USER_MEMORY``.
-        owner: Whose it is.
-        clock: Seconds since 1970.
-    """
+    """Notes in a user's part of the memory table."""
 
     def __init__(self, table: Table, owner: Owner, clock: Callable[[], float]) -> None:
         self._table, self._owner, self._clock = table, owner, clock

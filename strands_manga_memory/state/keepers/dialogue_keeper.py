@@ -15,12 +15,7 @@ from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
 class DialogueKeeper(Keeper[ConversationLayer]):
     """Keeps where the conversation stands: phase, intent, slots, questions.
 
-    Args:
-        shared: What the keepers share.
-        intents: What each intent must know.
-
-    Raises:
-        ValueError: Something that it must know is no ``DialogueSlot``.
+    Raises ``ValueError`` where something that an intent must know is no ``DialogueSlot``.
     """
 
     KIND = ConversationLayer

@@ -11,12 +11,7 @@ _NOTHING_TRIED = ExecutionLayer()
 
 
 class ExecutionKeeper:
-    """Keeps the execution memory of a task; what is found out belongs to the active goal, too.
-
-    Args:
-        shared: What the keepers share.
-        goals: The goals.
-    """
+    """Keeps the execution memory of a task; what is found out belongs to the active goal, too."""
 
     def __init__(self, shared: Shared, goals: GoalKeeper) -> None:
         self._lock = shared.layers.lock

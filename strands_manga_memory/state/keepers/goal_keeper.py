@@ -116,13 +116,7 @@ class GoalKeeper(Keeper[GoalsLayer]):
         self._warned = tokens > WARN_TOKENS
 
     def record(self, done: Execution, *, error: str, size: int) -> None:
-        """Record a tool call under the active goal, if there is one.
-
-        Args:
-            done: What was done.
-            error: What the tool said.
-            size: Characters that went into the tool and came out of it.
-        """
+        """Record a tool call under the active goal, if there is one; ``size`` are the characters that went in and came out."""
         goals = self.layer
         if goals.active is not None:
             goal = goals.active.executed(done, at=round(self._shared.wall(), 3), error=error, raw_characters=size)

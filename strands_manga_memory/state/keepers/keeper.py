@@ -18,15 +18,7 @@ _Layer = TypeVar("_Layer", bound=Layer)
 
 @dataclass(frozen=True)
 class Shared:
-    """What the keepers of one coordinator share.
-
-    Attributes:
-        types: Entity types.
-        clock: Monotonic seconds.
-        wall: Seconds since 1970.
-        layers: The layers that are stored.
-        timings: How long what is done takes.
-    """
+    """What the keepers of one coordinator share; ``clock`` counts monotonic seconds, ``wall`` those since 1970."""
 
     types: EntityTypes
     clock: Callable[[], float]

@@ -24,11 +24,7 @@ _MOMENT = expression(
 
 
 class RepeatedCalls:
-    """Counts the calls of one task by tool, arguments and result, wherever they stand: "a, b, a, b, a, b" is a loop, too.
-
-    Args:
-        most: So many that are alike are a loop. Default 3.
-    """
+    """Counts the calls of one task by tool, arguments and result, wherever they stand: "a, b, a, b, a, b" is a loop, too."""
 
     def __init__(self, most: int = MOST_ALIKE) -> None:
         self._most = most

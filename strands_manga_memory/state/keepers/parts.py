@@ -15,17 +15,7 @@ from strands_manga_memory.state.keepers.tool_calls import ToolCalls
 
 @dataclass(frozen=True)
 class Parts:
-    """The keepers of one agent's state.
-
-    Attributes:
-        shared: What they share.
-        dialogue: Phase, intent, slots, questions.
-        entities: What is spoken of.
-        goals: The active goal and those before.
-        task: What is done for this request.
-        execution: What was tried for it.
-        calls: The agent's tool calls.
-    """
+    """The keepers of one agent's state, and what they share."""
 
     shared: Shared
     dialogue: DialogueKeeper

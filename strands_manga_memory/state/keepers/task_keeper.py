@@ -20,13 +20,7 @@ _NO_TASK = TaskLayer()
 class TaskKeeper:
     """Keeps what is done for one request, step by step, within a time budget.
 
-    Args:
-        shared: What the keepers share.
-        budget_ms: Milliseconds a task may take.
-        execution: What is forgotten when a task begins.
-
-    Attributes:
-        running: Ids of steps by the ids of the tool calls that they are.
+    Tool calls that are steps are known by their ids in ``running``.
     """
 
     def __init__(self, shared: Shared, budget_ms: float, execution: ExecutionKeeper) -> None:

@@ -25,17 +25,10 @@ _READ = 1_000
 
 
 class ToolCalls:
-    """The tool calls of an agent.
+    """The tool calls of an agent: steps of its task, something tried, and what belongs to its active goal.
 
-    Args:
-        shared: What the keepers share.
-        task: Where a call is a step.
-        execution: Where it is something tried.
-        goals: Whose active goal it belongs to.
-
-    Attributes:
-        timed_out: The ids of calls that were stopped and have not ended yet.
-        loops: How often the same call was made again and again, with the same result.
+    ``timed_out`` are the ids of calls that were stopped and have not ended yet; ``loops`` counts how often the same call was
+    made again and again, with the same result.
     """
 
     def __init__(self, shared: Shared, task: TaskKeeper, execution: ExecutionKeeper, goals: GoalKeeper) -> None:

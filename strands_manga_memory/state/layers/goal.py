@@ -29,14 +29,7 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """A tool call of a goal, in short.
-
-    Attributes:
-        tool: The tool's name.
-        ok: Whether it succeeded.
-        ms: Milliseconds it took.
-        note: What came of it, or what went wrong.
-    """
+    """A tool call of a goal, in short: whether it succeeded, its milliseconds, and what came of it or went wrong."""
 
     tool: str
     ok: bool
