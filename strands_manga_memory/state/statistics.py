@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
@@ -104,9 +105,9 @@ def stats_of(
     return StateStats(
         phase=view.conversation.phase.value,
         turns=view.conversation.turn_count,
-        slots=_counts(slot.status for slot in view.conversation.slots.values()),
+        slots=dict(Counter(str(slot.status) for slot in view.conversation.slots.values())),
         entities=len(view.entities.all_active()),
-        steps=_counts(step.status for step in view.task.steps.values()),
+        steps=dict(Counter(str(step.status) for step in view.task.steps.values())),
         remaining_ms=round(view.task.remaining_ms(view.now), 1),
         executions=(len(view.execution.steps), view.execution.total),
         loops=loops,
@@ -121,10 +122,3 @@ def stats_of(
         environment_reloads=reloads,
         unreadable=layers.unreadable(),
     )
-
-
-def _counts(names: Iterator[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name in names:
-        found[str(name)] = found.get(str(name), 0) + 1
-    return found

@@ -77,18 +77,7 @@ class BudgetPlan:
         return window - self.total
 
 
-def budget_plan(
-    *,
-    window: int | None = None,
-    system: int = 800,
-    user_context: int = 500,
-    history: int | None = None,
-    current: int = 200,
-    tool_results: int = 1_000,
-    recall: int = 0,
-    state: int = 0,
-    output: int = 1_024,
-) -> BudgetPlan:
+def budget_plan(*, window: int | None = None, history: int | None = None, **parts: int) -> BudgetPlan:
     """Plan the tokens of a whole request; see :class:`BudgetPlan` for the parts.
 
     ``history`` is by default what ``memory.agent(model, ...)`` takes for a model of this ``window``: a quarter of it, at most
@@ -100,13 +89,4 @@ def budget_plan(
     Raises:
         ValueError: A part is negative or no whole number, or ``window`` is not positive.
     """
-    return BudgetPlan(
-        system=system,
-        user_context=user_context,
-        history=history_tokens(window) if history is None else history,
-        current=current,
-        tool_results=tool_results,
-        recall=recall,
-        state=state,
-        output=output,
-    )
+    return BudgetPlan(history=history_tokens(window) if history is None else history, **parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.texts.tokens import estimated_tokens, shortened
 from strands_manga_memory.state.layers.execution import added_finding, counted, error_pattern
 from strands_manga_memory.state.layers.layer import Part
-from strands_manga_memory.state.layers.subtasks import Subtask, SubtaskStatus, check_graph, ready
+from strands_manga_memory.state.layers.subtasks import Subtask, SubtaskStatus, check_graph
 
 MOST_RECENT, MOST_FAILED = 20, 5
 MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
@@ -128,12 +127,16 @@ class Goal(Part):
     @property
     def ready(self) -> list[Subtask]:
         """Open subtasks whose dependencies are completed."""
-        return ready(self.subtasks.values())
+        done = {id_ for id_, each in self.subtasks.items() if each.status is SubtaskStatus.COMPLETED}
+        return [
+            each for each in self.subtasks.values() if each.status is SubtaskStatus.OPEN and done.issuperset(each.depends_on)
+        ]
 
     @property
     def success_rate(self) -> float:
         """Share of the calls that succeeded; 1 if there were none."""
-        return _success_rate(self.tools)
+        calls = sum(used.calls for used in self.tools.values())
+        return 1 - sum(used.failures for used in self.tools.values()) / calls if calls else 1.0
 
     def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
         """Return what is kept of the goal when it ends."""
@@ -166,11 +169,6 @@ class Goal(Part):
 
 
 _UNUSED = ToolUsage()
-
-
-def _success_rate(tools: Mapping[str, ToolUsage]) -> float:
-    calls = sum(used.calls for used in tools.values())
-    return 1.0 if not calls else 1 - sum(used.failures for used in tools.values()) / calls
 
 
 class GoalArchive(Part):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 
@@ -55,10 +55,3 @@ def check_graph(subtasks: Mapping[str, Subtask]) -> None:
         TopologicalSorter({id_: subtask.depends_on for id_, subtask in subtasks.items()}).prepare()
     except CycleError as error:
         raise StateError(f"subtasks depend on one another in a circle: {' -> '.join(error.args[1])}") from error
-
-
-def ready(subtasks: Iterable[Subtask]) -> list[Subtask]:
-    """Return the open subtasks whose dependencies are completed."""
-    known = list(subtasks)
-    done = {each.id for each in known if each.status is SubtaskStatus.COMPLETED}
-    return [each for each in known if each.status is SubtaskStatus.OPEN and done.issuperset(each.depends_on)]

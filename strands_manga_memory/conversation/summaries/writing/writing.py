@@ -20,7 +20,7 @@ from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.slots.current_slots import merged
 from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind, most_important
-from strands_manga_memory.language.slots.verification import Text, Verdict, complaint, verify
+from strands_manga_memory.language.slots.verification import Text, complaint, verify
 from strands_manga_memory.language.summaries.summarizer import Prompt, Summarizer
 from strands_manga_memory.language.texts.message_texts import quoted
 from strands_manga_memory.messages import id_of, is_turn_start
@@ -47,13 +47,11 @@ class Work:
         text: The prose; empty if none was usable.
         attempts: How often the summarizer was asked; 0 if the cache had the answer.
         tokens: Tokens read and written.
-        missing: Required slots that are not in the prose.
     """
 
     text: str
     attempts: int
     tokens: int
-    missing: tuple[Slot, ...] = ()
 
 
 class SummaryWriter:
@@ -87,7 +85,8 @@ class SummaryWriter:
         The prose of before stays, or is written anew from the raw turns. Without a summarizer only the slots are kept.
         """
         earlier = earlier or Summary(version=0)
-        raw = self._raw(messages)
+        # As the log has them, if it has them all: in the history they may have been shortened.
+        raw = self._logged({id_of(message) for message in messages}) or list(messages)
         if summarizer is None:
             return self.from_rules(earlier, raw)
         slots = merged(self._extracted(raw), earlier=earlier.slots, types=self._types)
@@ -142,10 +141,6 @@ class SummaryWriter:
             logger.warning("the slot extractor failed | using the rules", exc_info=True)
             return RuleSlotExtractor(self._types).extract(messages)
 
-    def _raw(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the turns as the log has them, if it has them all: in the history they may have been shortened."""
-        return self._logged({id_of(message) for message in messages}) or list(messages)
-
     def _logged(self, ids: Collection[str]) -> list[Message]:
         """Return the logged messages from the first to the last of these; empty if the log does not hold them all.
 
@@ -185,7 +180,7 @@ class SummaryWriter:
             return Work(cached, 0, 0)
         known = "\n".join([transcript(messages, most=None), earlier.text, *(slot.text for slot in slots)])
         known_text, source_tokens = Text(known, self._types), self._count(source)
-        best: tuple[int, str, Verdict] | None = None
+        best: tuple[int, str] | None = None
         material = f"<conversation>\n{quoted(source)}\n</conversation>"
         note, tokens, attempts = "", 0, 0
         while attempts < MOST_ATTEMPTS:
@@ -205,17 +200,17 @@ class SummaryWriter:
                 text, source=known_text, source_tokens=source_tokens, required=required, most_tokens=most, count=self._count
             )
             if verdict.is_usable and (best is None or len(verdict.missing) <= best[0]):
-                best = len(verdict.missing), text, verdict
+                best = len(verdict.missing), text
             if verdict.is_usable and not verdict.missing:
                 break
             note = complaint(verdict.problems, verdict.missing)
             if verdict.is_usable:  # what is missing is asked for with the turns that say it: the others need not be read again
                 material = _with_draft(text, messages, verdict.missing)
         if best is None:
-            return Work("", attempts, tokens, tuple(required))
+            return Work("", attempts, tokens)
         if self._cache is not None:
             self._cache.put(*key, text=best[1])
-        return Work(best[1], attempts, tokens, best[2].missing)
+        return Work(best[1], attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Slot], most: int) -> list[Slot]:
         """Return the slots a draft about these messages must hold: the most important, as many as fit a part of its budget."""
