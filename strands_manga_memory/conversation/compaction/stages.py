@@ -90,9 +90,7 @@ class ToolResultCap:
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Cut every older message whose results are over the limit."""
-        return _with_results(
-            compaction, lambda message: _capped(message, self.characters, compaction.archive), until_enough=False
-        )
+        return _with_results(compaction, lambda message: self.characters, until_enough=False)
 
 
 class Snip:
@@ -134,11 +132,7 @@ class MicroCompaction:
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Compress results, the oldest first, until the goal is reached."""
-
-        def compressed(message: Message) -> Message:
-            return _capped(message, self.characters * max(1, len(tool_result_ids(message))), compaction.archive)
-
-        return _with_results(compaction, compressed, until_enough=True)
+        return _with_results(compaction, lambda message: self.characters * len(tool_result_ids(message)), until_enough=True)
 
 
 class VerifiedSummary(CopiedAsNew):
@@ -197,17 +191,15 @@ def _is_whole(messages: Sequence[Message], end: int) -> bool:
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 
-def _with_results(
-    compaction: Compaction, changed: Callable[[Message], Message], *, until_enough: bool
-) -> Sequence[Message] | None:
-    """Return the history with its older tool results changed."""
+def _with_results(compaction: Compaction, most: Callable[[Message], int], *, until_enough: bool) -> Sequence[Message] | None:
+    """Return the history with older tool results cut to so many characters a message; None if none had more."""
     history = list(compaction.messages)
     excess, found = compaction.excess, False
     for at, message in enumerate(history[: compaction.touchable]):
         if until_enough and excess <= 0:
             break
         if tool_result_ids(message) and not is_pinned(message):
-            smaller = changed(message)
+            smaller = _capped(message, most(message), compaction.archive)
             if smaller is not message:
                 excess -= compaction.tokens_of([message]) - compaction.tokens_of([smaller])
                 history[at], found = smaller, True

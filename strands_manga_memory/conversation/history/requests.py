@@ -10,9 +10,9 @@ from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message
 
-from strands_manga_memory.conversation.history.quote_marks import is_quote
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
+from strands_manga_memory.language.texts.marks import is_quote
 
 _INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
@@ -30,7 +30,7 @@ class Requests:
 
     def quoted(self, added: Sequence[ContentBlock]) -> int:
         """Return the tokens of what is quoted from earlier in the conversation."""
-        quotes = [block for block in added if is_quote(block)]
+        quotes = [block for block in added if is_quote(block.get("text", ""))]
         return self._counter.count({"role": "user", "content": quotes}) if quotes else 0
 
     def sending(self, context: InvokeModelContext, history_tokens: int, added: list[ContentBlock]) -> None:

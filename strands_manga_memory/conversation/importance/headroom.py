@@ -26,15 +26,6 @@ _LEAST_WITH_ROOM = 1_024
 """A smaller budget has nothing to spare, and choosing twice from so few messages costs little."""
 
 
-Room = Callable[[Sequence[Message]], int]
-"""Says how many tokens are to be left free beside messages."""
-
-
-def no_room(messages: Sequence[Message]) -> int:
-    """Leave none."""
-    return 0
-
-
 class Headroom(NamedTuple):
     """By how many tokens the budget grows, and whether that is enough to leave the user's message whole."""
 
@@ -79,11 +70,9 @@ def for_quotes(messages: Sequence[Message], budget: int, total: Callable[[Sequen
     return max(budget - turn, budget // _SHARE_OF_QUOTES)
 
 
-def next_request(budget: int, count: Callable[[Message], int]) -> Room:
+def next_request(messages: Sequence[Message], budget: int, count: Callable[[Message], int]) -> int:
     """Return how many tokens the user's next message may have: those of the largest of the last four, within reason."""
-
-    def room(messages: Sequence[Message]) -> int:
-        latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
-        return min(max(map(count, latest), default=0), budget // _SHARE_OF_REQUEST)
-
-    return room if budget >= _LEAST_WITH_ROOM else no_room
+    if budget < _LEAST_WITH_ROOM:
+        return 0
+    latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
+    return min(max(map(count, latest), default=0), budget // _SHARE_OF_REQUEST)

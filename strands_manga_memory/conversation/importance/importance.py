@@ -139,8 +139,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self.budget = HistoryBudget(steps, max_turns, bands, signals, notes, calibration, served)
         self.workload = Workload(notes, self.budget.is_over)
         self.trimming = Trimming(self.budget, self.workload, notes, self._state, self.archive, served, on_evict)
-        requests = Requests(self.counter, calibration)
-        self._sending = Sending(self.budget, self.workload, notes, requests, includes_recall=includes_recall)
+        self._requests = Requests(self.counter, calibration)
+        self._sending = Sending(self.budget, self.workload, notes, self._requests, includes_recall=includes_recall)
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
         registry.add_callback(AfterInvocationEvent, self.keep_on, order=HookOrder.SDK_FIRST)
         registry.add_callback(BeforeModelCallEvent, self.keep_on, order=HookOrder.SDK_LAST)
-        registry.add_callback(AfterModelCallEvent, self._sending.answered)
+        registry.add_callback(AfterModelCallEvent, self._requests.answered)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         """Before the session is restored: take the agent, and give its messages ids before they are logged."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
@@ -48,10 +47,6 @@ class Sending:
         except Exception:
             logger.warning("the history could not be trimmed for this call | sending it as it is", exc_info=True)
             return context
-
-    def answered(self, event: AfterModelCallEvent) -> None:
-        """Learn from what the model reports of a request."""
-        self._requests.answered(event)
 
     def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
         """Return what of a history a model is sent beside up to so many tokens of quotes, and how many those may be."""

@@ -76,9 +76,10 @@ class Trimming:
 
         At the end of a turn room is made for the next request too, or the same choice would be made again when it comes.
         """
-        makes_room = ends_turn and not self._budget.steps
-        room = headroom.next_request(self._budget.tokens, self._notes.tokens) if makes_room else headroom.no_room
-        work, tokens = self._workload.of(messages := agent.messages[:], room(messages), anew=False)
+        messages, room = agent.messages[:], 0
+        if ends_turn and not self._budget.steps:
+            room = headroom.next_request(messages, self._budget.tokens, self._notes.tokens)
+        work, tokens = self._workload.of(messages, room, anew=False)
         if work is Work.NONE:
             self._is_within(agent, [], tokens)
         elif work is Work.SHORT or not on_event_loop():
@@ -121,15 +122,15 @@ class Trimming:
             except Exception:
                 logger.warning("on_evict failed | the messages have left the history", exc_info=True)
 
-    def _trim(self, agent: Agent, coming: Sequence[Message], room: headroom.Room = headroom.no_room) -> None:
-        """Drop and shorten messages of the agent until they are within the budget, with those ``coming`` and ``room``."""
+    def _trim(self, agent: Agent, coming: Sequence[Message], room: int = 0) -> None:
+        """Drop and shorten messages of the agent until they are within the budget, with those ``coming`` and some room."""
         try:
             with self._lock:
                 ensure_ids(history := agent.messages[:])
                 messages = [*history, *coming]
-                stays, left = coming, room(history)
-                if self._budget.is_over(messages, self._notes.total(messages) + left):
-                    choice, pool = self._chosen_anew(history, coming, left)
+                stays = coming
+                if self._budget.is_over(messages, self._notes.total(messages) + room):
+                    choice, pool = self._chosen_anew(history, coming, room)
                     self._commit(agent, history, choice, pool)
                     stays = [message for at, message in choice.kept.items() if at >= len(pool)]
                 self._within = []

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.quote_marks import is_quote
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
 from strands_manga_memory.conversation.recall.archive import Archived, Retriever
+from strands_manga_memory.language.texts.marks import is_quote
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
 
@@ -113,7 +113,7 @@ def archived(messages: Iterable[Said]) -> Iterator[Archived]:
             speaker, text = "tool", "\n".join(map(result_text, results_of(message)))[:_TOOL_CHARACTERS]
         else:
             speaker, text = message["role"], message_text(message)
-        if not is_quote({"text": text}):
+        if not is_quote(text):
             yield Archived(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
 
 

@@ -114,23 +114,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.trimmer.grow_to = self.hard_tokens
         self.cache = cache
         self._trigger = Trigger(trigger.tokens, trigger.turns, trigger.on_warning)
-        self._head = SummaryHead(
-            trimmer,
-            types,
-            summary_tokens=sizes.summary_tokens,
-            facts_tokens=trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens,
-            keep_important=sizes.keep_important,
-        )
+        self._head = SummaryHead(trimmer, types, sizes)
         stats = SummaryStats()
-        writer = SummaryWriter(
-            counter=trimmer.counter,
-            extractor=slots,
-            types=types,
-            summary_tokens=sizes.summary_tokens,
-            source_tokens=sizes.source_tokens,
-            log=log,
-            cache=cache,
-        )
+        writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else summarizer_of(model)
         self._runs = SummaryRuns(self._head, writer, summarizer, Rest(schedule.rest_seconds, clock), stats)
         self._swaps = SummarySwaps(

@@ -12,10 +12,18 @@ CUT_TEXT = "[This turn was interrupted before it was finished.]"
 STUB = "[\u2026]"
 """Stands where a message was left out; one token in common vocabularies."""
 
+QUOTES = "<recalled_history>"
+"""How a text begins that quotes earlier messages."""
+
 _MARKS = expression(
     rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|\[\.\.\. \d{{1,12}} characters cut \.\.\.\]"
     r"|\[(?:image|document|video|audio) left out: [^\]]{0,300}\]|\[shortened; full text: [^\]]{0,300}\]|\[blank text\]"
 )
+
+
+def is_quote(text: str) -> bool:
+    """Whether a text quotes earlier messages."""
+    return text.lstrip().startswith(QUOTES)
 
 
 def without_marks(text: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.summary import RULES, Segment, Summary
+from strands_manga_memory.conversation.summaries.summary_policies import SummarySizes
 from strands_manga_memory.conversation.summaries.writing.conversation_text import chunks, cut_to, transcript
 from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer, asked, name_of
 from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
@@ -55,27 +56,21 @@ class Work:
 
 
 class SummaryWriter:
-    """Writes summaries of at most ``summary_tokens``, prose and appended facts together.
-
-    A summarizer reads ``source_tokens`` of raw turns at a time; None: 12,000, or 60 % of its window.
-    """
+    """Writes summaries of the sizes given; facts that are appended to the prose count as well."""
 
     def __init__(
         self,
-        *,
         counter: TokenCounter,
         extractor: SlotExtractor | None,
         types: EntityTypes,
-        summary_tokens: int,
-        source_tokens: int | None,
+        sizes: SummarySizes,
         log: Log | None,
         cache: SummaryCache | None,
     ) -> None:
         self._counter = counter
         self._extractor = extractor or RuleSlotExtractor(types)
         self._types = types
-        self._summary_tokens = summary_tokens
-        self._source_tokens = source_tokens
+        self._sizes = sizes
         self._log = log
         self._cache = cache
 
@@ -132,7 +127,7 @@ class SummaryWriter:
     def _source_of(self, summarizer: Summarizer) -> int:
         """Return the most tokens of raw turns that a summarizer reads at a time."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
-        return self._source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
+        return self._sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _extracted(self, messages: Sequence[Message]) -> list[Slot]:
         try:
@@ -172,7 +167,7 @@ class SummaryWriter:
         source = cut_to(transcript(messages), most_tokens=self._source_of(summarizer), count=self._count)
         if not source.strip():
             return Work("", 0, 0)
-        most = max(40, int(self._summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
+        most = max(40, int(self._sizes.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
         required = self._required(messages, slots, most)
         instructions = asked_for(most, required, earlier.text)
         key = (name_of(summarizer), instructions, source)
@@ -256,7 +251,7 @@ class SummaryWriter:
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
         """Bring the prose of all segments within its share: the oldest are cut first, sentence by sentence."""
-        room = int(self._summary_tokens * _PROSE_SHARE)
+        room = int(self._sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):
             text = segment.text
