@@ -29,6 +29,16 @@ def whole(name: str, value: object, *, least: int) -> int:
     return value
 
 
+def filled(name: str, value: object) -> None:
+    """Refuse what is no text, or a blank one.
+
+    Raises:
+        ValueError: It is that.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
+
+
 def seconds(name: str, value: object) -> float:
     """Return a number of seconds above 0.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import KeyMissingError
 from strands_manga_memory.language.preferences.slot_values import slot_of
 from strands_manga_memory.memory.preferences.preference_slots import PreferenceSlots, preference_record
@@ -40,7 +41,7 @@ class MemoryChanges:
     ) -> MemoryRecord:
         """Store a memory; the same content of the same type is one memory, which starts its time anew."""
         type_ = checked_type(type_)
-        _check_text("content", content)
+        filled("content", content)
         rule = self._retention[type_]
         worth = rule.importance if importance is None else checked_importance("importance", importance)
         text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
@@ -65,8 +66,8 @@ class MemoryChanges:
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
         """Store what the user prefers: one record for each key, whatever its case; the last write wins."""
-        _check_text("key", key)
-        _check_text("value", value)
+        filled("key", key)
+        filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
             raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
         rule = self._retention[MemoryType.PREFERENCE]
@@ -127,11 +128,6 @@ class MemoryChanges:
     def _noted(self, record: MemoryRecord) -> MemoryRecord:
         self._shown(record.memory_id, record)
         return self._cleaning.opened(record)
-
-
-def _check_text(name: str, text: str) -> None:
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{name} must be a text that is not empty, got {text!r:.80}")
 
 
 def _name_of(key: str) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.layers.environment import Environment
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
-
-logger = logging.getLogger(__name__)
 
 _UNKNOWN = b""
 
@@ -92,15 +88,9 @@ class EnvironmentChanges:
 
         A hot tier that is down costs one deadline, then nothing for a while; what was missed is news when it is back.
         """
-        if not self._health.may_try():
+        mark = self._health.tried(lambda: self._hot.get_value(self._name) or _UNKNOWN)
+        if mark is None:
             return False
-        try:
-            mark = self._hot.get_value(self._name) or _UNKNOWN
-        except StoreError as error:
-            self._health.failed()
-            logger.debug("error=<%s> | changes of the environment could not be looked for", type(error).__name__)
-            return False
-        self._health.succeeded()
         before, self._seen = self._seen, mark
         return mark != _UNKNOWN and mark != before
 

@@ -8,10 +8,13 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from strands_manga_memory.exceptions import StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class TierHealth:
@@ -114,6 +117,19 @@ class TierHealth:
             was_down, self._error, self._told = bool(self._error), "", set()
         if was_down and self._tier:
             logger.info("tier=<%s> | the store takes requests again", self._tier)
+
+    def tried(self, work: Callable[[], _T]) -> _T | None:
+        """Do work on the tier if it is worth trying, and return what comes of it; None if it is not, or the tier fails."""
+        if not self.may_try():
+            return None
+        try:
+            done = work()
+        except StoreError as error:
+            self.failed()
+            logger.debug("error=<%s> | the tier does not answer, going on without it", type(error).__name__)
+            return None
+        self.succeeded()
+        return done
 
     def overtaken(self) -> None:
         """Take note that others kept being first: the tier is up, but this conversation waits ever longer for its next try."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.exceptions import ConflictError, PersonalDataError, StoreError
+from strands_manga_memory.arguments import filled
+from strands_manga_memory.exceptions import ConflictError, PersonalDataError
 from strands_manga_memory.language.preferences.slot_values import Preference, slot_of
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.heard import Heard, after, slots_of, text_of
@@ -129,9 +130,8 @@ class ProfileCache:
             ValueError: Key or value are empty.
             PersonalDataError: The policy refuses it.
         """
-        for name, text in (("key", key), ("value", value)):
-            if not isinstance(text, str) or not text.strip():
-                raise ValueError(f"{name} must be a text that is not empty, got {text!r:.80}")
+        filled("key", key)
+        filled("value", value)
         self._clean(value)
         self.hear([Preference(slot_of(key), value)], session_id=session_id)
 
@@ -200,15 +200,7 @@ class ProfileCache:
     # Inside
 
     def _read(self, *, touch: bool) -> HotRecord | None:
-        if not self._health.may_try():
-            return None
-        try:
-            record = self._hot.load(self._name, [_CONTEXT, _HEARD], touch=touch)
-        except StoreError as error:
-            self._health.failed()
-            logger.debug("error=<%s> | the profile cache could not be read", type(error).__name__)
-            return None
-        self._health.succeeded()
+        record = self._health.tried(lambda: self._hot.load(self._name, [_CONTEXT, _HEARD], touch=touch))
         return None if record is None or record.state != ACTIVE or record.expires_in <= 0 else record
 
     def _take(self, record: HotRecord) -> CachedContext:
@@ -230,15 +222,7 @@ class ProfileCache:
             return tuple(Heard.of(row) for row in data)
 
     def _write(self, *, context: AgentContext | None = None, drop_context: bool = False) -> None:
-        if not self._health.may_try():
-            return
-        try:
-            self._written(context, drop_context=drop_context)
-        except StoreError as error:
-            self._health.failed()
-            logger.debug("error=<%s> | the profile cache could not be written", type(error).__name__)
-        else:
-            self._health.succeeded()
+        self._health.tried(lambda: self._written(context, drop_context=drop_context))
 
     def _written(self, context: AgentContext | None, *, drop_context: bool) -> None:
         for attempt in range(_TRIES):
