@@ -46,11 +46,7 @@ class Run(Generic[_T]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> _T:
-        """Return the result, or raise the error; wait for it at most ``timeout`` seconds.
-
-        Raises:
-            TimeoutError: It took longer.
-        """
+        """Return the result, or raise the error; ``TimeoutError`` if it takes longer than so many seconds."""
         return self._future.result(timeout)
 
     async def wait(self, seconds: float) -> bool:

@@ -42,11 +42,9 @@ class Trimmer(Protocol):
 
     def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
         """Return what a history has left when up to ``quoted`` tokens of its budget go to quotes, and how many do."""
-        ...
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make an agent's history smaller, because of an overflow if ``e`` says so."""
-        ...
 
 
 _trimmers: weakref.WeakKeyDictionary[Agent, Trimmer] = weakref.WeakKeyDictionary()

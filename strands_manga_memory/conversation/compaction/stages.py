@@ -68,7 +68,6 @@ class Stage(Protocol):
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Return the history after this stage; None if the stage changed nothing, or has changed the agent's list itself."""
-        ...
 
 
 class ToolResultCap:

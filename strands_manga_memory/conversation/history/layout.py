@@ -60,11 +60,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Read what :meth:`to_state` wrote.
-
-        Raises:
-            CorruptRecordError: It is malformed, or a newer version wrote it.
-        """
+        """Read what :meth:`to_state` wrote; ``CorruptRecordError`` if it is malformed, or a newer version wrote it."""
         if state is None:
             return cls(skip)
         try:
@@ -222,11 +218,7 @@ class MessageLog:
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Check that a stored state is that of a conversation manager of this class.
-
-    Raises:
-        ValueError: It is that of another one.
-    """
+    """Refuse a stored state that is not that of a conversation manager of this class."""
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(

@@ -141,11 +141,7 @@ class Summary:
 
 
 def record_of(message: Message) -> Summary | None:
-    """Return the record a message carries; None if it shows no summary.
-
-    Raises:
-        CorruptRecordError: The record is malformed, or a newer version wrote it.
-    """
+    """Return the record a message carries, None if it shows no summary; raises as :meth:`Summary.from_state` does."""
     state = ((message.get("metadata") or {}).get("custom") or {}).get(KEY)
     return None if state is None or state == PART else Summary.from_state(state)
 

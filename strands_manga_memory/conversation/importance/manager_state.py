@@ -80,11 +80,7 @@ class ManagerState:
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`to_state` returned.
-
-        Raises:
-            CorruptRecordError: It is malformed, or a newer version of this package wrote it.
-        """
+        """Take back what :meth:`to_state` returned; ``CorruptRecordError`` if it is malformed, or a newer version wrote it."""
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
         if not isinstance(skip, int) or skip < 0 or not isinstance(ratio, int | float):
             raise CorruptRecordError("the state of the conversation manager is malformed", record="conversation manager state")

@@ -86,11 +86,7 @@ class Trimming:
             self._trim(agent, [], room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
-        """Make the history smaller by a quarter of what need not stay, by half after an overflow.
-
-        Raises:
-            ContextWindowOverflowException: There was an overflow, and no half of the history can be freed.
-        """
+        """Make the history smaller by a quarter of what need not stay; after an overflow by half, or raise another one."""
         with self._lock:
             self._reserve.take_in(history := agent.messages[:], self._notes.tokens)
             if e is None:

@@ -43,23 +43,18 @@ class Retriever(Protocol):
 
     def add(self, messages: Iterable[Archived]) -> None:
         """Take in messages, in the order of speech; one whose id is known takes the place of what was said before under it."""
-        ...
 
     def search(self, question: str, limit: int) -> list[Hit]:
         """Return up to ``limit`` messages that fit best, the best first, with scores above 0."""
-        ...
 
     def around(self, number: int) -> dict[int, Archived]:
         """Return the two messages before and the two after one, by number."""
-        ...
 
     def forget(self, id_: str) -> None:
         """Remove a message, so that nothing of it is found any more."""
-        ...
 
     def clear(self) -> None:
         """Remove everything."""
-        ...
 
 
 class Index(Protocol):
@@ -67,15 +62,12 @@ class Index(Protocol):
 
     def put(self, texts: Iterable[tuple[int, str, str]]) -> None:
         """Add or replace texts."""
-        ...
 
     def remove(self, numbers: Iterable[int], /) -> None:
         """Forget texts."""
-        ...
 
     def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
         """Return the texts that fit a question, the best first; its score is 1."""
-        ...
 
 
 class Shelf:

@@ -53,11 +53,7 @@ def marks(messages: Iterable[Message]) -> list[tuple[str | None, int]]:
 
 
 def fold_of(history: Sequence[Message], keep_recent_turns: int) -> Fold:
-    """Take a history apart.
-
-    Raises:
-        CorruptRecordError: The record of a summary in it is malformed, or a newer version wrote it.
-    """
+    """Take a history apart; raises as :meth:`Summary.from_state` does if the record of a summary in it cannot be read."""
     found = turns(history)
     split = found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0
     summary: Summary | None = None

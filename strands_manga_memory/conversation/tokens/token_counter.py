@@ -30,7 +30,6 @@ class TokenCounter(Protocol):
 
     def count(self, message: Message) -> int:
         """Return the tokens of the content of ``message``, zero or more; its id and metadata are not sent and do not count."""
-        ...
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:

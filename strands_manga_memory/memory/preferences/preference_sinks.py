@@ -73,7 +73,6 @@ class PreferenceSink(Protocol):
 
     def send(self, signal: PreferenceSignal) -> None:
         """Take a signal; raise if it was not taken, it is sent again later."""
-        ...
 
 
 class CallablePreferenceSink:

@@ -85,7 +85,6 @@ class ProfileSource(Protocol):
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Return the profile, or None if there is none."""
-        ...
 
 
 class TableProfileSource:

@@ -62,11 +62,7 @@ def _plain(value: Any) -> Any:
 
 
 def checked_type(value: MemoryType | str) -> MemoryType:
-    """Return the type of this name.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the type of this name, or refuse it."""
     try:
         return MemoryType(value)
     except ValueError:
@@ -74,11 +70,7 @@ def checked_type(value: MemoryType | str) -> MemoryType:
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return an importance.
-
-    Raises:
-        ValueError: It is not from 0 to 1.
-    """
+    """Return an importance, or refuse what is not from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
     return float(value)

@@ -79,7 +79,6 @@ class EnvironmentSource(Protocol):
 
     def load(self, scope: ConversationScope) -> Environment | None:
         """Return it, or None if nothing is known. It may be slow; it is never called on the event loop of a turn."""
-        ...
 
 
 class CallableEnvironmentSource:

@@ -22,7 +22,6 @@ class ImportanceScorer(Protocol):
 
     def score(self, message: Message, context: Sequence[Message] = ()) -> float:
         """Return the worth of ``message``, 0 to 1; ``context`` is the history it is part of."""
-        ...
 
 
 class Band(IntEnum):

@@ -19,8 +19,7 @@ MOST_CHARACTERS = 100_000
 class ModelSummarizer:
     """Lets a model write summaries, without tools and outside of any agent.
 
-    Args:
-        model: The model. A low temperature (0.1) is set where the model is built: Strands has no setting of it per call.
+    A low temperature (0.1) is set where the model is built: Strands has no setting of it per call.
     """
 
     def __init__(self, model: Model) -> None:
@@ -44,11 +43,7 @@ class ModelSummarizer:
 
 
 def summarizer_of(model: Model | Summarizer) -> Summarizer:
-    """Return who writes the summaries: the function itself, or the model behind one.
-
-    Raises:
-        ValueError: It is neither a Strands model nor a function.
-    """
+    """Return who writes the summaries: the function itself, or the model behind one."""
     if isinstance(model, Model):
         return ModelSummarizer(model)
     if callable(model):
@@ -64,11 +59,7 @@ def name_of(summarizer: Summarizer) -> str:
 
 
 async def asked(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer of either kind; of an answer that is far too long only the beginning is returned.
-
-    Raises:
-        TypeError: The answer is neither a text nor a ``Draft``.
-    """
+    """Ask a summarizer of either kind; of an answer that is far too long only the beginning is returned."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
