@@ -101,6 +101,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     includes_recall = Delegated[bool]("_sending")
     on_evict = Delegated["Callable[[list[Message]], None] | None"]("trimming")
     persist_layout = Delegated[bool]("_state")
+    records = Delegated[int]("_state")
 
     def __init__(
         self,
@@ -258,8 +259,3 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     def forget(self, tracking_id: str) -> None:
         """Forget what a message said that has left the history, as when it is redacted in the log: it does not come back."""
         self.trimming.forget(tracking_id)
-
-    @property
-    def records(self) -> int:
-        """How many messages a session manager that logs them has logged."""
-        return self._state.records

@@ -16,6 +16,7 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import function, of_kind, with_method
+from strands_manga_memory.conversation.delegated import Delegated
 from strands_manga_memory.conversation.history.summary import Summary
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
@@ -77,6 +78,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         ValueError: An argument is out of range or not of its kind. From the agent's constructor: the manager already serves
             another agent.
     """
+
+    is_writing = Delegated[bool]("_runs")
 
     def __init__(
         self,
@@ -253,11 +256,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
         self._head.facts_tokens = min(self._head.facts_tokens, target_tokens * 3 // 4)
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether a summary is on its way, or waits to be swapped in."""
-        return self._runs.is_writing
 
     def begin(self, agent: Agent) -> None:
         """Begin a summary of the older turns now, unless one is on its way; use one that is finished."""
