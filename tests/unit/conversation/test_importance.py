@@ -453,6 +453,19 @@ def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> Non
     assert sum(fate.tokens for fate in fates if fate.fate != "dropped") == tokens(agent.messages)
 
 
+def test_settings_that_are_changed_later_hold() -> None:
+    evicted: list[Any] = []
+    agent = made(4_000, messages=chat(40))
+    manager: Any = agent.conversation_manager
+    manager.max_tokens = manager.grow_to = 500
+    manager.max_turns, manager.on_evict = 4, evicted.extend
+    manager.apply_management(agent)
+    assert tokens(agent.messages) <= 500
+    assert len(without_stubs(agent.messages)) <= 8
+    assert len(evicted) == 80 - len(without_stubs(agent.messages))
+    assert (manager.max_tokens, manager.max_turns, manager.budget.max_tokens) == (500, 4, 500)
+
+
 def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
     agent = made()
     for number in range(300):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.testing import FakeClock
@@ -226,6 +227,24 @@ def test_a_success_disproves_a_deadline_that_passed_before() -> None:
     assert health.is_up
     health.failed(since=clock() + 1)
     assert not health.is_up
+
+
+def test_work_on_a_tier_that_is_down_is_not_done() -> None:
+    clock, done = FakeClock(), []
+    health = TierHealth(clock=clock)
+
+    def failing() -> int:
+        done.append("failed")
+        raise StoreUnavailableError("no answer")
+
+    assert health.tried(lambda: 3) == 3
+    assert health.tried(failing) is None
+    assert health.tried(lambda: done.append("not yet")) is None
+    assert done == ["failed"]
+    clock.advance(0.1)
+    assert (health.tried(lambda: 4), health.is_up) == (4, True)
+    with pytest.raises(ZeroDivisionError):
+        health.tried(lambda: 1 // 0)
 
 
 def test_slow_work_of_many_keys_leaves_threads_to_other_work() -> None:
