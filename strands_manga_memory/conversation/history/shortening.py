@@ -15,17 +15,14 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
 from strands_manga_memory.language.search.passage_ends import whole_head, whole_tail
 from strands_manga_memory.language.search.passages import passages
-from strands_manga_memory.language.texts.marks import STUB
+from strands_manga_memory.language.texts.marks import CUT, LEFT_OUT, READER, STUB
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import blocks_of
 from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
 
-READER = "read_cut_message"
-"""The tool that returns a message of which something was cut."""
-
-_MARKER = expression(r"\n\[\.\.\. (\d{1,12}) characters cut(?:; " + READER + r"\('(\w{1,8})'\))? \.\.\.\]\n")
+_MARKER = expression(rf"\n{CUT}\n")
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 _LEAST_WITH_NAME = 128
 """A shorter piece has no room for the name of what reads the rest."""
@@ -187,7 +184,7 @@ class Shortener:
 
 _OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
 _MEDIA = ("image", "document", "video", "audio")
-_LEFT_OUT = expression(r"\[(?:image|document|video|audio) left out: [^\]]{0,300}\]")
+_LEFT_OUT = expression(LEFT_OUT)
 
 
 def _text_of(kind: str, block: dict[str, Any]) -> str:

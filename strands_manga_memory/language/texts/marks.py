@@ -15,9 +15,17 @@ STUB = "[\u2026]"
 QUOTES = "<recalled_history>"
 """How a text begins that quotes earlier messages."""
 
+READER = "read_cut_message"
+"""The tool that returns a message of which something was cut."""
+
+CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.\.\.\]"
+"""The pattern of what stands where a text was cut: how much of it, and the name by which it can be read."""
+
+LEFT_OUT = r"\[(?:image|document|video|audio) left out: [^\]]{0,300}\]"
+"""The pattern of what stands where a medium was left out."""
+
 _MARKS = expression(
-    rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|\[\.\.\. \d{{1,12}} characters cut \.\.\.\]"
-    r"|\[(?:image|document|video|audio) left out: [^\]]{0,300}\]|\[shortened; full text: [^\]]{0,300}\]|\[blank text\]"
+    rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
 )
 
 
