@@ -64,7 +64,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except StoreRefusedError as error:  # trying again helps only once it is mended
         return _failed(error)
     except StoreUnavailableError as error:
-        print_error(f"a store does not answer: {error}; strands-manga-memory doctor says why")
+        print_error(f"a store does not answer: {error}; if it is one of the settings, strands-manga-memory doctor says why")
         return UNAVAILABLE
     except (MangaMemoryError, ValueError, OSError) as error:
         return _failed(error)

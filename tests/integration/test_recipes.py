@@ -19,7 +19,8 @@ from starlette.testclient import TestClient
 from strands_manga_memory import MangaMemorySettings
 from tests import servers
 
-RECIPES = Path(__file__).parents[2] / "examples/recipes"
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "examples/recipes"
 
 
 def test_each_is_tested() -> None:
@@ -126,14 +127,14 @@ def test_compose_names_services_that_are_there_and_starts_the_recipe() -> None:
         assert set(service) <= OF_SERVICES
         assert all(isinstance(value, str) for value in service.get("environment", {}).values())
     host, inside, mode = chat["volumes"][0].split(":")
-    assert (RECIPES / "compose" / host).resolve() == RECIPES / "web_streaming.py"
-    assert (inside, mode) == ("/app/web_streaming.py", "ro")
+    assert (RECIPES / "compose" / host).resolve() == ROOT
+    assert (inside, mode) == ("/clone", "ro")
     shell, option, script = shlex.split(chat["command"])
     assert (shell, option) == ("sh", "-c")
     installs, starts = (shlex.split(part) for part in script.split("&&"))
-    assert installs == ["pip", "install", "-q", "strands-manga-memory[postgres]", "fastapi", "uvicorn"]
+    assert installs == ["pip", "install", "-q", "/clone[postgres]", "fastapi", "uvicorn"]
     assert starts == ["uvicorn", "web_streaming:app", "--host", "0.0.0.0"]
-    assert chat["working_dir"] == "/app"
+    assert chat["working_dir"] == f"/clone/{RECIPES.relative_to(ROOT)}"
 
 
 @pytest.fixture(params=["postgresql", "dynamodb"])
