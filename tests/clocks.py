@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
-from pathlib import Path
 
 
 def seconds() -> float:
-    """Return seconds for differences: of the time that passes, without that for which this thread waited for a processor."""
-    return time.perf_counter() - _waited()
+    """Return seconds for differences, within one thread; see ``Seconds``."""
+    with Seconds() as clock:
+        return clock.now()
 
 
-def _waited() -> float:
-    """Return for how many seconds this thread has waited for a processor, as far as the system tells."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
-    except OSError:
-        return 0.0
+class Seconds:
+    """Seconds for differences: of the time that passes, without that for which this thread waited for a processor.
+
+    The file in which the system tells that stays open: opened at every tick, it took a quarter of what the tests took.
+    """
+
+    def __enter__(self) -> Seconds:
+        try:
+            self._file: int | None = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def now(self) -> float:
+        """Return seconds since some moment."""
+        waited = 0 if self._file is None else int(os.pread(self._file, 100, 0).split()[1])
+        return time.perf_counter() - waited / 1e9
 
 
 class Loop:
@@ -44,10 +60,11 @@ class Loop:
         gc.unfreeze()
 
     async def _tick(self) -> None:
-        last = time.process_time(), seconds()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.process_time(), seconds()
-            # Of two threads that really run at once both count, so it may be more than has passed.
-            self.longest = max(self.longest, min(now[0] - last[0], now[1] - last[1]))
-            last = now
+        with Seconds() as clock:
+            last = time.process_time(), clock.now()
+            while True:
+                await asyncio.sleep(0.001)
+                now = time.process_time(), clock.now()
+                # Of two threads that really run at once both count, so it may be more than has passed.
+                self.longest = max(self.longest, min(now[0] - last[0], now[1] - last[1]))
+                last = now
