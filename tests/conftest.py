@@ -123,7 +123,7 @@ def dynamodb_server() -> Iterator[servers.DynamoDB]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[servers.Postgres]:
-    """A PostgreSQL server for the whole run of this worker. To stop one, start your own with ``servers.postgres()``."""
+    """A PostgreSQL server. ``xdist_group("postgres")`` on its tests keeps them in the one worker that starts it."""
     with servers.postgres() as server:
         yield server
 

@@ -40,7 +40,7 @@ BY_TYPE, BY_IMPORTANCE = "user_id-memory_type-index", "user_id-importance-index"
 Make = Callable[..., Table]
 
 
-@pytest.fixture(params=["sqlite", "dynamodb", "postgres"])
+@pytest.fixture(params=["sqlite", "dynamodb", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def make(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Make:
     """Return a function that makes a table of a schema, without creating it."""
     if request.param == "sqlite":

@@ -24,6 +24,8 @@ from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers
 from tests.unit.session.support import same
 
+pytestmark = pytest.mark.xdist_group("postgres")
+
 
 @pytest.fixture
 def url(postgres_server: servers.Postgres, unique: str) -> str:

@@ -137,7 +137,7 @@ def test_compose_names_services_that_are_there_and_starts_the_recipe() -> None:
     assert chat["working_dir"] == f"/clone/{RECIPES.relative_to(ROOT)}"
 
 
-@pytest.fixture(params=["postgresql", "dynamodb"])
+@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres")), "dynamodb"])
 def durable(request: pytest.FixtureRequest, unique: str) -> str:
     """The URL of a durable tier as Compose has it, save for host, port and name."""
     if request.param == "postgresql":
