@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults import kill, talk
 
-TURNS = 50
+TURNS = 25
 
 
 def _talk(stores: kill.Stores, name: str, save_on: kill.SaveOn, go: int, done: int) -> None:
@@ -25,7 +25,7 @@ def _talk(stores: kill.Stores, name: str, save_on: kill.SaveOn, go: int, done: i
 
 
 @pytest.mark.parametrize(("backend", "save_on"), [("services", "message"), ("sqlite", "turn")])
-def test_fifty_turns_each_interleaved(backend: kill.Backend, save_on: kill.SaveOn) -> None:
+def test_twenty_five_turns_each_interleaved(backend: kill.Backend, save_on: kill.SaveOn) -> None:
     with kill.running(backend) as stores:
         go, done = os.pipe(), os.pipe()
         children = []
