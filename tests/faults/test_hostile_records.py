@@ -53,7 +53,7 @@ def test_what_is_not_damaged_can_be_used(world: World) -> None:
     assert world.tried(may_be_new=False) == []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_whatever_is_stored_is_read_or_refused(world: World, seed: int) -> None:
     rng = random.Random(seed)
     refused = 0
@@ -106,7 +106,7 @@ def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> 
         world.forget_hot()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
     """An export comes from a file: whatever is in it, the import says what is wrong, or stores what makes sense."""
     rng = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -39,8 +40,6 @@ TEXTS = {
     "prose": "I like horror manga. Where is order B07X1234AB for $12.50? ",
     "Japanese": "私は大阪に住んでいます。『ワンピース』の第12巻を2冊ください。",
 }
-KINDS = pytest.mark.parametrize("kind", [kind for kind in TEXTS if kind != "surrogates"])
-
 
 PIECES_OF = {"personal data": ("a", "x.", "1 ", "1-2 A", "東京都", "1 Main ", "東市", "A, ", "@", "0", "call ")}
 """Further texts for a reader, made of what its rules begin with."""
@@ -158,12 +157,21 @@ async def stalled(agent: Agent, *turns: str) -> float:
 
 
 HISTORIES = ("importance", "summarize")
+_OF_EACH_SCRIPT = ("prose", "Japanese", "letters", "spaces", "points", "tags")
+"""Summaries are made of a history that is weighed: what only they read is tried with these, all others are long."""
+
 SHAPES = ("", "fetch it", "answer at length")
 """What a user says: the text itself, or what makes a tool or the model answer with it."""
 
 
-@pytest.mark.parametrize("history", HISTORIES)
-@KINDS
+@pytest.mark.xdist_group("hostile text")  # its memory is opened once
+@pytest.mark.parametrize(
+    ("kind", "history"),
+    [
+        pytest.param(kind, history, marks=() if history == "importance" or kind in _OF_EACH_SCRIPT else pytest.mark.long)
+        for kind, history in itertools.product((kind for kind in TEXTS if kind != "surrogates"), HISTORIES)
+    ],
+)
 def test_the_loop_goes_on_while_a_large_text_is_taken_in(memory: MangaMemory, history: str, kind: str) -> None:
     text = text_of(kind)
 

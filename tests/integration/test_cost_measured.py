@@ -8,7 +8,7 @@ from strands_manga_memory.ops.cost import Workload, session_use
 from tests.benchmarks import begin_anew, cost
 from tests.benchmarks.wire import staged
 
-pytestmark = pytest.mark.xdist_group("cost")  # its sessions are held once
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("cost")]  # its sessions are held once
 
 RESTORED = (9, 600, 3)
 SHAPES = (RESTORED, (11, 700, 0))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples/summaries.py"
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -15,6 +17,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(EXAMPLE), *options], capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.long
 def test_two_hundred_turns_with_and_without_summaries(tmp_path: Path) -> None:
     plot = tmp_path / "context.png"
     found = run("--plot", str(plot))

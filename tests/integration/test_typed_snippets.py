@@ -12,6 +12,7 @@ import pytest
 from tests.unit.test_readme import ROOT, SNIPPETS
 
 
+@pytest.mark.long  # .ci/run has mypy's cache by then
 @pytest.mark.timeout(400)  # without a cache of an earlier run everything that is imported is read
 def test_its_python_is_typed(tmp_path: Path) -> None:
     for snippet in SNIPPETS:

@@ -41,7 +41,7 @@ def whole_prefixes(requests: list[Any]) -> float:
     return sum(now[: len(before)] == before for before, now in itertools.pairwise(told)) / (len(told) - 1)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_most_requests_begin_with_the_whole_one_before(seed: int) -> None:
     _, stepwise = talk(ImportanceWeightedConversationManager(4_096, trim_to=2_867), 120, seed)
     _, every_turn = talk(ImportanceWeightedConversationManager(4_096), 120, seed)

@@ -90,7 +90,7 @@ class Scope:
         width: list[int] = []
         calls = 0
         while alive := [task for task in self.tasks if not task.dead]:
-            at = choices[len(width)] if len(width) < len(choices) else 0
+            at = choices[len(width)] % len(alive) if len(width) < len(choices) else 0
             width.append(len(alive))
             alive[at].switch()
             calls += 1
@@ -139,6 +139,14 @@ ORDERS = [
 """Every order of three operations each, by whoever is first: a fault strikes a call of a tier, whoever makes it."""
 
 
+def test_every_order_in_which_two_writers_break_in_on_each_other_once_loses_nothing_and_comes_to_an_end() -> None:
+    for first, second in itertools.product(range(12), range(1, 12)):
+        scope = Scope(turns=1)
+        scope.run((*[0] * first, *[1] * second, *[0] * MOST_CALLS))
+        scope.check()
+
+
+@pytest.mark.long
 def test_every_order_of_every_call_of_a_save_and_a_flush_loses_nothing_and_comes_to_an_end() -> None:
     assert every_order(lambda: Scope(turns=1), 10_000) == 1_678
 
