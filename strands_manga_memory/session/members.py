@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from strands_manga_memory.scope import ConversationScope, checked_id, checked_se
 from strands_manga_memory.session.agents.live_agent import LiveAgent
 from strands_manga_memory.session.basis.place import Kind, Place, dig, member_ids, members
 from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.core.identity import new_grave
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.sync.logged import Logged
 from strands_manga_memory.session.upkeep.directory import is_in_hot, unlist
@@ -128,18 +129,23 @@ class Members:
     def delete(self) -> None:
         """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""
         tiers, until = self._tiers, self._tiers.clock() + self._tiers.ttl.graves
-        grave, places, waits = None, {self.place("A", self.agent_id(None))}, False
-        if tiers.durable is not None:
-            grave = dig(tiers.durable, self._storage_id, until=until)
-            waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
-            places |= set(members(tiers.durable, self._storage_id))
-        conversations = {conversation.place: conversation for conversation in self.conversations.values()}
-        for place in places - conversations.keys():
-            conversations[place] = Conversation(place, tiers, base=self._ids)
-        for place, conversation in conversations.items():
-            tiers.writer.submit(place, partial(conversation.bury, grave)).result()
-        if tiers.durable is not None:
-            unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
+        places = {self.place("A", self.agent_id(None)), *(conversation.place for conversation in self.conversations.values())}
+        if tiers.durable is None:
+            self._bury(places, None)
+            return
+        # Those that are listed end first: a process that dies here leaves no agent that goes on in a session that is over.
+        grave, places = new_grave(), places | set(members(tiers.durable, self._storage_id))
+        waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
+        self._bury(places, grave)
+        dig(tiers.durable, self._storage_id, until=until, grave=grave)
+        self._bury(set(members(tiers.durable, self._storage_id)) - places, grave)
+        unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
+
+    def _bury(self, places: Iterable[Place], grave: str | None) -> None:
+        in_use = {conversation.place: conversation for conversation in self.conversations.values()}
+        for place in places:
+            conversation = in_use.get(place) or Conversation(place, self._tiers, base=self._ids)
+            self._tiers.writer.submit(place, partial(conversation.bury, grave)).result()
 
 
 # The child of a fork gets no change by half, and is a writer of its own.

@@ -17,7 +17,9 @@ from strands_manga_memory.session.basis.place import GRAVE
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
+    MemoryTable,
     Stores,
+    SurvivingHotStore,
     agent,
     everything_stored,
     same,
@@ -308,3 +310,32 @@ def test_pending_work_of_a_dead_process_is_no_resurrection(both: Stores) -> None
     table.put = put
     other.durable.close()
     check_gone(both)
+
+
+class _Dying(FaultyTable):
+    """A table that a process calls so many times, and then no more."""
+
+    def __init__(self, table: Any, calls: int) -> None:
+        super().__init__(table)
+        self.schema, self._left = table.schema, calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._left -= name in ("get", "batch_get", "put", "delete", "batch_write", "query")
+        self.down = self._left < 0
+        return super().__getattr__(name)
+
+
+@pytest.mark.parametrize("calls", range(12))
+def test_a_deletion_that_dies_half_way_leaves_no_live_agent_that_goes_on_in_a_session_that_is_over(calls: int) -> None:
+    stores = Stores(SurvivingHotStore(), MemoryTable(), "half")
+    live = stores.agent(flush_every=1)
+    live("before")
+    live._session_manager.flush()
+    with suppress(StoreUnavailableError):
+        Stores(stores.hot, _Dying(stores.durable, calls), "half").manager().delete_session()
+    live("after")
+    live._session_manager.flush()
+    live("and after")
+    live._session_manager.flush()
+    assert texts(live.messages)[-2:] == ["and after", "ok"]
+    assert same(stores.agent().messages, live.messages)

@@ -80,18 +80,19 @@ def grave_key(partition: str) -> Key:
     return partition, GRAVE
 
 
-def dig(table: Table, partition: str, *, until: float) -> str:
+def dig(table: Table, partition: str, *, until: float, grave: str | None = None) -> str:
     """End every conversation of a session or user, also those that no store lists yet; return the grave, which all of them get.
 
     It is looked for with every head that is read, and behind the first that is put. So it is dug before who ends the listed
-    conversations looks for them.
+    conversations looks for them for the last time.
 
     Args:
         table: The durable tier.
         partition: The session, or the directory of the user.
         until: When it may go, in seconds since 1970.
+        grave: The grave, if some of them have it already.
     """
-    grave = new_grave()
+    grave = grave or new_grave()
     names = dict(zip((table.schema.partition, table.schema.sort), grave_key(partition), strict=True))
     table.put({**names, "graves": [grave], "state": DELETED, table.schema.ttl: math.ceil(until)})
     return grave

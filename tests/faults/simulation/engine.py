@@ -15,6 +15,7 @@ from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.basis.facts import AGENT
 from strands_manga_memory.session.basis.place import Place, dig, directory_key, grave_key, members
 from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.core.identity import new_grave
 from strands_manga_memory.session.replicas import split as split_module
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
@@ -98,18 +99,26 @@ class ConversationCore:
         return self._conversation.commits.request_refresh()
 
     def delete(self) -> Future[Any]:
-        table = self._conversation.tiers.durable
-        work = self._conversation.bury if table is None else lambda: self._conversation.bury(self._dug(table, _PLACE.session))
-        return self._conversation.tiers.writer.submit(_PLACE, work)
-
-    def delete_listed(self) -> Future[Any]:
-        table = self._conversation.tiers.durable
+        table, grave = self._conversation.tiers.durable, new_grave()
 
         def work() -> None:
-            grave = self._dug(table, _PLACE.session)
+            self._conversation.bury(grave)
+            self._dug(table, _PLACE.session, grave)
+
+        return self._conversation.tiers.writer.submit(_PLACE, self._conversation.bury if table is None else work)
+
+    def delete_listed(self) -> Future[Any]:
+        table, grave = self._conversation.tiers.durable, new_grave()
+
+        def bury() -> None:
             for place in members(table, _PLACE.session):
                 if place == _PLACE:
                     self._conversation.bury(grave)
+
+        def work() -> None:
+            bury()
+            self._dug(table, _PLACE.session, grave)
+            bury()
 
         return self._conversation.tiers.writer.submit(_PLACE, work)
 
@@ -124,8 +133,8 @@ class ConversationCore:
 
         return self._conversation.tiers.writer.submit(_PLACE, work)
 
-    def _dug(self, table: Any, partition: str) -> str:
-        return dig(table, partition, until=self._conversation.tiers.clock() + SESSION_SECONDS + 3600)
+    def _dug(self, table: Any, partition: str, grave: str | None = None) -> str:
+        return dig(table, partition, until=self._conversation.tiers.clock() + SESSION_SECONDS + 3600, grave=grave)
 
     def close(self) -> Future[Any]:
         self._conversation.own.closing = True

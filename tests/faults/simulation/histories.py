@@ -205,7 +205,7 @@ REDACTED = [
     Step("start"),
     *go("p2 agent 3, p2 hot 3"),
     Step("delete_unopened"),
-    *go("d3 agent 1, p2 agent 7, d3 main 2"),
+    *go("d3 agent 1, p2 agent 7, d3 main 7"),
     Step("begin_turn", "p2"),
     *go("p2 agent 1, p2 main 3, p2 flush 8, p2 agent 1"),
     Step("set_metadata", "p2"),
