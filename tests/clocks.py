@@ -17,7 +17,7 @@ def seconds() -> float:
 class Seconds:
     """Seconds for differences: of the time that passes, without that for which this thread waited for a processor.
 
-    The file in which the system tells that stays open: opened at every tick, it took a quarter of what the tests took.
+    The file in which the system tells that stays open: opened at every tick, it took a tenth of what the tests took.
     """
 
     def __enter__(self) -> Seconds:
