@@ -300,6 +300,7 @@ def test_a_segment_that_was_stored_after_another_writer_had_joined_it_gets_the_r
     one = world.open()
     world.turn(one, "zero")
     one.commits.request_flush().result()
+    assert one.tiers.writer.drain(10.0)  # a flush beside the turns would take the next one along
     world.turn(one, "one")
     other = world.open()
     one.commits.request_flush().result()
