@@ -53,8 +53,10 @@ def slots_of(view: Iterable[Shown | Name]) -> tuple[tuple[Slot, ...], dict[str, 
         if isinstance(one, Body):
             bodies[one.id] = one
             slots.append(BodySlot(one.id, one.edits))
+        elif isinstance(one, Message):
+            slots.append(Lost(one.name) if one.was_lost else one.name)
         else:
-            slots.append(one if isinstance(one, Mark | Name | Lost) else Lost(one.name) if one.was_lost else one.name)
+            slots.append(one)
     return tuple(slots), bodies
 
 
@@ -148,7 +150,9 @@ def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Me
         return bodies[slot.body]
     name = shown_name(slot) or Name("", 0)  # of a synthesized body that is gone nothing is known
     found = messages.get(name)
-    return Lost(name) if found is None else replace(found, was_lost=True) if isinstance(slot, Lost) else found
+    if found is None:
+        return Lost(name)
+    return replace(found, was_lost=True) if isinstance(slot, Lost) else found
 
 
 def closed_turns(view: Iterable[Shown]) -> set[Stamp | None]:
