@@ -11,6 +11,7 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
 from strands_manga_memory.session.agents.live_agent import LiveAgent
@@ -131,21 +132,30 @@ class Members:
         tiers, until = self._tiers, self._tiers.clock() + self._tiers.ttl.graves
         places = {self.place("A", self.agent_id(None)), *(conversation.place for conversation in self.conversations.values())}
         if tiers.durable is None:
-            self._bury(places, None)
+            if errors := self._bury(places, None):
+                raise errors[0]
             return
         # Those that are listed end first: a process that dies here leaves no agent that goes on in a session that is over.
         grave, places = new_grave(), places | set(members(tiers.durable, self._storage_id))
         waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
-        self._bury(places, grave)
+        errors = self._bury(places, grave)
         dig(tiers.durable, self._storage_id, until=until, grave=grave)
-        self._bury(set(members(tiers.durable, self._storage_id)) - places, grave)
+        errors += self._bury(set(members(tiers.durable, self._storage_id)) - places, grave)
+        if errors:
+            raise errors[0]
         unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
 
-    def _bury(self, places: Iterable[Place], grave: str | None) -> None:
+    def _bury(self, places: Iterable[Place], grave: str | None) -> list[StoreUnavailableError]:
+        """End conversations, each as far as the tiers take it; return what they did not take."""
+        errors = []
         in_use = {conversation.place: conversation for conversation in self.conversations.values()}
         for place in places:
             conversation = in_use.get(place) or Conversation(place, self._tiers, base=self._ids)
-            self._tiers.writer.submit(place, partial(conversation.bury, grave)).result()
+            try:
+                self._tiers.writer.submit(place, partial(conversation.bury, grave)).result()
+            except StoreUnavailableError as error:
+                errors.append(error)
+        return errors
 
 
 # The child of a fork gets no change by half, and is a writer of its own.

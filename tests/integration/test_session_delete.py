@@ -339,3 +339,18 @@ def test_a_deletion_that_dies_half_way_leaves_no_live_agent_that_goes_on_in_a_se
     live._session_manager.flush()
     assert texts(live.messages)[-2:] == ["and after", "ok"]
     assert same(stores.agent().messages, live.messages)
+
+
+def test_a_deletion_that_one_tier_does_not_take_ends_every_agent_of_the_session_for_whoever_comes_then() -> None:
+    hot = FaultyHotStore(SurvivingHotStore())
+    stores = Stores(hot, MemoryTable(), "two")
+    for name in ("a", "b"):
+        live = stores.agent(flush_every=1, agent_id=name)
+        live("before")
+        live._session_manager.flush()
+    deleting = stores.manager()
+    hot.down = True
+    with pytest.raises(StoreUnavailableError):
+        deleting.delete_session()
+    hot.down = False
+    assert [stores.agent(agent_id=name).messages for name in ("a", "b")] == [[], []]

@@ -158,9 +158,11 @@ class Committing:
         if self._pair.hot is None or self._pair.durable is None:
             return False
         with self._pair.lock:
-            saved = self._pair.copy.vector.tally.at
+            saved = self._pair.copy.vector.tally
         before, self._requested_at = self._requested_at, self._tiers.clock()
-        return min(before, saved or before) <= self._requested_at - self._tiers.ttl.session / 2
+        ttl = self._tiers.ttl
+        lives = ttl.session if self._tiers.resume_cold else min(ttl.session, ttl.ttl(saved.turns))
+        return min(before, saved.at or before) <= self._requested_at - lives / 2
 
     @property
     def _is_flushed(self) -> bool:

@@ -67,13 +67,14 @@ def test_turns_are_counted_whoever_said_them(tiers: str) -> None:
     assert (facts.turns, facts.messages, facts.ids) == (8, 16, IDS)
 
 
-def test_the_first_turn_after_a_long_pause_is_in_both_tiers_when_it_is_saved() -> None:
+@pytest.mark.parametrize(("resume_cold", "pause"), [(True, 43_200.0), (False, 900.0)])
+def test_the_first_turn_after_a_long_pause_is_in_both_tiers_when_it_is_saved(resume_cold: bool, pause: float) -> None:
     """So whoever ends its life by age just then finds it, also if this process dies."""
-    world = World()
+    world = World(resume_cold=resume_cold)
     live = world.open()
     world.turn(live, "one")
     live.commits.request_flush().result()
-    world.clock.advance(43_200.0)
+    world.clock.advance(pause)
     world.turn(live, "two")
     assert live.commits.waits_for == "durable"
     world.hot = None
