@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from strands_manga_memory.conversation import as_said
+
 Message = dict[str, Any]
 
 
@@ -86,6 +88,7 @@ def restored_exactly(
         return True
     if in_flight is None or problems(restored):
         return False
+    restored, acknowledged, in_flight = as_said(restored), as_said(acknowledged), as_said(in_flight)
     known = {message["tracking_id"] for message in acknowledged}
     left = [message for message in in_flight if message["tracking_id"] in known]
     turn = [message["tracking_id"] for message in in_flight if message["tracking_id"] not in known]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ToolResultCap,
         VerifiedSummary,
     )
+    from strands_manga_memory.conversation.history.stubs import as_said
     from strands_manga_memory.conversation.history.summary import Segment, Summary
     from strands_manga_memory.conversation.importance.fates import MessageFate
     from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
@@ -48,6 +49,7 @@ else:
         {
             "compaction.compaction": "TieredCompactionConversationManager",
             "compaction.stages": "Compaction MicroCompaction Reactive Snip Stage ToolResultCap VerifiedSummary",
+            "history.stubs": "as_said",
             "history.summary": "Segment Summary",
             "importance.fates": "MessageFate",
             "importance.importance": "ImportanceWeightedConversationManager",
@@ -108,6 +110,7 @@ __all__ = [
     "ToolResultCap",
     "VerifiedSummarizingConversationManager",
     "VerifiedSummary",
+    "as_said",
     "as_strategy",
     "budget_plan",
     "default_counter",

@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strands_manga_memory.histogram import LogHistogram
 from strands_manga_memory.ops.cost import CostModel
+from strands_manga_memory.telemetry.histogram import LogHistogram
 
 LEAST_GAPS = 100
 _STEPS = (60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400, 28_800, 43_200, 86_400)

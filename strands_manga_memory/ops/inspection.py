@@ -9,7 +9,7 @@ from typing import Any
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.history.shortening import is_shortened
-from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.importance.weighing.scoring import message_act
 from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
@@ -195,6 +195,7 @@ def _durable(replica: DurableReplica, place: Place, tiers: Tiers) -> dict[str, A
 def _messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
 ) -> list[InspectedMessage]:
+    window = as_said(window)
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}
 

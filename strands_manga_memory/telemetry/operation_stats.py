@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.histogram import LogHistogram
+from strands_manga_memory.telemetry.histogram import LogHistogram
 
 
 @dataclass(frozen=True, kw_only=True)

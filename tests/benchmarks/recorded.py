@@ -39,6 +39,7 @@ from strands_manga_memory.conversation import (
     VerifiedSummarizingConversationManager,
     default_counter,
 )
+from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.language import normalized
 from strands_manga_memory.language.slots.corrections import BECAME
@@ -127,7 +128,7 @@ def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
             if isinstance(manager, VerifiedSummarizingConversationManager):
                 manager.finish(agent)
     summary = manager.summary(agent) if isinstance(manager, VerifiedSummarizingConversationManager) else None
-    return _View(agent.messages, summary.slots if summary else ()), largest
+    return _View(as_said(agent.messages), summary.slots if summary else ()), largest
 
 
 @dataclass(frozen=True)

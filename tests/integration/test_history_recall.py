@@ -42,6 +42,7 @@ from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.conversation.messages import without_stubs
 from tests.unit.session.support import CountingTable
 
 CAT = "By the way, my cat is called Momo."
@@ -327,9 +328,9 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
     for number in range(16):
         agent(f"My book number {number} has the code QX{number:03}Z and a torn page.")
         agent(f"Is volume {number} on a shelf?")
-        said |= {message["tracking_id"] for message in agent.messages if not is_synthesized(message)}
+        said |= {message["tracking_id"] for message in without_stubs(agent.messages) if not is_synthesized(message)}
     agent("What next?")  # what the turn before said is taken in
-    present = {message["tracking_id"]: message for message in agent.messages}
+    present = {message["tracking_id"]: message for message in without_stubs(agent.messages)}
     gone = [number for number in range(16) if f"QX{number:03}Z" not in json.dumps(list(present.values()))]
     assert gone or evicted, "nothing has left the window"
     for number in gone:

@@ -20,9 +20,10 @@ from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from strands_manga_memory.conversation.tokens.ledger import size_of
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.joining import joined, parted
 from strands_manga_memory.messages import content_fingerprint, fingerprint, tool_result_ids
 
-VERSION = 1
+VERSION = 2
 
 READ_AHEAD = 256
 """A message that many records back travels with the layout, so that a restore need not read all the records since."""
@@ -42,13 +43,13 @@ class Layout:
 
     Attributes:
         skip: Number of the first log record that a restore needs.
-        keys: What stands before the agreeing tail, in order: tracking ids, or keys of ``bodies``.
+        keys: What stands before the agreeing tail, message by message: the tracking ids of its parts, or keys of ``bodies``.
         bodies: Messages that the log does not hold as they are.
         after: Tracking id of the log record after which history and log agree; None: from the first record read.
     """
 
     skip: int = 0
-    keys: tuple[str, ...] = ()
+    keys: tuple[tuple[str, ...], ...] = ()
     bodies: dict[str, Message] = field(default_factory=dict)
     after: str | None = None
 
@@ -56,7 +57,12 @@ class Layout:
         """Return the layout as JSON values, without ``skip``; None if the history is just the log from ``skip`` on."""
         if not self.keys and self.after is None:
             return None
-        return {"v": VERSION, "keys": list(self.keys), "bodies": encode_bytes_values(self.bodies), "after": self.after}
+        return {
+            "v": VERSION,
+            "keys": list(map(list, self.keys)),
+            "bodies": encode_bytes_values(self.bodies),
+            "after": self.after,
+        }
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
@@ -66,7 +72,7 @@ class Layout:
         try:
             version, keys, bodies, after = state["v"], state["keys"], decode_bytes_values(state["bodies"]), state["after"]
             well_formed = (
-                all(isinstance(key, str) for key in keys)
+                all(isinstance(parts, list) and parts and all(isinstance(key, str) for key in parts) for parts in keys)
                 and all({"role", "content"} <= body.keys() for body in bodies.values())
                 and (after is None or isinstance(after, str))
             )
@@ -79,7 +85,7 @@ class Layout:
                 else "the layout of the window is malformed",
                 record="conversation manager state",
             )
-        return cls(skip, tuple(keys), bodies, after)
+        return cls(skip, tuple(map(tuple, keys)), bodies, after)
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
         """Return the history, from the log from record ``skip`` on, or from what already is the history.
@@ -90,10 +96,11 @@ class Layout:
         at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
         if self.after is not None and self.after not in at:
             return None
-        if any(key not in self.bodies and key not in at for key in self.keys):
+        found = {key: restored[position] for key, position in at.items()} | self.bodies
+        if any(key not in found for parts in self.keys for key in parts):
             return None
-        head = [self.bodies[key] if key in self.bodies else restored[at[key]] for key in self.keys]
-        listed = frozenset(message.get("tracking_id") for message in head)
+        head = [joined([found[key] for key in parts]) for parts in self.keys]
+        listed = frozenset(found[key].get("tracking_id") for parts in self.keys for key in parts)
         tail = restored[0 if self.after is None else at[self.after] + 1 :]
         return head + [message for message in tail if message.get("tracking_id") not in listed]
 
@@ -166,18 +173,21 @@ class MessageLog:
         head, after_record = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(after_record))
-        keys: list[str] = []
+        keys: list[tuple[str, ...]] = []
         bodies: dict[str, Message] = {}
         needed = [after_record - 1] if after_record else [0]
-        for position, message in enumerate(messages[:head]):
-            at = self._logged_at(message)
-            if at is None or (at < self.length - READ_AHEAD and size_of(message) <= LARGEST_BODY):
-                key = f"{_BODY}{position}"
-                bodies[key] = message
-            else:
-                key = message["tracking_id"]
-                needed.append(at)
-            keys.append(key)
+        for message in messages[:head]:
+            parts: list[str] = []
+            for part in parted(message):
+                at = self._logged_at(part)
+                if at is None or (at < self.length - READ_AHEAD and size_of(part) <= LARGEST_BODY):
+                    key = f"{_BODY}{len(bodies)}"
+                    bodies[key] = part
+                else:
+                    key = part["tracking_id"]
+                    needed.append(at)
+                parts.append(key)
+            keys.append(tuple(parts))
         last_covered = self._records.get(after_record - 1)
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 

@@ -14,7 +14,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import ages
 from strands_manga_memory.conversation.history.shortening import is_shortened, kept_passages
-from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.history.stubs import is_between, is_stub
 from strands_manga_memory.conversation.importance.view import View
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights, text_signals, tool_signals
@@ -139,7 +139,8 @@ class Explanations:
         """Return what became of the messages of a history and of those that were dropped, in the order they were spoken."""
         self._fates.see(messages)
         old = ages(messages)
-        return self._fates.in_order(self._present(message, old[at], why[at]) for at, message in enumerate(messages))
+        told = [(at, message) for at, message in enumerate(messages) if not is_between(message)]
+        return self._fates.in_order(self._present(message, old[at], why[at]) for at, message in told)
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Forget messages that are neither among these nor remembered as dropped."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn
+from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.choosing.choice import Candidate, Choice, Limits
 from strands_manga_memory.conversation.importance.choosing.selection import choose
@@ -17,7 +18,7 @@ from strands_manga_memory.conversation.importance.weighing.scoring import Bands
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
 from strands_manga_memory.conversation.serving import Served
 from strands_manga_memory.conversation.tokens.calibration import Calibration
-from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages import is_turn_start, mended
 
 
 class HistoryBudget:
@@ -66,7 +67,7 @@ class HistoryBudget:
         most = self._calibration.budget(max(self.max_tokens, self.grow_to))
         if tokens > most and tokens > most + self._headroom(messages, most).tokens:
             return True
-        return self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns
+        return self.max_turns is not None and sum(map(is_turn_start, as_said(messages))) > self.max_turns
 
     def choice(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Choice:
         """Return what of messages stays within the budget, of which ``beside`` is for something else.
@@ -98,8 +99,8 @@ class HistoryBudget:
         """Return what of messages stays in so many tokens as the model counts them."""
         if self.reported(messages) <= max_tokens:
             return list(messages)
-        candidates = self._candidates(messages)
-        return self._chosen(candidates, self._limits(self._calibration.budget(max_tokens))).messages
+        candidates = self._candidates(as_said(messages))
+        return mended(self._chosen(candidates, self._limits(self._calibration.budget(max_tokens))).messages)
 
     def narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
         """Return what of messages stays, whole, in so many tokens, however many turns they are."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import last_turn_of
-from strands_manga_memory.conversation.history.stubs import stub_of
-from strands_manga_memory.messages import content_fingerprint, id_of
+from strands_manga_memory.conversation.history.layout import logged_fingerprint
+from strands_manga_memory.conversation.history.stubs import is_stub, stub_of
+from strands_manga_memory.messages import id_of
 
 _TIMES, _MOST = 3, 32_768
 """Beside the window the reserve holds so many times its tokens, at most so many."""
@@ -52,7 +53,7 @@ class Reserve:
             new.append(message)
         new.reverse()
         self._hand += new
-        self._window += map(id_of, new)
+        self._window += [id_of(message) for message in new if not is_stub(message)]
         self._ids.update(map(id_of, new))
         self._since += sum(map(count, new))
 
@@ -77,10 +78,11 @@ class Reserve:
     def around(self, history: Sequence[Message]) -> list[Message]:
         """Return the history and what left it, as it was said, in order; the history itself if they do not fit together."""
         self._since = 0
-        present = {id_of(message): message for message in history}
+        said = [message for message in history if not is_stub(message)]
+        present = {id_of(message): message for message in said}
         mine = [id_of(message) for message in self._hand]
         fits = (
-            len(present) == len(history)
+            len(present) == len(said)
             and len(self._ids) == len(mine)
             and present.keys() >= set(self._window)
             and [id_ for id_ in mine if id_ in present] == list(present)
@@ -95,18 +97,18 @@ class Reserve:
         """Return a message as it was said; as the history shows it, if somebody else changed it there."""
         if shown is None or shown is message:
             return message
-        return message if content_fingerprint(shown) == self._forms.get(id_of(shown)) else shown
+        return message if logged_fingerprint(shown) == self._forms.get(id_of(shown)) else shown
 
     def show(self, history: Sequence[Message], chosen: Sequence[Message]) -> None:
         """Take note of what was chosen in the place of a history: what in it is new and no longer as it was said, is ours."""
         said = {id_of(message): message for message in self._hand}
         old = frozenset(map(id, history))
-        self._window = [id_of(message) for message in chosen]
+        self._window = [id_of(message) for message in chosen if not is_stub(message)]
         forms = {}
         for message in chosen:
             id_ = id_of(message)
             if id(message) not in old and said.get(id_) is not message:
-                forms[id_] = content_fingerprint(message)
+                forms[id_] = logged_fingerprint(message)
             elif id_ in self._forms:
                 forms[id_] = self._forms[id_]
         self._forms = forms

@@ -10,7 +10,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.message_list import History
 from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
-from strands_manga_memory.conversation.history.stubs import joined
+from strands_manga_memory.conversation.history.stubs import as_said, joined
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.history_budget import HistoryBudget
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
@@ -41,6 +41,7 @@ class Sending:
             work, tokens = self._workload.of(history, quoted)
             if work is not Work.NONE:
                 history, tokens = await work.done(lambda: self._fitted(history, quoted))
+                history = mended(history)
             history = joined(history)
             self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=History(with_added(history, added)))
@@ -59,5 +60,5 @@ class Sending:
         tokens = self._notes.total(history)
         if not self._budget.is_over(history, tokens + quoted):
             return history, tokens
-        choice = self._budget.choice(history, beside=quoted)
+        choice = self._budget.choice(as_said(history), beside=quoted)
         return choice.messages, choice.tokens

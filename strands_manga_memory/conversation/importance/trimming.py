@@ -12,7 +12,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.history.layout import ensure_ids
 from strands_manga_memory.conversation.history.results import ResultArchive
-from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.choosing.choice import Choice
@@ -78,7 +78,7 @@ class Trimming:
         """
         messages, room = agent.messages[:], 0
         if ends_turn and not self._budget.steps:
-            room = headroom.next_request(messages, self._budget.tokens, self._notes.tokens)
+            room = headroom.next_request(as_said(messages), self._budget.tokens, self._notes.tokens)
         work, tokens = self._workload.of(messages, room, anew=False)
         if work is Work.NONE:
             self._is_within(agent, [], tokens)
@@ -88,22 +88,24 @@ class Trimming:
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller by a quarter of what need not stay; after an overflow by half, or raise another one."""
         with self._lock:
-            self._reserve.take_in(history := agent.messages[:], self._notes.tokens)
+            said = as_said(history := agent.messages[:])
+            self._reserve.take_in(said, self._notes.tokens)
             if e is None:
-                choice = self._budget.three_quarters(history)
+                choice = self._budget.three_quarters(said)
             else:
-                choice = self._budget.half(history)
+                choice = self._budget.half(said)
                 if choice.tokens > choice.budget or not choice.kept:
                     raise ContextWindowOverflowException(
                         f"the window is full and the history cannot be halved: of {choice.tokens_before} tokens "
                         f"{choice.tokens} must stay"
                     ) from e
-            self._commit(agent, history, choice, history)
+            self._commit(agent, history, said, choice, said)
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", choice.tokens_before, choice.tokens)
 
     def explain(self, messages: Sequence[Message]) -> list[MessageFate]:
         """Return what became of each message, of the history and of the last 1,000 dropped ones, in the order of speech."""
-        return self._explanations.of(messages, self._budget.choice(messages).why)
+        said = as_said(messages)
+        return self._explanations.of(said, self._budget.choice(said).why)
 
     def forget(self, tracking_id: str) -> None:
         """Forget what a message said that has left the history: it does not come back."""
@@ -111,7 +113,7 @@ class Trimming:
 
     def evicted(self, messages: Sequence[Message]) -> None:
         """Tell ``on_evict`` of messages that left the history; marks and parts of summaries among them are left out."""
-        said = [message for message in messages if not is_stub(message) and not is_synthesized(message)]
+        said = [message for message in as_said(messages) if not is_stub(message) and not is_synthesized(message)]
         if said and self.on_evict is not None:
             try:
                 self.on_evict(said)
@@ -126,8 +128,9 @@ class Trimming:
                 messages = [*history, *coming]
                 stays = coming
                 if self._budget.is_over(messages, self._notes.total(messages) + room):
-                    choice, pool = self._chosen_anew(history, coming, room)
-                    self._commit(agent, history, choice, pool)
+                    said = as_said(history)
+                    choice, pool = self._chosen_anew(said, coming, room)
+                    self._commit(agent, history, said, choice, pool)
                     stays = [message for at, message in choice.kept.items() if at >= len(pool)]
                 self._within = []
                 if same_objects(stays, coming):
@@ -135,36 +138,38 @@ class Trimming:
         except Exception:
             logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
 
-    def _chosen_anew(self, history: list[Message], coming: Sequence[Message], beside: int) -> tuple[Choice, list[Message]]:
+    def _chosen_anew(self, said: list[Message], coming: Sequence[Message], beside: int) -> tuple[Choice, list[Message]]:
         """Return a choice and what it is made from: in a step all that is at hand.
 
         Where every turn is trimmed, that is done now and then, and when the history alone would leave much room.
         """
         budget, reserve = self._budget, self._reserve
-        reserve.take_in(history, self._notes.tokens)
-        mark = budget.steps.mark([*history, *coming], self._notes.total)
+        reserve.take_in(said, self._notes.tokens)
+        mark = budget.steps.mark([*said, *coming], self._notes.total)
         if not budget.steps and not reserve.is_due(budget.max_tokens, 0):
-            choice = budget.choice([*history, *coming], beside=beside, trim_to=mark)
+            choice = budget.choice([*said, *coming], beside=beside, trim_to=mark)
             if not reserve.is_due(budget.max_tokens, choice.budget - choice.tokens):
-                return choice, history
-        pool = reserve.at_hand(history, budget.max_tokens, self._notes.total, budget.narrowed)
+                return choice, said
+        pool = reserve.at_hand(said, budget.max_tokens, self._notes.total, budget.narrowed)
         return budget.choice([*pool, *coming], beside=beside, trim_to=mark), pool
 
-    def _commit(self, agent: Agent, history: list[Message], choice: Choice, pool: Sequence[Message]) -> None:
+    def _commit(
+        self, agent: Agent, history: list[Message], said: list[Message], choice: Choice, pool: Sequence[Message]
+    ) -> None:
         """Make a choice from ``pool`` the agent's history, in one step; what was added to ``history`` meanwhile stays."""
         if choice.tokens > choice.budget and not self._warned_over_budget:
             self._warned_over_budget = True
             what = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
             logger.warning("tokens=<%d>, budget=<%d> | %s", choice.tokens, choice.budget, what)
-        view = View(history, pool, choice)
+        view = View(history, said, pool, choice)
         if view.is_unchanged:
-            self._reserve.show(history, history)
+            self._reserve.show(said, said)
             return
         if not same_objects(agent.messages[: len(history)], history):
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
         agent.messages[: len(history)] = view.messages
-        self._reserve.show(history, view.messages)
+        self._reserve.show(said, as_said(view.messages))
         self._archive.keep_cut(self._served.agent, pool, view.cut)
         view.tell(self._notes.total(history), choice)
         self._explanations.follow(view, pool, choice.why)
@@ -181,4 +186,4 @@ class Trimming:
                 self._workload.counted(self._within, tokens)
             if len(self._notes) > 2 * max(len(agent.messages), len(self._reserve)) + 128:
                 for memory in (self._notes, self._state, self._explanations):
-                    memory.forget_all_but([*self._reserve, *agent.messages])
+                    memory.forget_all_but([*self._reserve, *agent.messages, *as_said(agent.messages)])

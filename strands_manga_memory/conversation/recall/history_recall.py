@@ -16,6 +16,7 @@ from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.history.requests import without_added
+from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.conversation.recall.archive import Bm25Retriever, Hit, Retriever
 from strands_manga_memory.conversation.recall.fusing import FusedRetriever
 from strands_manga_memory.conversation.recall.intake import Intake, Said, Source, archived
@@ -118,7 +119,7 @@ class HistoryRecall(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
-        for message in event.agent.messages:
+        for message in as_said(event.agent.messages):
             self._intake.said(message, 0.0)
 
     def _added(self, event: MessageAddedEvent[Agent]) -> None:
@@ -171,10 +172,10 @@ class HistoryRecall(Plugin):
         Args:
             query: What to look for, in the words it was probably said in.
         """
-        return self._quotes(query, self._served.history()[:]) or "Nothing was found."
+        return self._quotes(query, as_said(self._served.history())) or "Nothing was found."
 
     def _recalled(self, question: str, agent: Any) -> str:
-        history = agent.messages[:]
+        history = as_said(agent.messages)
         self._intake.bring_up(history)
         if dialogue_act(question, "user") in _ASKS_NOTHING:
             return ""
@@ -185,7 +186,7 @@ class HistoryRecall(Plugin):
 
     def _narrowed(self, agent: Any) -> str:
         """Return the quotes for the question, fewer if the results of tools have come to need their room."""
-        history, most = _beside(agent, agent.messages[:], self._most)
+        history, most = _beside(agent, as_said(agent.messages), self._most)
         return self._shown if most >= self._most else self._quoted_beside(history, most)
 
     def _quoted_beside(self, history: Sequence[Message], most: int) -> str:

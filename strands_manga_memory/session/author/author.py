@@ -6,19 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from strands_manga_memory.session.author.history import (
-    Draft,
-    History,
-    begun_after,
-    draft_of,
-    held_of,
-    place_of,
-    places_of,
-    revision_of,
-)
+from strands_manga_memory.session.author.history import History, begun_after, draft_of
 from strands_manga_memory.session.author.layers import Layers
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
+from strands_manga_memory.session.author.places import Draft, held_of, place_of, places_of, revision_of
 from strands_manga_memory.session.author.showing import Piece, shown_messages
 from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
@@ -244,7 +236,7 @@ class Author:
             return True
         if not (self._open_turns or self.history.notes):
             return False
-        notes = [piece for piece in self._pieces()[0] if piece.shown is None]
+        notes = [piece for piece in self._pieces()[0] if not piece.shown]
         return self.history.notes != [place.print for place in places_of(notes)]
 
     @property
@@ -274,7 +266,7 @@ class Author:
     def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
         """Drop messages that the durable replica has and the view does not show, but for those to ``keep``."""
         turn = self.outbox.turn  # which may be redacted, or go on
-        shown = {place.held for place in self.history.places if isinstance(place.held, Name)}
+        shown = {held for held in self.history.held if isinstance(held, Name)}
         kept = self.copy.needed | shown | set(keep)
         messages = {
             name: message

@@ -2,76 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-import marshal
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from dataclasses import replace
 from typing import Any
 
-from strands_manga_memory.language.texts.marks import STUB
-from strands_manga_memory.session.author.showing import Piece, mark_id, was_lost
-from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
-from strands_manga_memory.session.core.window import Slot, slots_of
-from strands_manga_memory.stores.encoding.codec import dump
-
-_DRAFTS = "draft"
-"""The writer in the names of drafts: no tag is the same."""
-
-_numbers = itertools.count(1)
-
-
-@dataclass(eq=False, slots=True)
-class Draft:
-    """A message that no store has been offered yet, so its name is known in this process only.
-
-    It was said ``at`` seconds since 1970; ``about`` is what else is kept with it, as text.
-    """
-
-    at: float
-    record: bytes
-    begins: bool
-    about: str = ""
-    name: Name = field(init=False, default_factory=lambda: Name(_DRAFTS, next(_numbers)))
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A note of the view, which closes a turn that was cut."""
-
-    closes: Stamp
-
-
-Held = Name | Body | Mark | Note
-"""What a message of the history is: a draft or one of the log, edited or synthesized, a mark, or a note of the view."""
-
-Known = tuple[Held, int]
-"""What a store may have of a message of the history, and its revision."""
-
-
-@dataclass(slots=True)  # not frozen, for the reason that messages of the log are not
-class Place:
-    """A message of the history: what it is, and how it is recognized.
-
-    Args:
-        held: What it is.
-        tracking_id: The id by which it is recognized.
-        print: Its fingerprint.
-        revision: The revision in which a message of the log is known; -1 while it is not at hand.
-        was_lost: Whether the agent once had a placeholder in its place.
-    """
-
-    held: Held
-    tracking_id: str
-    print: int
-    revision: int = 0
-    was_lost: bool = False
-
-    def holding(self, held: Held) -> Place:
-        """Return it with another thing held in it."""
-        return self if held is self.held else replace(self, held=held)
+from strands_manga_memory.session.author.places import (
+    Draft,
+    Held,
+    Known,
+    Note,
+    Place,
+    each_part,
+    is_draft,
+    matched,
+    name_in,
+    place_of,
+    renamed,
+)
+from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.core.records import Body, Lost, Mark, Message
+from strands_manga_memory.session.core.window import BodySlot, Joined, Slot
 
 
 class History:
@@ -89,7 +39,7 @@ class History:
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the messages of the history as they are now."""
         places = matched(messages, self.places)
-        if [place.held for place in places] != [place.held for place in self.places]:
+        if _shape(places) != _shape(self.places):
             self.moves += 1
         self.places = places
 
@@ -106,38 +56,49 @@ class History:
         """Have a message in another form in its places, edited or not. A mark of it stays one, made in that revision."""
 
         def shown(place: Place) -> Place:
+            if place.parts:  # the agent is given it anew: nobody but this package puts a joined message together
+                parts = (replace(part, revision=-1) if name_in(part.held) == of else part for part in place.parts)
+                return place.with_parts(tuple(parts))
             if isinstance(place.held, Mark) and place.held.of == of:
                 return replace(place, revision=revision)
             original = place.held.edits if isinstance(place.held, Body) else place.held
-            return replace(place, held=of, print=fingerprint(message), revision=revision) if original == of else place
+            return place_of(message, of, revision) if original == of else place
 
         self.places = [shown(place) for place in self.places]
 
     def renamed(self, names: Mapping[Name, Name]) -> None:
         """Have drafts under the names that they got, or messages as drafts again."""
         if names:
-            self.places = [
-                place
-                if isinstance(place.held, Name) and place.held not in names
-                else place.holding(_renamed(place.held, names))
-                for place in self.places
-            ]
+            self.places = [place.renamed(names) for place in self.places]
 
     def release(self, names: Collection[Name]) -> None:
         """Know nothing of drafts and of these messages: what is captured next has them as what the window alone has."""
-        self.places = [one for one in self.places if not (_is_draft(one.held) or one.held in names)]
+        gone = (any(is_draft(part.held) or part.held in names for part in each_part([place])) for place in self.places)
+        self.places = [place for place, is_gone in zip(self.places, gone, strict=True) if not is_gone]
 
     def slots(self, names: Mapping[Name, Name]) -> tuple[tuple[Slot, ...], dict[str, Body]]:
         """Return it as a window, with the names that drafts are to get, and the bodies that it shows. Notes are not in it."""
-        named = ((_renamed(place.held, names), place.was_lost) for place in self.places)
-        shown = (Lost(held) if was_lost and isinstance(held, Name) else held for held, was_lost in named)
-        return slots_of(held for held in shown if not isinstance(held, Note))
+        slots: list[Slot] = []
+        bodies: dict[str, Body] = {}
+        for place in self.places:
+            for at, part in enumerate(place.parts or (place,)):
+                held = renamed(part.held, names)
+                if isinstance(held, Body):
+                    bodies[held.id] = held
+                if not isinstance(held, Note):
+                    slots.append(_slot(held, joins=at > 0, was_lost=part.was_lost))
+        return tuple(slots), bodies
+
+    @property
+    def held(self) -> list[Held]:
+        """What it holds, in order."""
+        return [part.held for part in each_part(self.places)]
 
     @property
     def known(self) -> list[Known]:
         """What a store may have of it, in order: all but drafts and notes."""
-        stored = [place for place in self.places if not (isinstance(place.held, Note) or _is_draft(place.held))]
-        return [(place.held, place.revision if isinstance(place.held, Name) else 0) for place in stored]
+        stored = [part for part in each_part(self.places) if not (isinstance(part.held, Note) or is_draft(part.held))]
+        return [(part.held, part.revision if isinstance(part.held, Name) else 0) for part in stored]
 
     @property
     def notes(self) -> list[int]:
@@ -145,91 +106,17 @@ class History:
         return [place.print for place in self.places if isinstance(place.held, Note)]
 
 
-def fingerprint(message: Any) -> int:
-    """Return a number that changes when a message changes anywhere. Good for this process only."""
-    try:
-        # Version 0 writes every value out in full; later versions write references that depend on how objects are shared.
-        return hash(marshal.dumps(message, 0))
-    except ValueError:
-        return hash(dump(message))
-
-
-def fingerprints(messages: Sequence[Any]) -> list[int]:
-    """Return the fingerprint of each message."""
-    try:
-        return [*map(hash, map(marshal.dumps, messages, repeat(0)))]  # in half the time that a call for each takes
-    except ValueError:
-        return [*map(fingerprint, messages)]
-
-
-def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> list[Place]:
-    """Return the places of a history, given those it had: known ones where a message is unchanged, bodies and marks elsewhere.
-
-    Messages are recognized by ``tracking_id`` and content. Of several alike, the latest places go to the latest messages. A
-    changed message stands for the one that had its ``tracking_id``, in the revision in which that was shown.
-    """
-    known = list(known)
-    prints = fingerprints(messages)
-    ids = [message.get("tracking_id") or "" for message in messages]
-    # A turn that only said something: most of them.
-    if prints == [place.print for place in known] and ids == [place.tracking_id for place in known]:
-        return known
-    keys = list(zip(ids, prints, strict=True))
-    alike: dict[tuple[str, int], list[Place]] = defaultdict(list)
-    by_id: dict[str, Place] = {}
-    for place in known:
-        alike[place.tracking_id, place.print].append(place)
-        by_id[place.tracking_id] = place
-    places: list[Place] = []
-    for at in reversed(range(len(messages))):
-        message, key = messages[at], keys[at]
-        same = alike.get(key)
-        if same:
-            places.append(same.pop())
-            continue
-        was = by_id.pop(key[0], None) if key[0] else None
-        edited = None if was is None else was.held
-        before = messages[at - 1].get("tracking_id") or "" if at else ""
-        held = _mark(message, edited, before) or _edited(message, edited, 0 if was is None else was.revision)
-        places.append(Place(held, *key))
-    return places[::-1]
-
-
-def _mark(message: Mapping[str, Any], edited: Held | None, before: str) -> Mark | None:
-    """Return the mark that a message is; None if it is none, or one that closes a turn."""
-    id_ = message.get("tracking_id") or ""
-    if not id_ or list(message) != ["role", "content", "tracking_id"] or message["content"] != [{"text": STUB}]:
-        return None
-    if isinstance(edited, Note) or (isinstance(edited, Body) and edited.closes):
-        return None
-    return Mark(message["role"], "" if id_ == mark_id(before) else id_, _name_in(edited))
-
-
-def _name_in(held: Held | None) -> Name | None:
-    """Return the message in whose place something stands; None if that has no name."""
-    of = held.edits if isinstance(held, Body) else held.of if isinstance(held, Mark) else held
-    return of if isinstance(of, Name) else None
-
-
-def _edited(message: Mapping[str, Any], edited: Held | None, revision: int) -> Body:
-    if isinstance(edited, Body):
-        return replace(edited, record=dump(message))
-    closes = edited.closes if isinstance(edited, Note) else None
-    return Body(dump(message), _name_in(edited), max(0, revision), closes)
-
-
-def _is_draft(held: Held) -> bool:
-    name = _name_in(held)
-    return name is not None and name.writer == _DRAFTS
-
-
-def _renamed(held: Held, names: Mapping[Name, Name]) -> Held:
-    name = _name_in(held)
-    if name is None or name not in names:
-        return held
+def _slot(held: Name | Body | Mark, *, joins: bool, was_lost: bool) -> Slot:
     if isinstance(held, Mark):
-        return held._replace(of=names[name])
-    return replace(held, edits=names[name]) if isinstance(held, Body) else names[name]
+        return held
+    if isinstance(held, Name) and was_lost:
+        return Lost(held)
+    slot = BodySlot(held.id, held.edits) if isinstance(held, Body) else held
+    return Joined(slot) if joins else slot
+
+
+def _shape(places: Iterable[Place]) -> list[tuple[Held, bool]]:
+    return [(part.held, at > 0) for place in places for at, part in enumerate(place.parts or (place,))]
 
 
 def draft_of(message: Message, among: Sequence[Message]) -> Draft:
@@ -246,40 +133,3 @@ def begun_after(since: float, drafts: Iterable[Draft]) -> list[Draft]:
         is_later = draft.at > since if draft.begins else is_later
         found += [draft] if is_later else []
     return found
-
-
-def place_of(message: Mapping[str, Any], held: Held) -> Place:
-    """Return the place of a message, given what it is."""
-    return Place(held, message.get("tracking_id") or "", fingerprint(message))
-
-
-def places_of(pieces: Sequence[Piece]) -> list[Place]:
-    """Return the places of messages as the agent gets them."""
-    prints = fingerprints([message for message, _, _ in pieces])
-    return [
-        Place(
-            _held_of_piece(piece),
-            piece.message.get("tracking_id") or "",
-            print_,
-            revision_of(piece.shown),
-            was_lost(piece.shown),
-        )
-        for piece, print_ in zip(pieces, prints, strict=True)
-    ]
-
-
-def _held_of_piece(piece: Piece) -> Held:
-    if piece.shown is None:
-        assert piece.closes is not None  # noqa: S101 - for the type checker
-        return Note(piece.closes)
-    return held_of(piece.shown)
-
-
-def revision_of(shown: Shown | None) -> int:
-    """Return the revision in which a message of the log is shown; -1 of one that is not at hand, 0 of all else."""
-    return shown.revision if isinstance(shown, Message) else -isinstance(shown, Lost)
-
-
-def held_of(shown: Shown) -> Name | Body | Mark:
-    """Return what a place holds of a view."""
-    return shown if isinstance(shown, Body | Mark) else shown.name

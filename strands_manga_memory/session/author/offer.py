@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from strands_manga_memory.session.author.history import Draft
 from strands_manga_memory.session.author.layers import Layers
+from strands_manga_memory.session.author.places import Draft
 from strands_manga_memory.session.core.identity import Name, OpenSegment, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Body, Message

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from strands_manga_memory.session.author.history import Draft, draft_of
+from strands_manga_memory.session.author.history import draft_of
 from strands_manga_memory.session.author.offer import Offer
+from strands_manga_memory.session.author.places import Draft
 from strands_manga_memory.session.core.identity import Name, OpenSegment, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message

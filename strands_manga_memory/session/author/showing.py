@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.joining import custom_of, joined, parted
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.messages import is_message, is_of_tools, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
+from strands_manga_memory.session.core.records import DAMAGED, Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.records import Message as StoredMessage
 from strands_manga_memory.session.core.window import closed_turns
 
@@ -19,10 +20,10 @@ _NO_TURN = Stamp(0, "")
 
 
 class Piece(NamedTuple):
-    """A message as the agent gets it, and what it is of the view; a note is nothing of it, it closes a turn, if any."""
+    """A message as the agent gets it, and what of the view is joined in it: of a note, which closes a turn, if any, nothing."""
 
     message: dict[str, Any]
-    shown: Shown | None
+    shown: tuple[Shown, ...] = ()
     closes: Stamp | None = None
 
 
@@ -30,8 +31,8 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
     """Return the messages of a view.
 
     What cannot be read is a placeholder, and so are the results of calls that cannot be read: no model takes them, but they
-    keep their place. Roles alternate. After what is there of an open turn, notes close it: results for the tools that it
-    called, and an answer.
+    keep their place. Roles alternate, and what the agent had as one message is one. After what is there of an open turn, notes
+    close it: results for the tools that it called, and an answer.
 
     Args:
         view: What to show.
@@ -41,15 +42,23 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
     lost = {name_of(one) for one in view if was_lost(one)}
     pieces: list[Piece] = []
     for at, one in enumerate(view):
-        is_after_user = bool(pieces) and pieces[-1].message["role"] == "user"
-        message = _message(one, pieces) or lost_message(one, "assistant" if is_after_user else "user")
-        if pieces and pieces[-1].message["role"] == message["role"] and _are_apart(pieces[-1].shown, one, lost):
-            pieces.append(Piece(note_between(pieces[-1].message, message), None, _NO_TURN))
-        pieces.append(Piece(message, one))
+        before = pieces[-1] if pieces else None
+        is_after_user = before is not None and before.message["role"] == "user"
+        message = _message(one, before)
+        if message is not None and before is not None and _joins(one, message, before):
+            pieces[-1] = Piece(_joined(before.message, message), (*before.shown, one))
+        else:
+            message = message or lost_message(one, "assistant" if is_after_user else "user")
+            if before is not None and not before.shown and before.message["role"] == message["role"]:
+                pieces.pop()  # who made the window took this for the answer
+                before = pieces[-1]
+            if before is not None and before.message["role"] == message["role"] and _are_apart(before, one, lost):
+                pieces.append(Piece(note_between(before.message, message), (), _NO_TURN))
+            pieces.append(Piece(message, (one,)))
         if at in ends:
             turn = ends[at]
             notes = closing_notes(pieces[-1].message, f"cut-{turn.writer}-{turn.clock}")
-            pieces.extend(Piece(note, None, turn) for note in notes)
+            pieces.extend(Piece(note, (), turn) for note in notes)
     return pieces
 
 
@@ -72,10 +81,10 @@ def _ends(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> dict[int, S
     return {at: turn for turn, at in last.items()}
 
 
-def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
+def _message(one: Shown, before: Piece | None) -> dict[str, Any] | None:
     """Return a message; None if it cannot be read, or answers what cannot."""
     if isinstance(one, Mark):
-        id_ = one.id or mark_id(before[-1].message.get("tracking_id") or "" if before else "")
+        id_ = one.id or mark_id(before.message.get("tracking_id") or "" if before else "")
         return {"role": one.role, "content": [{"text": STUB}], "tracking_id": id_}
     if isinstance(one, Lost):
         return None
@@ -85,19 +94,36 @@ def _message(one: Shown, before: Sequence[Piece]) -> dict[str, Any] | None:
         raise
     except CorruptRecordError:
         return None
-    comes_after_what_is_lost = bool(before) and isinstance(before[-1].shown, Lost)
+    comes_after_what_is_lost = before is not None and any(isinstance(each, Lost) for each in before.shown)
     return None if not is_message(value) or (comes_after_what_is_lost and tool_result_ids(value)) else value
 
 
-def was_lost(shown: Shown | None) -> bool:
+def _joins(one: Shown, message: Mapping[str, Any], before: Piece) -> bool:
+    """Tell whether a message goes on with the one before it, which can be read and was not closed by a note."""
+    if not (isinstance(one, StoredMessage | Body) and one.joins and before.shown) or was_lost(before.shown[-1]):
+        return False
+    if message["role"] != before.message["role"] or is_of_tools(message) or DAMAGED in custom_of(before.message):
+        return False
+    lengths = [len(parted(each)) for each in (before.message, message)]  # type: ignore[arg-type]
+    return lengths == [len(before.shown), 1]  # not what was said as a joined message
+
+
+def _joined(before: Any, message: Any) -> Any:
+    return joined([*parted(before), message])
+
+
+def was_lost(shown: Shown) -> bool:
     """Tell whether what is shown cannot be read, or could not when its window was written."""
     return isinstance(shown, Lost) or (isinstance(shown, StoredMessage) and shown.was_lost)
 
 
-def _are_apart(one: Shown | None, other: Shown, lost: Collection[Name | None]) -> bool:
+def _are_apart(piece: Piece, other: Shown, lost: Collection[Name | None]) -> bool:
     """Tell whether neighbours may be of one role only because of what was lost, or because one of them is a mark."""
-    if one is None or was_lost(one) or was_lost(other):
-        return one is not None
+    if not piece.shown:
+        return False
+    one = piece.shown[-1]
+    if was_lost(one) or was_lost(other):
+        return True
     if any(isinstance(each, Body) and not each.edits for each in (one, other)):
         return False  # whoever made it wanted it there
     first, last = name_of(one), name_of(other)

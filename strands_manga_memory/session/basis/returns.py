@@ -12,9 +12,9 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.forks import at_fork
-from strands_manga_memory.histogram import LogHistogram
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.telemetry.histogram import LogHistogram
 
 logger = logging.getLogger(__name__)
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Lost, Mark
 from strands_manga_memory.session.core.vector import Entry, Vector
-from strands_manga_memory.session.core.window import BodySlot, Slot, Window, shown_name
+from strands_manga_memory.session.core.window import BodySlot, Joined, Slot, Window
 
-_SHOWN, _LOST, _GAP, _SHORT = "k", "l", ".", "~"
+_SHOWN, _JOINED, _LOST, _GAP, _SHORT = "k", "j", "l", ".", "~"
 _DIGITS, _HEXADECIMAL = 32, frozenset("0123456789abcdef")
 _MARKS = {"u": "user", "a": "assistant"}
 _LETTERS = {role: letter for letter, role in _MARKS.items()}
+_OF_LETTER: dict[str, Callable[[Name], Slot]] = {_SHOWN: lambda name: name, _JOINED: Joined, _LOST: Lost}
+
+_JOIN = "+"
+"""Before the id of a body, which has digits and letters only."""
 
 _LONGEST_GAP = 50
 """More messages of a writer than these that are not shown end a run."""
@@ -26,9 +31,9 @@ def pack_window(window: Window) -> list[Any]:
     """Return a window without its bodies as JSON.
 
     That is its stamp, its runs and what it was decided upon. A run is ``[writer, first, pattern, ids]``: a letter for each
-    message from the first one on - shown, lost, left out with a mark, or not there - and the ids that marks have of their own.
-    What is in no run stands for itself: ``[body, writer, number]``, ``[body]``, or ``["", role, id]`` for a mark of nothing
-    known.
+    message from the first one on - shown, joined to what is before it, lost, left out with a mark, or not there - and the ids
+    that marks have of their own. What is in no run stands for itself: ``[body, writer, number]``, ``[body]``, with a sign
+    before a body that is joined to what is before it, or ``["", role, id]`` for a mark of nothing known.
     """
     runs: list[list[Any]] = []
     last: Name | None = None
@@ -51,10 +56,16 @@ def _in_run(slot: Slot) -> tuple[Name | None, str]:
     """Return the message whose place a slot is, and its letter in a run; no message if it stands for itself."""
     if isinstance(slot, Mark):
         return (slot.of, _LETTERS[slot.role]) if slot.role in _LETTERS else (None, "")
-    return (None, "") if isinstance(slot, BodySlot) else (shown_name(slot), _LOST if isinstance(slot, Lost) else _SHOWN)
+    if isinstance(slot, Lost):
+        return slot.name, _LOST
+    shown, letter = (slot.slot, _JOINED) if isinstance(slot, Joined) else (slot, _SHOWN)
+    return (None, "") if isinstance(shown, BodySlot) else (shown, letter)
 
 
 def _alone(slot: Slot) -> list[Any]:
+    if isinstance(slot, Joined):
+        body, *name = _alone(slot.slot)
+        return [_JOIN + body, *name]
     if isinstance(slot, BodySlot):
         return [slot.body, *(slot.name or ())]
     role, id_, of = Mark(*slot)
@@ -78,8 +89,8 @@ def _of_run(writer: str, first: int, pattern: str, ids: list[str]) -> list[Slot]
     for number, letter in enumerate(pattern, int(first)):
         if letter != _GAP:
             name = Name(writer, number)
-            mark = None if letter in (_SHOWN, _LOST) else Mark(_MARKS[letter], _long(str(next(following))), name)
-            found.append(mark or (Lost(name) if letter == _LOST else name))
+            shown = _OF_LETTER.get(letter)
+            found.append(Mark(_MARKS[letter], _long(str(next(following))), name) if shown is None else shown(name))
     return found
 
 
@@ -104,6 +115,7 @@ def _dashed(digits: str) -> str:
 
 def _of_alone(body: str, *rest: Any) -> Slot:
     if body:
-        return BodySlot(str(body), Name(str(rest[0]), int(rest[1])) if rest else None)
+        slot = BodySlot(str(body).removeprefix(_JOIN), Name(str(rest[0]), int(rest[1])) if rest else None)
+        return Joined(slot) if str(body).startswith(_JOIN) else slot
     role, id_, *of = rest
     return Mark(str(role), str(id_), Name(str(of[0]), int(of[1])) if of else None)

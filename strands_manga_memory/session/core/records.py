@@ -31,7 +31,8 @@ class Message:
         revision: How often it was redacted.
         about: What else its author kept with it, as text.
         writer: Whose message it is; default the segment's.
-        was_lost: Of a message in a view: whether whoever wrote its window could not read it, and took it for anybody's.
+        was_lost: Of a message in a view: whether whoever wrote its window could not read it, or did not know what is before it.
+        joins: Of a message in a view: whether the agent has it in one message with what is before it.
 
     Attributes:
         name: Its name.
@@ -46,6 +47,7 @@ class Message:
     about: str = ""
     writer: str = ""
     was_lost: bool = field(default=False, compare=False)
+    joins: bool = field(default=False, compare=False)
     name: Name = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,12 +89,14 @@ class Body:
         edits: The message that it stands for; None if it was synthesized.
         revision: That message's revision when it was edited. A higher one takes the body's place.
         closes: The turn whose closing note it was made of. The window shows nothing more of that turn.
+        joins: In a view: whether the agent has it in one message with what is before it.
     """
 
     record: bytes
     edits: Name | None = None
     revision: int = 0
     closes: Stamp | None = None
+    joins: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Return what it is called in errors."""

@@ -19,14 +19,21 @@ class BodySlot(NamedTuple):
     name: Name | None = None
 
 
-Slot = Name | BodySlot | Mark | Lost
-"""A place of a window: a message, a body, a mark, or a message that whoever wrote the window could not read."""
+class Joined(NamedTuple):
+    """A message or body of a window that the agent has in one message with the slot before it."""
+
+    slot: Name | BodySlot
+
+
+Slot = Name | BodySlot | Joined | Mark | Lost
+"""A place of a window: a message or a body, a mark, or a message that whoever wrote the window could not read."""
 
 
 def shown_name(slot: Slot) -> Name | None:
     """Return the message that a slot shows, edited or not."""
     if isinstance(slot, Mark):
         return None
+    slot = slot.slot if isinstance(slot, Joined) else slot
     return slot.name if isinstance(slot, BodySlot | Lost) else slot
 
 
@@ -52,12 +59,16 @@ def slots_of(view: Iterable[Shown | Name]) -> tuple[tuple[Slot, ...], dict[str, 
     for one in view:
         if isinstance(one, Body):
             bodies[one.id] = one
-            slots.append(BodySlot(one.id, one.edits))
+            slots.append(_slot(BodySlot(one.id, one.edits), one))
         elif isinstance(one, Message):
-            slots.append(Lost(one.name) if one.was_lost else one.name)
+            slots.append(Lost(one.name) if one.was_lost else _slot(one.name, one))
         else:
             slots.append(one)
     return tuple(slots), bodies
+
+
+def _slot(slot: Name | BodySlot, shown: Message | Body) -> Slot:
+    return Joined(slot) if shown.joins else slot
 
 
 def without_redacted(window: Window | None, redactions: Mapping[Name, int]) -> Window | None:
@@ -104,11 +115,19 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
             by_place.setdefault(place, []).append(messages.get(message.name) or Lost(message.name))
     shown: list[Shown] = []
     for at, one in enumerate(base):
-        shown.extend(by_place.get(at, ()))
-        shown.append(one)
+        before = by_place.get(at, ())
+        shown.extend(before)
+        shown.append(_apart(one) if before else one)
     for at in (len(base), len(base) + 1):  # what goes on with the last turn, then new turns
         shown.extend(by_place.get(at, ()))
     return shown
+
+
+def _apart(one: Shown) -> Shown:
+    """Return a message that somebody's rest of a turn stands before: it may be of the same role now."""
+    if isinstance(one, Message):
+        return replace(one, was_lost=True, joins=False)
+    return replace(one, joins=False) if isinstance(one, Body) else one
 
 
 def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> list[Message]:
@@ -146,6 +165,9 @@ class _Places:
 def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Message]) -> Shown:
     if isinstance(slot, Mark):
         return slot
+    if isinstance(slot, Joined):
+        part = _resolved(slot.slot, bodies, messages)
+        return replace(part, joins=True) if isinstance(part, Message | Body) else part
     if isinstance(slot, BodySlot) and slot.body in bodies:
         return bodies[slot.body]
     name = shown_name(slot) or Name("", 0)  # of a synthesized body that is gone nothing is known

@@ -8,7 +8,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.messages import is_message, tool_result_ids, tool_use_ids
-from strands_manga_memory.session.author.history import Draft
+from strands_manga_memory.session.author.places import Draft
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.records import Message, lost_message
 from strands_manga_memory.stores.encoding.codec import load

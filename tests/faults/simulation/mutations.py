@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.author import history, showing
+from strands_manga_memory.session.author import history, places, showing
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
 from strands_manga_memory.session.core import window
@@ -59,11 +59,11 @@ def _damaged(table: Any, item: Any) -> bytes:
 _DATA = split._data_of
 
 
-def _without_marks(held: history.Held, names: Mapping[Name, Name]) -> history.Held:
+def _without_marks(held: places.Held, names: Mapping[Name, Name]) -> places.Held:
     return held._replace(of=None) if isinstance(held, Mark) and held.of in names else _RENAMED(held, names)
 
 
-_RENAMED = history._renamed
+_RENAMED = places.renamed
 
 
 _OF = window._Places.of
@@ -85,7 +85,7 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
     "a mark forgets the draft that it stands for": (
         "turns",
         100027,
-        lambda: mock.patch.object(history, "_renamed", _without_marks),
+        lambda: mock.patch.object(history, "renamed", _without_marks),
     ),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),

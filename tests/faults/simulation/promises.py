@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from tests.faults.simulation.world import World
+from tests.faults.simulation.world import World, each_part
 from tests.unit.session.support import same
 
 _Log = list[tuple[str, int]]
@@ -19,7 +19,7 @@ def check(world: World) -> None:
     log = [entry for entry in core.history() if not entry[0].startswith("unreadable") or not world.may_be_lost]
     _check_messages(world, [id_ for id_, _ in log])
     _check_turns(world, log)
-    _check_shown(world, [id_ for id_, _ in log], {message["tracking_id"] for message in live})
+    _check_shown(world, [id_ for id_, _ in log], {message["tracking_id"] for message in each_part(live)})
     for process in world.processes:
         assert same(process.live, live), f"{process.name} has {process.live}, stored is {live}"
     roles = [message["role"] for message in live]

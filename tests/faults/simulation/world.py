@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.conversation.history.stubs import stub_of
+from strands_manga_memory.conversation.history.stubs import runs, stub_of
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.joining import joined, may_join, parted
 from strands_manga_memory.testing import FakeClock
 from tests.faults.simulation.core import HOT_SECONDS, SESSION_SECONDS, Core, Machine
 from tests.faults.simulation.engine import Engine
@@ -270,7 +271,7 @@ class World:
         self._busily(process, work)
 
     def end_turn(self, process: Process, drop: int, form: str, wait: bool) -> None:
-        """The agent answers; its conversation manager drops turns, edits the first message, or leaves marks for answers."""
+        """The agent answers; its conversation manager drops turns, edits the first message, or leaves some out."""
 
         def work() -> None:
             self._answer(process)
@@ -283,6 +284,8 @@ class World:
                 self._manages(process, process.live)
             if form == "marked":
                 self._manages(process, marked(process.live))
+            if form == "joined":
+                self._manages(process, condensed(process.live))
             process.capture(in_turn=False)
             future = process.core.save()
             if wait:
@@ -292,13 +295,15 @@ class World:
 
     def _manages(self, process: Process, live: list[Any]) -> None:
         """A conversation manager makes another history."""
-        self.dropped |= {one["tracking_id"] for one in process.live} - {one["tracking_id"] for one in live}
+        self.dropped |= {one["tracking_id"] for one in each_part(process.live)} - {
+            one["tracking_id"] for one in each_part(live)
+        }
         process.live = live
 
     def _takes_over(self, live: list[Any]) -> None:
         """Somebody goes on with a history; turns that it shows as cut may go without their rest."""
         before = ""
-        for one in live:
+        for one in each_part(live):
             if one["tracking_id"].startswith("cut-") and before in self.said:
                 self.torn.add(self.said[before])
             else:
@@ -600,6 +605,19 @@ def _result(id_: str, text: str) -> dict[str, Any]:
 
 def _is_question(message: Any) -> bool:
     return message["role"] == "user" and "text" in message["content"][0]
+
+
+def each_part(messages: Iterable[Any]) -> list[Any]:
+    """Return messages one by one, as they were said."""
+    return [part for message in messages for part in parted(message)]
+
+
+def condensed(messages: Sequence[Any]) -> list[Any]:
+    """Return messages without the questions but for the first, and what was answered in one message."""
+    said = each_part(messages)
+    first = next((at for at, one in enumerate(said) if _is_question(one)), 0)
+    left = [stub_of(one) if at > first and _is_question(one) else one for at, one in enumerate(said)]
+    return [joined([left[at] for at in run]) for run in runs(left, may_join)]
 
 
 def marked(messages: Sequence[Any]) -> list[Any]:

@@ -16,11 +16,12 @@ from strands.types.content import Message
 
 from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager, open_table
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
-from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.importance.weighing import workload
 from strands_manga_memory.conversation.importance.weighing.kept_notes import _COUNTED, VERSION, _key
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import text
+from tests.unit.conversation.messages import without_stubs
 
 
 class Counting(EstimateCounter):
@@ -238,7 +239,7 @@ def test_an_agent_restored_right_after_its_notes_were_written_knows_what_the_liv
     manager: Any = long_lived.conversation_manager
     entries = manager._kept_notes._read(base64.b64decode(manager.get_state()["notes"]["of"]))
     there_is = {key for key, kept in entries.items() if kept.act < _COUNTED}
-    kept = {message["tracking_id"] for message in long_lived.messages if _key(message) in there_is}
+    kept = {message["tracking_id"] for message in without_stubs(long_lived.messages) if _key(message) in there_is}
     restored = restored_with(manager.scorer if isinstance(manager.scorer, Scoring) else None, long_lived)
     there, here = noted(long_lived), noted(restored)
     told = {id_ for id_ in there if id_ in kept}
@@ -259,9 +260,9 @@ def test_a_restored_agent_asks_the_scorer_only_about_what_was_said_since() -> No
     scorer, another = Scoring(), Scoring("another")
     for one in (scorer, another):
         noted(restored_with(one, live))
-    texts = [message for message in live.messages if not is_stub(message)]
+    texts = without_stubs(live.messages)
     assert len(another.asked) >= len(texts) > 40
-    assert len(scorer.asked) <= 24 + len(live.messages) - len(texts)
+    assert len(scorer.asked) <= 24 + len(as_said(live.messages)) - len(texts)
 
 
 def test_the_words_of_restored_messages_are_known(long_lived: Agent) -> None:

@@ -215,13 +215,16 @@ def test_messages_of_old_logs_get_the_same_id_at_every_restore() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        {"v": 2, "keys": [], "bodies": {}, "after": None},
+        {"v": 3, "keys": [], "bodies": {}, "after": None},
         {"keys": [], "bodies": {}, "after": None},
-        {"v": 1, "keys": [1], "bodies": {}, "after": None},
-        {"v": 1, "keys": [], "bodies": {"#0": {"role": "user"}}, "after": None},
-        {"v": 1, "keys": [], "bodies": {"#0": 3}, "after": None},
-        {"v": 1, "keys": [], "bodies": {}, "after": 5},
-        {"v": 1, "keys": None, "bodies": {}, "after": None},
+        {"v": 2, "keys": [1], "bodies": {}, "after": None},
+        {"v": 2, "keys": ["a"], "bodies": {}, "after": None},
+        {"v": 2, "keys": [[]], "bodies": {}, "after": None},
+        {"v": 2, "keys": [[1]], "bodies": {}, "after": None},
+        {"v": 2, "keys": [], "bodies": {"#0": {"role": "user"}}, "after": None},
+        {"v": 2, "keys": [], "bodies": {"#0": 3}, "after": None},
+        {"v": 2, "keys": [], "bodies": {}, "after": 5},
+        {"v": 2, "keys": None, "bodies": {}, "after": None},
         "layout",
     ],
 )

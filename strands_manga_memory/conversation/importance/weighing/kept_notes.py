@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.stubs import is_stub
+from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceScorer
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.joining import parted
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.traits import traits_of
 
@@ -106,7 +107,7 @@ class KeptNotes:
         Nothing is counted or noted for it: a session is also saved on an event loop.
         """
         if self._counter is not None and self._is_due(messages, notes):
-            entries = [entry for message in messages if (entry := self._packed(message, notes)) is not None]
+            entries = [entry for message in as_said(messages) if (entry := self._packed(message, notes)) is not None]
             self._state = {
                 "v": VERSION,
                 "by": [self._counter, self._scorer],
@@ -149,11 +150,16 @@ class KeptNotes:
             return
         known, counted = list[tuple[Message, _Kept]](), list[tuple[Message, int]]()
         for message in messages:
-            if is_stub(message):
-                counted.append((message, notes.count(message)))
-            elif kept := found.get(_key(message)):
-                counted.append((message, kept.tokens))
-                known.append((message, kept))
+            tokens: list[int] = []
+            for part in (parts := parted(message)):
+                if is_stub(part):
+                    tokens.append(notes.count(part))
+                elif kept := found.get(_key(part)):
+                    tokens.append(kept.tokens)
+                    known.append((part, kept))
+                    counted += [(part, kept.tokens)] if len(parts) > 1 else []
+            if len(tokens) == len(parts):
+                counted.append((message, sum(tokens)))
         notes.take_over(counted, lambda: [(message, note) for message, kept in known if (note := kept.note(notes)) is not None])
         notes.vocabulary.take_over(texts, telling, user, assistant)
         self._at = notes.taken

@@ -20,6 +20,7 @@ from strands_manga_memory.conversation.importance.weighing.scoring import Import
 from strands_manga_memory.conversation.importance.weighing.vocabulary import Vocabulary
 from strands_manga_memory.conversation.tokens.ledger import Ledger
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
+from strands_manga_memory.joining import parted
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.instructions import standing, takes_back
 from strands_manga_memory.language.acts.replies import act_of_reply
@@ -102,7 +103,10 @@ class Notes:
         self._revision = 0
 
     def count(self, message: Message) -> int:
-        """Return the tokens of a message, counted anew unless it is a mark: all marks are alike."""
+        """Return the tokens of a message, counted anew unless it is a mark: all marks are alike. Parts count one by one."""
+        parts = parted(message)
+        if len(parts) > 1:
+            return sum(map(self.tokens, parts))
         if not is_stub(message):
             return self._counter.count(message)
         if self._mark_tokens is None:

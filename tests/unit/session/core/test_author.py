@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strands_manga_memory.joining import joined, parted
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.session.author.author import Author
-from strands_manga_memory.session.author.history import fingerprint, fingerprints
 from strands_manga_memory.session.author.offer import Offer
+from strands_manga_memory.session.author.places import fingerprint, fingerprints
 from strands_manga_memory.session.core.identity import Name, Stamp, grave_by_age, new_grave
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
@@ -668,6 +669,138 @@ def test_a_mark_keeps_its_id_whatever_it_is(id_: str) -> None:
 
     assert unpack_window(json_value(json_bytes(stored))) == window
     assert (UUID in str(stored), "~" in str(stored)) == (False, id_.startswith("~") or id_ == UUID)
+
+
+def joins(talker: Talker, *at: int) -> None:
+    """Have some messages of one speaker in one, and what stands between them go."""
+    talker.live[at[0] : at[-1] + 1] = [joined([talker.live[each] for each in at])]
+
+
+def test_what_was_joined_is_kept_as_names_and_restored_as_it_was(a: Talker, b: Talker) -> None:
+    for at in range(4):
+        a.turn(f"a{at}")
+    joins(a, 2, 4)
+    copy = a.offer()
+    assert copy.window is not None
+    assert not copy.window.bodies, "no text is stored again"
+    assert unpack_window(json_value(json_bytes(pack_window(copy.window)))) == copy.window
+    b.author.absorb(copy)
+    b.turn("from b")
+    a.author.absorb(b.author.copy)
+
+    assert a.shown() == b.shown()
+    assert a.live == b.live
+    assert [block["text"] for block in a.live[2]["content"]] == ["a1", "a2"]
+    assert not a.author.is_stale
+
+
+def test_who_restored_what_was_joined_may_take_it_apart_or_join_more(a: Talker, b: Talker) -> None:
+    for at in range(5):
+        a.turn(f"a{at}")
+    joins(a, 2, 4)
+    b.author.absorb(a.offer())
+    b.begin()
+    first, _ = parted(b.live[2])
+    b.live[2] = joined([first, b.live[4]])
+    del b.live[3:5]
+    copy = b.offer()
+    assert copy.window is not None
+    assert not copy.window.bodies
+    b.live[2] = first
+    copy = b.offer()
+    assert copy.window is not None
+    assert not copy.window.bodies
+    a.author.absorb(copy)
+    assert a.shown() == texts(b.live)
+    assert a.live == b.live
+
+
+def test_a_part_that_was_edited_or_shortened_stands_for_its_message_alone(a: Talker, b: Talker) -> None:
+    for at in range(4):
+        a.turn(f"a{at}")
+    short = {**a.live[4], "content": [{"text": "short"}]}
+    a.live[2:5] = [joined([a.live[2], short])]
+    copy = a.offer()
+    assert copy.window is not None
+    assert [body.edits for body in copy.window.bodies.values()] == [Name("a0", 5)]
+    assert unpack_window(json_value(json_bytes(pack_window(copy.window)))).slots == copy.window.slots
+    b.author.absorb(copy)
+    b.begin()
+    assert b.live == a.live
+
+
+@pytest.mark.parametrize("at", [2, 4])
+def test_a_part_that_is_redacted_is_redacted_in_what_was_joined_of_it(a: Talker, b: Talker, at: int) -> None:
+    for number in range(4):
+        a.say(user(f"told {number}"), begins=True)
+        a.say(assistant("noted"))
+        a.offer()
+    secret = a.live[at]
+    joins(a, 2, 4)
+    b.author.absorb(a.offer())
+    b.begin()
+    assert b.author.revise({**secret, "content": [{"text": "redacted"}]})
+    b.offer()
+    a.author.absorb(b.author.copy)
+    for one in (a, b):
+        assert one.author.is_stale, "the agent still has the old text"
+        one.author.capture(one.live)
+        one.begin()
+        assert secret["content"][0]["text"] not in str(one.live)
+        assert "redacted" in str(one.live[2])
+        copy = one.offer()
+        assert secret["content"][0]["text"].encode() not in repr(copy).encode()
+    assert a.live == b.live
+
+
+def test_a_draft_that_is_joined_is_found_under_its_name_and_redacted(a: Talker, b: Talker) -> None:
+    a.turn("one")
+    for text in ("two", "three", "four"):
+        a.say(user(text), begins=True)
+        a.say(assistant(f"answer to {text}"))
+    asked = a.live[2]
+    joins(a, 2, 4)
+    a.author.capture(a.live)
+    assert a.author.revise({**asked, "content": [{"text": "redacted"}]})
+    b.author.absorb(a.offer())
+    assert a.author.is_stale
+    assert a.shown() == b.shown()
+    assert a.live == b.live
+    assert "two" not in str(a.live[2])
+
+
+def test_what_comes_between_two_parts_takes_them_apart(a: Talker, b: Talker) -> None:
+    a.turn("one")
+    a.begin()
+    a.say(user("two"), begins=True)
+    b.author.absorb(a.offer(in_turn=True))
+    b.begin()
+    b.turn("from b")
+    asked = [at for at, message in enumerate(b.live) if message["content"][0]["text"] in ("two", "from b")]
+    joins(b, *asked)
+    a.say(assistant("answer to two"))
+    a.offer()
+    for one, other in ((a, b), (b, a)):
+        one.author.absorb(other.offer())
+    assert a.shown() == b.shown()
+    assert {"two", "answer to two", "from b"} <= set(a.shown())
+
+
+def test_a_part_that_is_nowhere_costs_that_part(a: Talker, b: Talker) -> None:
+    for at in range(4):
+        a.turn(f"a{at}")
+    joins(a, 2, 4)
+    copy = a.offer()
+    gone = Name("a0", 5)
+    b.author.absorb(replace(copy, messages={name: one for name, one in copy.messages.items() if name != gone}))
+    shown = b.shown()
+    assert "a1" in shown
+    assert "a2" not in shown
+    roles = [message["role"] for message in b.live]
+    assert all(one != other for one, other in itertools.pairwise(roles))
+    b.author.absorb(copy)
+    b.begin()
+    assert b.live == a.live
 
 
 def test_fingerprints_are_those_of_each_message_whatever_they_hold() -> None:
