@@ -35,6 +35,8 @@ def timed(registry: HookRegistry) -> HookRegistry:
 class _TurnClock:
     """How long a turn has taken, and the layer of it; callbacks of one agent never run side by side."""
 
+    __slots__ = ("_start", "layer")
+
     def __init__(self) -> None:
         self.layer = 0.0
         self._start: float | None = None
@@ -56,33 +58,32 @@ class _TimedRegistry:
         self._clock = clock
 
     def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
-        within = _awaited if inspect.iscoroutinefunction(callback) else _called
-        self._registry.add_callback(event_type, within(callback, self._clock), **options)
+        timed = _TimedCallback(callback, self._clock)
+        is_awaited = inspect.iscoroutinefunction(callback)
+        self._registry.add_callback(event_type, timed.awaited if is_awaited else timed.called, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
 
 
-# Each makes one small function: a process with thousands of agents has a dozen for each of them.
+class _TimedCallback:
+    """A callback and its clock; as an object with two slots, as a process with thousands of agents has a dozen for each."""
 
+    __slots__ = ("_callback", "_clock")
 
-def _awaited(callback: Callable[[Any], Any], clock: _TurnClock) -> Callable[[Any], Any]:
-    async def awaited(event: Any) -> None:
+    def __init__(self, callback: Callable[[Any], Any], clock: _TurnClock) -> None:
+        self._callback, self._clock = callback, clock
+
+    async def awaited(self, event: Any) -> None:
         start = time.perf_counter()
         try:
-            await callback(event)
+            await self._callback(event)
         finally:
-            clock.layer += time.perf_counter() - start
+            self._clock.layer += time.perf_counter() - start
 
-    return awaited
-
-
-def _called(callback: Callable[[Any], Any], clock: _TurnClock) -> Callable[[Any], Any]:
-    def called(event: Any) -> None:
+    def called(self, event: Any) -> None:
         start = time.perf_counter()
         try:
-            callback(event)
+            self._callback(event)
         finally:
-            clock.layer += time.perf_counter() - start
-
-    return called
+            self._clock.layer += time.perf_counter() - start

@@ -35,6 +35,8 @@ class Ledger(Generic[_Measure]):
     many agents. Safe to use from several threads: ``measure`` is called outside any lock.
     """
 
+    __slots__ = ("_lock", "_measure", "_measured", "count")
+
     def __init__(self, measure: Callable[[Message], _Measure]) -> None:
         self._measure = measure
         self.count = 0
@@ -58,7 +60,8 @@ class Ledger(Generic[_Measure]):
         else:
             value = self._measured.get(_key(message, id_))
         if value is None and id_ is not None:
-            value = self._measured.get(_key(message, None))
+            with self._lock:
+                value = self._measured.pop(_key(message, None), None)
             if value is not None:
                 self.know([(message, value)])
         return value

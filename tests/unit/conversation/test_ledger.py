@@ -50,6 +50,7 @@ def test_a_message_that_gets_its_id_is_not_counted_again() -> None:
     counted({key: value for key, value in message.items() if key != "tracking_id"})
     assert counted(message) == 4
     assert len(counter.counted) == 1
+    assert len(counted) == 1  # and known once
 
 
 def test_messages_that_left_are_forgotten() -> None:
