@@ -18,7 +18,7 @@ from strands_manga_memory.session.core.window import Window
 from strands_manga_memory.stores.encoding.codec import trusted
 
 Key = tuple[Any, ...]
-"""What a cell is about: its kind (one letter) and a name."""
+"""What a cell is about: of a message its name, of all else its kind (one letter) and a name."""
 
 Cell = Any
 """What a cell holds: a message, body, window, entry of the vector, redaction (its revision), or register of a state."""
@@ -27,14 +27,14 @@ Version = Any
 """Equal versions of a key have equal contents."""
 
 
-def message_key(name: Name) -> Key:
-    """Return the key of a message's cell."""
-    return "m", *name
+def kind_of(key: Key) -> str:
+    """Return the kind of a cell, by its key."""
+    return _MESSAGE if type(key) is Name else key[0]
 
 
 def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Cell]:
     """Return a copy's cells, with those of some of its messages."""
-    cells: dict[Key, Cell] = {message_key(name): copy.messages[name] for name in messages}
+    cells: dict[Key, Cell] = {name: copy.messages[name] for name in messages}
     if copy.window is not None:
         cells |= {("b", id_): body for id_, body in copy.window.bodies.items()}
         cells["w",] = copy.window
@@ -46,18 +46,19 @@ def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Cell]:
 def versions_of(cells: Mapping[Key, Cell]) -> dict[Key, Version]:
     """Return the versions of cells."""
     version_of = {kind: one.version for kind, one in _KINDS.items()}
-    return {key: version_of[key[0]](cell) for key, cell in cells.items()}
+    return {key: version_of[kind_of(key)](cell) for key, cell in cells.items()}
 
 
 def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
     """Tell whether of a copy's cells a state or a body has gone or changed: messages go on in the log, all else only names."""
-    return any(key[0] in "sb" and after.get(key) != version for key, version in before.items())
+    return any(kind_of(key) in "sb" and after.get(key) != version for key, version in before.items())
 
 
 def packed(key: Key, cell: Cell) -> bytes:
     """Return the stored form of a cell."""
-    header, blobs = _KINDS[key[0]].pack(cell)
-    return framed([*key, header], blobs)
+    kind = kind_of(key)
+    header, blobs = _KINDS[kind].pack(cell)
+    return framed([kind, *(key if kind == _MESSAGE else key[1:]), header], blobs)
 
 
 class Head(NamedTuple):
@@ -107,7 +108,7 @@ def read_cells(
             damaged.append(name)
         else:
             found[key], records[key] = cell, name
-    missing = head.registers - sum(key[0] not in _OPTIONAL for key in found)
+    missing = head.registers - sum(kind_of(key) not in _OPTIONAL for key in found)
     if missing > 0:
         raise CorruptRecordError(f"record={record!r} is damaged: {missing} of its registers cannot be read", record=record)
     versions = {key: (records[key], version) for key, version in versions_of(found).items()}
@@ -121,15 +122,19 @@ def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> tuple[K
         named_by, read = _KINDS[kind].named_by, _KINDS[kind].read
         if [*map(type, name)] != ([str] * len(name) if named_by is None else named_by):
             raise ValueError(f"{name!r:.100} names no cell")
-        return (kind, *name), read(rest, blobs) if read else message_of(Name(*name), rest, blobs[0], segments)
+        if read is None:
+            message = message_of(Name(*name), rest, blobs[0], segments)
+            return message.name, message
+        return (kind, *name), read(rest, blobs)
 
 
 def _copy_of(head: Copy, cells: Mapping[Key, Cell]) -> Copy:
     """Return the copy. What it has at hand it includes, also if the cell that says so is damaged."""
-    kinds: dict[str, dict[tuple[Any, ...], Cell]] = {kind: {} for kind in _KINDS}
-    for (kind, *name), cell in cells.items():
-        kinds[kind][tuple(name)] = cell
-    messages: dict[Name, Message] = {Name(*name): message for name, message in kinds["m"].items()}
+    kinds: dict[str, dict[Any, Cell]] = {kind: {} for kind in _KINDS}
+    for key, cell in cells.items():
+        kind = kind_of(key)
+        kinds[kind][key if kind == _MESSAGE else key[1:]] = cell
+    messages: dict[Name, Message] = kinds[_MESSAGE]
     vector = head.vector.joined(Vector({writer: entry for (writer,), entry in kinds["v"].items()}))
     for message in messages.values():
         if not vector.includes(message.name, message.clock):
@@ -166,6 +171,8 @@ def _read_body(header: Any, blobs: list[bytes]) -> Body:
     return Body(blobs[0], edits and Name(*edits), int(revision), closes and Stamp(*closes))
 
 
+_MESSAGE = "m"
+
 _OPTIONAL = frozenset("mb")
 """Kinds of cells a copy can be read without: one that is damaged costs that message."""
 
@@ -180,7 +187,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "m": _Kind(attrgetter("revision"), lambda message: (header_of(message), [message.record]), None, [str, int]),
+    _MESSAGE: _Kind(attrgetter("revision"), lambda message: (header_of(message), [message.record]), None, [str, int]),
     "b": _Kind(lambda body: 0, lambda body: ([body.edits, body.revision, body.closes], [body.record]), _read_body, [str]),
     "w": _Kind(attrgetter("stamp"), lambda window: (pack_window(window), []), lambda header, _: unpack_window(header), []),
     "v": _Kind(lambda entry: entry, lambda entry: (entry, []), _read_entry, [str]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -74,11 +74,17 @@ class Copy:
         """The names of the messages of the view that are not at hand."""
         return frozenset(one.name for one in self.view if isinstance(one, Lost))
 
-    @cached_property
-    def needed(self) -> frozenset[Name]:
+    @property
+    def needed(self) -> Set[Name]:
         """The names of the messages at hand that a view depends on: shown ones, and those no window has decided upon."""
-        names = frozenset(message.name for message in undecided(self.window, self.vector, self.messages))
-        return names if self.window is None else names | (self.window.names & self.messages.keys())
+        return self.messages.keys() - self._idle if self._idle else self.messages.keys()
+
+    @cached_property
+    def _idle(self) -> frozenset[Name]:
+        """The names of the others: few."""
+        names = {message.name for message in undecided(self.window, self.vector, self.messages)}
+        shown = frozenset[Name]() if self.window is None else self.window.names
+        return frozenset(name for name in self.messages if name not in names and name not in shown)
 
 
 EMPTY = Copy()

@@ -211,7 +211,7 @@ class DurableReplica:
         versions = versions_of(cells)
         if versions == before.versions and copy.head == before.copy.head and not self._is_unclean:
             return True
-        listed = frozenset(copy.messages[name].segment for name in copy.needed - names)
+        listed = frozenset(copy.messages[name].segment for name in copy.needed if name not in names)
         if not base.listed <= listed and copy.lacks:  # what is not at hand may be where it was
             listed |= base.listed
         forms = {
@@ -277,4 +277,4 @@ class DurableReplica:
 
 def _lasting(cells: Mapping[CellKey, bytes]) -> dict[CellKey, bytes]:
     """Return the cells that the head goes on having: messages soon move to a segment."""
-    return {key: data for key, data in cells.items() if key[0] != "m"}
+    return {key: data for key, data in cells.items() if type(key) is not Name}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from strands_manga_memory.session.core.cells import Key, Version
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.records import framed, unframed
 from strands_manga_memory.stores.encoding.codec import trusted
 
@@ -23,8 +24,8 @@ def listed_fields(numbers: Iterable[int], hidden: Collection[int]) -> str:
 def pack_hidden(hidden: Hidden) -> bytes:
     """Return hidden fields as one value: runs of messages of one writer in fields side by side."""
     runs: list[list[Any]] = []
-    for key in sorted(hidden, key=lambda key: key[1:]):
-        _, writer, number = key
+    for key in sorted(hidden):
+        writer, number = key
         field, revision = hidden[key]
         run: list[Any] = runs[-1] if runs else ["", 0, 0, 0, 0]
         if run == [writer, number - run[3], field - run[3], run[3], revision]:
@@ -39,7 +40,7 @@ def unpack_hidden(data: bytes, record: str) -> dict[Key, tuple[int, Version]]:
     runs, _ = unframed(data, record)
     with trusted(record):
         return {
-            ("m", writer, number + at): (first + at, revision)
+            Name(writer, number + at): (first + at, revision)
             for writer, number, first, count, revision in runs
             for at in range(count)
         }

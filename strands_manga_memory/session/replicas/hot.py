@@ -15,7 +15,6 @@ from strands_manga_memory.session.core.cells import (
     Version,
     cells_of,
     head_of,
-    message_key,
     packed,
     read_cells,
     versions_of,
@@ -53,7 +52,7 @@ class _Stored:
         fence: The epoch of the next write.
         copy: Its copy.
         fields: The number of each cell's field.
-        versions: The version of each cell.
+        versions: The version of each cell; none of a message that was never redacted, as most are.
         archived: Cells of messages that no view shows and that a restore does not read.
         unreadable: Numbers of fields that cannot be read. They stay.
         head: Its head, as packed; empty if it is to be written.
@@ -160,7 +159,7 @@ class HotReplica:
             record.epoch + (record.state == CLOSING),
             copy,
             {key: number for key, (number, _) in [*archive.items(), *found.items()]},
-            {key: version for key, (_, version) in [*archive.items(), *found.items()]},
+            _noted({key: version for key, (_, version) in [*archive.items(), *found.items()]}),
             frozenset(archive.keys() - found.keys()),
             frozenset(unreadable),
             packed_head,
@@ -218,16 +217,20 @@ class HotReplica:
         cells = cells_of(copy, due)
         archived = base.archived - cells.keys()
         if self._durable is None:
-            held = (key for key in base.versions.keys() | cells.keys() if key[0] == "m")
-            archived = frozenset(key for key in held if Name(*key[1:]) not in shown)
-        versions = {key: base.versions[key] for key in archived - cells.keys()} | versions_of(cells)
-        fields = {key: number for key, number in base.fields.items() if key in versions}
+            held = (key for key in base.fields.keys() | cells.keys() if type(key) is Name)
+            archived = frozenset(key for key in held if key not in shown)
+        stays = archived | cells.keys()
+        versions = {key: base.versions[key] for key in archived - cells.keys() if key in base.versions}
+        versions |= _noted(versions_of(cells))
+        fields = {key: number for key, number in base.fields.items() if key in stays}
         taken = {*fields.values(), *base.unreadable}
         # Low ones first: the list of fields stays short.
         free = (number for number in itertools.count(1) if number not in taken)
         fields |= {key: next(free) for key in cells if key not in fields}
-        changed = {key: cell for key, cell in cells.items() if base.versions.get(key) != versions[key]}
-        gone = {number for key, number in base.fields.items() if key not in versions} - set(fields.values())
+        changed = {
+            key: cell for key, cell in cells.items() if key not in base.fields or base.versions.get(key) != versions.get(key)
+        }
+        gone = {number for key, number in base.fields.items() if key not in stays} - set(fields.values())
         head = Head.of(copy).pack()
         after = _Stored(fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head)
         return after, changed, list(map(message_field, sorted(gone)))
@@ -238,11 +241,11 @@ class HotReplica:
         if durable is not None and durable.copy.has(message):
             return False
         # What it includes and does not have has left, as the durable replica has it.
-        return message_key(name) in base.versions or not base.copy.vector.includes(name, message.clock)
+        return name in base.fields or not base.copy.vector.includes(name, message.clock)
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that a restore does not read, as no window showed them."""
-        return self._with_archived(copy, set(map(message_key, copy.lacks))) if copy.lacks else copy
+        return self._with_archived(copy, copy.lacks) if copy.lacks else copy
 
     def log(self, copy: Copy) -> Copy:
         """Return a copy with all messages of the log."""
@@ -268,7 +271,7 @@ class HotReplica:
 
     def _index(self, after: _Stored) -> dict[str, bytes]:
         """Return the list of the fields that a restore reads, and what is known of the others."""
-        hidden = {key: (after.fields[key], after.versions[key]) for key in after.archived}
+        hidden = {key: (after.fields[key], after.versions.get(key, 0)) for key in after.archived}
         listed = listed_fields([*after.fields.values(), *after.unreadable], {number for number, _ in hidden.values()})
         log = {_LOG: self._codec.seal(pack_hidden(hidden), self._place(_LOG))} if hidden else {}
         return {WINDOW_FIELD: listed.encode(), **log}
@@ -281,6 +284,11 @@ class HotReplica:
 
     def _unsealed(self, field_name: str, data: bytes | None) -> bytes:
         return self._codec.unseal(data, self._place(field_name))
+
+
+def _noted(versions: Mapping[Key, Version]) -> dict[Key, Version]:
+    """Return the versions that say something: a first one is known by its field."""
+    return {key: version for key, version in versions.items() if version}
 
 
 def living(store: HotStore, conversation: str) -> HotRecord | None:
