@@ -10,7 +10,7 @@ from strands_manga_memory.session.author.history import History, begun_after, dr
 from strands_manga_memory.session.author.layers import Layers
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
-from strands_manga_memory.session.author.places import Draft, held_of, place_of, places_of, revision_of
+from strands_manga_memory.session.author.places import Draft, each_part, held_of, place_of, places_of, revision_of
 from strands_manga_memory.session.author.showing import Piece, shown_messages
 from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
@@ -80,9 +80,9 @@ class Author:
         """Return how many messages of the history have this id; without a history, of those said after number ``after``."""
         if self.history.places:
             return self.history.count(tracking_id)
-        messages = (one for one in self.copy.messages.values() if one.name.writer == self.outbox.writer)
-        records = [one.record for one in messages if one.number > after] + [draft.record for draft in self.outbox.drafts]
-        return sum(has_id(record, tracking_id) for record in records)
+        mine = (one for one in self.copy.messages.values() if one.name.writer == self.outbox.writer and one.number > after)
+        said = [*(one.has_id(tracking_id) for one in mine), *(has_id(one.record, tracking_id) for one in self.outbox.drafts)]
+        return sum(said)
 
     @property
     def has_changed(self) -> bool:
@@ -95,7 +95,7 @@ class Author:
         if found is None:
             return False
         revision = found.revision + 1
-        revised = {name: replace(found, record=dump(message), revision=revision)}
+        revised = {name: replace(found, kept=dump(message), revision=revision)}
         self.copy = merge(self.copy, replace(self.copy, messages=revised, redactions={name: revision}))
         self.history.revised(name, message, revision)
         return True
@@ -104,7 +104,7 @@ class Author:
         """Put a message in place of the latest one that has its ``tracking_id``, or of every one; False if none is at hand."""
         same = message.get("tracking_id") or ""
         messages = in_order(self.copy.messages.values())
-        found: list[Name | Draft] = [one.name for one in messages if has_id(one.record, same)]
+        found: list[Name | Draft] = [one.name for one in messages if one.has_id(same)]
         found += [draft for draft in self.outbox.drafts if has_id(draft.record, same)]
         for one in found if every else found[-1:]:
             if isinstance(one, Draft):
@@ -264,10 +264,13 @@ class Author:
         return [piece.message for piece in pieces]
 
     def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
-        """Drop messages that the durable replica has and the view does not show, but for those to ``keep``."""
+        """Drop messages that the durable replica has and the view does not show, but for those to ``keep``.
+
+        Of those that it has and the agent too, what both have is kept once: nobody will soon ask for the record.
+        """
         turn = self.outbox.turn  # which may be redacted, or go on
-        shown = {held for held in self.history.held if isinstance(held, Name)}
-        kept = self.copy.needed | shown | set(keep)
+        shown = {part.held: part.message for part in each_part(self.history.places) if isinstance(part.held, Name)}
+        kept = self.copy.needed | shown.keys() | set(keep)
         messages = {
             name: message
             for name, message in self.copy.messages.items()
@@ -275,3 +278,6 @@ class Author:
         }
         if len(messages) < len(self.copy.messages):
             self.copy = replace(self.copy, messages=messages)
+        for name in (shown.keys() & messages.keys()).difference(keep):
+            if durable.has(messages[name]):
+                messages[name].share(shown[name])

@@ -90,11 +90,6 @@ class History:
         return tuple(slots), bodies
 
     @property
-    def held(self) -> list[Held]:
-        """What it holds, in order."""
-        return [part.held for part in each_part(self.places)]
-
-    @property
     def known(self) -> list[Known]:
         """What a store may have of it, in order: all but drafts and notes."""
         stored = [part for part in each_part(self.places) if not (isinstance(part.held, Note) or is_draft(part.held))]

@@ -63,6 +63,7 @@ class Place:
         revision: The revision in which a message of the log is known; -1 while it is not at hand.
         was_lost: Whether the agent once had a placeholder in its place.
         parts: The places of the messages that it was joined of; without them it is its only part.
+        message: The message that was last found there, if it was not joined; the agent may change it.
     """
 
     held: Held
@@ -71,6 +72,7 @@ class Place:
     revision: int = 0
     was_lost: bool = False
     parts: tuple[Place, ...] = ()
+    message: Mapping[str, Any] | None = None
 
     def holding(self, held: Held) -> Place:
         """Return it with another thing held in it."""
@@ -122,6 +124,8 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
     ids = [message.get("tracking_id") or "" for message in messages]
     # A turn that only said something: most of them.
     if prints == [place.print for place in known] and ids == [place.tracking_id for place in known]:
+        for place, message in zip(known, messages, strict=True):
+            place.message = None if place.parts else message  # an equal one may have come for it
         return known
     keys = list(zip(ids, prints, strict=True))
     alike: dict[tuple[str, int], list[Place]] = defaultdict(list)
@@ -133,11 +137,17 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
         message, key = messages[at], keys[at]
         same = alike.get(key)
         if same:
-            places.append(same.pop())
+            places.append(place := same.pop())
+            place.message = None if place.parts else message
             continue
         before = messages[at - 1].get("tracking_id") or "" if at else ""
         parts = tuple(_changed(part, by_id, before) for part in parted(message))  # type: ignore[arg-type]
-        places.append(replace(parts[0], tracking_id=key[0], print=key[1], parts=parts) if len(parts) > 1 else parts[0])
+        if len(parts) == 1:
+            places.append(replace(parts[0], message=message))
+            continue
+        for part in parts:
+            part.message = None
+        places.append(replace(parts[0], tracking_id=key[0], print=key[1], parts=parts))
     return places[::-1]
 
 
@@ -193,7 +203,7 @@ def renamed(held: Held, names: Mapping[Name, Name]) -> Held:
 
 def place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place:
     """Return the place of a message, given what it is."""
-    return Place(held, message.get("tracking_id") or "", fingerprint(message), revision)
+    return Place(held, message.get("tracking_id") or "", fingerprint(message), revision, message=message)
 
 
 def places_of(pieces: Sequence[Piece]) -> list[Place]:
@@ -209,15 +219,15 @@ def _place_of_piece(piece: Piece, print_: int) -> Place:
         assert piece.closes is not None  # noqa: S101 - for the type checker
         return Place(Note(piece.closes), id_, print_)
     if len(piece.shown) == 1:
-        return _place_shown(piece.shown[0], id_, print_)
+        return _place_shown(piece.shown[0], id_, print_, message)
     places = tuple(
         _place_shown(one, id_of(part), fingerprint(part)) for one, part in zip(piece.shown, parted(message), strict=True)
     )
     return replace(places[0], tracking_id=id_, print=print_, parts=places)
 
 
-def _place_shown(shown: Shown, id_: str, print_: int) -> Place:
-    return Place(held_of(shown), id_, print_, revision_of(shown), was_lost(shown))
+def _place_shown(shown: Shown, id_: str, print_: int, message: Mapping[str, Any] | None = None) -> Place:
+    return Place(held_of(shown), id_, print_, revision_of(shown), was_lost(shown), message=message)
 
 
 def revision_of(shown: Shown) -> int:

@@ -128,17 +128,21 @@ def _messages(one: Copy, other: Copy, redactions: Mapping[Name, int]) -> dict[Na
     joined = {**one.messages, **other.messages}
     for name in one.messages.keys() & other.messages.keys():
         mine, theirs = one.messages[name], other.messages[name]
-        if mine is not theirs:
-            joined[name] = max(mine, theirs, key=_precedence)
+        if mine is not theirs and _precedes(mine, theirs):
+            joined[name] = mine
     stale = [name for name in redactions if name in joined and joined[name].revision < redactions[name]]
     for name in stale:
         del joined[name]
     return joined
 
 
-def _precedence(message: Message) -> tuple[int, int, bytes]:
+def _precedes(one: Message, other: Message) -> bool:
+    if (one.revision, one.clock) != (other.revision, other.clock):
+        return (one.revision, one.clock) > (other.revision, other.clock)
     # Equal revisions have equal contents; the rest only makes the choice the same everywhere if one of them is damaged.
-    return message.revision, message.clock, message.record
+    if isinstance(one.kept, bytes) and isinstance(other.kept, bytes):
+        return one.kept > other.kept
+    return not isinstance(one.kept, bytes)  # it takes less room, and was found to be undamaged
 
 
 def _states(one: Copy, other: Copy) -> dict[Path, Register]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
+from strands_manga_memory.session.core.shared_record import Shared, made, shared_with
 from strands_manga_memory.stores.encoding.codec import json_bytes, json_value, load_stored, trusted
 
 WRITES = 2
@@ -18,7 +19,7 @@ READS = frozenset({WRITES})
 """Versions that are read; others are refused. A new one takes two releases: all workers read it before one writes it."""
 
 
-@dataclass(slots=True)  # frozen, one takes six times as long to make, and a restore makes a hundred
+@dataclass(slots=True, eq=False)  # frozen, one takes six times as long to make, and a restore makes a hundred
 class Message:
     """A message of the log; whoever has one never changes it.
 
@@ -27,7 +28,7 @@ class Message:
         number: Which of its writer's messages it is.
         clock: The clock of its turn.
         at: When it was said, in seconds since 1970.
-        record: The message as dumped bytes. They are only read when the message is shown.
+        kept: The message as dumped bytes, or what they are made of. They are only read when the message is shown.
         revision: How often it was redacted.
         about: What else its author kept with it, as text.
         writer: Whose message it is; default the segment's.
@@ -42,7 +43,7 @@ class Message:
     number: int
     clock: int
     at: float
-    record: bytes
+    kept: bytes | Shared
     revision: int = 0
     about: str = ""
     writer: str = ""
@@ -58,6 +59,27 @@ class Message:
     def __str__(self) -> str:
         """Return what it is called in errors."""
         return f"message {self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether it is the same message, in whichever way the record is kept."""
+        return isinstance(other, Message) and pack_messages([self]) == pack_messages([other])
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def record(self) -> bytes:
+        """The message as dumped bytes."""
+        return self.kept if isinstance(self.kept, bytes) else made(self.kept)
+
+    def share(self, message: Any) -> None:
+        """Keep nothing of the record that an agent's own message has as well, if it is that message's."""
+        if isinstance(self.kept, bytes):
+            self.kept = shared_with(message, self.kept) or self.kept
+
+    def has_id(self, tracking_id: str) -> bool:
+        """Tell whether the message has this ``tracking_id``."""
+        may_have = isinstance(self.kept, bytes) or not tracking_id or tracking_id in self.kept
+        return may_have and has_id(self.record, tracking_id)
 
     @property
     def turn(self) -> Stamp:

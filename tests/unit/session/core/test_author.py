@@ -238,7 +238,7 @@ def test_one_odd_message_costs_that_message(a: Talker, b: Talker) -> None:
     a.turn("one")
     copy = a.turn("two")
     name = Name("a0", 2)
-    odd = replace(copy.messages[name], record=b"[" * 300 + b"]" * 300)
+    odd = replace(copy.messages[name], kept=b"[" * 300 + b"]" * 300)
 
     b.author.absorb(replace(copy, messages={**copy.messages, name: odd}))
 

@@ -10,13 +10,14 @@ import pytest
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.showing import CUT_TEXT
 from strands_manga_memory.session.core.identity import GRAVE_SECONDS, new_grave
+from strands_manga_memory.session.core.records import in_order
 from strands_manga_memory.session.sync import pair
 from strands_manga_memory.session.sync.pair import MOST_TRIES
 from strands_manga_memory.session.sync.watch import SILENT_SECONDS
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.unit.session.replicas.parts import USER_GRAVE, Process
-from tests.unit.session.support import CountingHot, CountingTable, MemoryTable, SurvivingHotStore, assistant, user
+from tests.unit.session.support import CountingHot, CountingTable, MemoryTable, SurvivingHotStore, assistant, texts, user
 
 TIERS = ["both", "hot", "durable"]
 
@@ -111,6 +112,57 @@ def test_a_table_that_lost_everything_gets_it_back_from_who_has_it(world: World)
     world.store.go_back({})
 
     assert world.process().shown() == ["one", "ok", "two", "ok"]
+
+
+def kept_twice(process: Process) -> list[str]:
+    """Return what a process keeps beside the agent's own messages."""
+    kept = process.author.copy.messages.values()
+    return texts(one.value for one in in_order(kept) if isinstance(one.kept, bytes))
+
+
+@pytest.mark.parametrize("tiers", TIERS)
+def test_what_the_log_has_is_not_kept_beside_the_agents_own_messages(tiers: str) -> None:
+    world = World(tiers)
+    a = world.process()
+    for text in ("one", "two", "three"):
+        a.turn(text)
+    a.flush()
+    restored = world.process()
+    restored.turn("four")
+    restored.flush()
+
+    assert kept_twice(a) == kept_twice(restored) == []
+    assert restored.log() == ["one", "ok", "two", "ok", "three", "ok", "four", "ok"]
+
+
+def test_what_only_this_process_has_for_good_is_kept_as_it_was_said(world: World) -> None:
+    a = world.process()
+    a.turn("one")
+    a.flush()
+    world.durable.down = True
+    a.turn("two")
+    with suppress(StoreUnavailableError):
+        a.flush()
+
+    assert kept_twice(a) == ["two", "ok"]
+
+
+def test_a_hot_tier_that_lost_everything_gets_it_from_the_agents_own_messages_while_the_durable_tier_is_away(
+    world: World,
+) -> None:
+    a = world.process()
+    for text in ("one", "two", "three"):
+        a.turn(text)
+    a.flush()
+    world.durable.down = True
+    world.store.go_back({})
+    a.live[0]["content"][0]["text"] = "edited in place, and not looked at yet"
+    a.pair.look(a.hot)
+    a.save()
+
+    world.table.rows = {}
+    world.durable.down = False
+    assert world.process().shown() == ["one", "ok", "two", "ok", "three", "ok"]
 
 
 @pytest.mark.parametrize("tiers", TIERS)
