@@ -99,6 +99,8 @@ def surroundings(source: state.EnvironmentSource | None, scope: ConversationScop
 class UserTier:
     """The tier of a user, as his environment says: at the session's start, and after each change of it."""
 
+    __slots__ = ("_coordinator", "_environment")
+
     def __init__(self, environment: state.Environment | None) -> None:
         self._environment = environment
         self._coordinator: weakref.ref[state.StateCoordinator] | None = None

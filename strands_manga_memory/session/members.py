@@ -38,6 +38,18 @@ class Members:
         redaction_listeners: Who is told the ``tracking_id`` of each message that is redacted.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_ids",
+        "_storage_id",
+        "_tiers",
+        "agents",
+        "conversations",
+        "prefetched",
+        "redaction_listeners",
+        "scope",
+    )
+
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
         if isinstance(session_id, ConversationScope):
             self.scope: ConversationScope | None = session_id

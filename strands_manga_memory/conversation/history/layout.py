@@ -37,7 +37,7 @@ _INTERRUPTED = "Tool was interrupted."
 """What Strands writes as the result of a tool call that never got one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How a history differs from the log.
 
@@ -116,6 +116,8 @@ class MessageLog:
 
     So many records as were ``skipped`` precede the first one given to :meth:`add`.
     """
+
+    __slots__ = ("_latest", "_records", "_repeated", "_unconfirmed", "length")
 
     def __init__(self, skipped: int = 0) -> None:
         self.length = skipped

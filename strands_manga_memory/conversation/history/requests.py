@@ -22,6 +22,8 @@ _OPEN_REQUESTS = 16
 class Requests:
     """Counts requests on their way to the model, and teaches a calibration what the model makes of them."""
 
+    __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
+
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter
         self._calibration = calibration

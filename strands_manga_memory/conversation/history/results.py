@@ -34,6 +34,8 @@ class ResultArchive:
         log: The raw messages of the conversation, if a session keeps them: what is not in memory is looked for there.
     """
 
+    __slots__ = ("_characters", "_lock", "_log", "_texts")
+
     def __init__(self, log: Callable[[], Iterable[Message]] | None = None) -> None:
         self._log = log
         self._lock = threading.Lock()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from array import array
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,8 +75,10 @@ def _same(names: tuple[str, ...]) -> tuple[str, ...]:
 class Fates:
     """Remembers the last 1,000 messages that were dropped, without their text, and in which order messages were spoken."""
 
+    __slots__ = ("_dropped", "_marked", "_numbers", "_order")
+
     def __init__(self) -> None:
-        self._dropped: deque[_Packed] = deque(maxlen=REMEMBERED_DROPS)
+        self._dropped: list[_Packed] = []
         self._numbers = itertools.count()
         self._order: dict[str | None, int] = {}
         self._marked: dict[str | None, _Packed] = {}
@@ -93,6 +94,7 @@ class Fates:
         """Remember that a message was dropped; of one that a mark stood for, what it was before."""
         before = self._marked.pop(fate.tracking_id, None)
         self._dropped.append(_packed(fate if before is None else _unpacked(before, fate="dropped", why=fate.why)))
+        del self._dropped[:-REMEMBERED_DROPS]
 
     def mark(self, fate: MessageFate) -> None:
         """Remember what a message was whose place a mark keeps."""
@@ -120,6 +122,8 @@ class Fates:
 
 class Explanations:
     """What became of the messages of one history: of those that are there, and of the last that left it."""
+
+    __slots__ = ("_fates", "_notes", "_weights")
 
     def __init__(self, notes: Notes, weights: SignalWeights) -> None:
         self._notes = notes

@@ -24,6 +24,19 @@ from strands_manga_memory.messages import is_turn_start, mended
 class HistoryBudget:
     """What the history of one agent may take, by the counter and by what the model reports, and the choice within it."""
 
+    __slots__ = (
+        "_calibration",
+        "_first_turn",
+        "_notes",
+        "_served",
+        "bands",
+        "grow_to",
+        "max_tokens",
+        "max_turns",
+        "signals",
+        "steps",
+    )
+
     def __init__(
         self,
         steps: Steps,

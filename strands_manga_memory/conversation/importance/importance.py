@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from strands.experimental.context_manager import ContextState
 
 
+_BANDS, _SIGNALS = Bands(), SignalWeights()  # one for all agents
+
+
 class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     """Keeps what matters of the conversation within ``max_tokens`` at every model call, in the middle of a turn too.
 
@@ -136,7 +139,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self._kept_notes = KeptNotes(self.counter, self.scorer)
         calibration = Calibration(exact=getattr(self.counter, "exact", True))
         self._state = ManagerState(notes, self._kept_notes, calibration)
-        bands, signals = bands or Bands(), signals or SignalWeights()
+        bands, signals = bands or _BANDS, signals or _SIGNALS
         self.budget = HistoryBudget(steps, max_turns, bands, signals, notes, calibration, served)
         self.workload = Workload(notes, self.budget.is_over)
         self.trimming = Trimming(self.budget, self.workload, notes, self._state, self.archive, served, on_evict)

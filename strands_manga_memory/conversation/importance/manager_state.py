@@ -20,6 +20,8 @@ class ManagerState:
     The layout is kept if ``persist_layout``: for session managers that log messages.
     """
 
+    __slots__ = ("_calibration", "_is_started", "_kept_notes", "_log", "_notes", "_restored", "persist_layout")
+
     def __init__(self, notes: Notes, kept_notes: KeptNotes, calibration: Calibration) -> None:
         self.persist_layout = True
         self._notes = notes

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 class Sending:
     """Mends and trims what is sent, for that call alone; the history itself stays as it is."""
 
+    __slots__ = ("_budget", "_notes", "_requests", "_workload", "includes_recall")
+
     def __init__(
         self, budget: HistoryBudget, workload: Workload, notes: Notes, requests: Requests, *, includes_recall: bool
     ) -> None:

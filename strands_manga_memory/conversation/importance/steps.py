@@ -14,7 +14,7 @@ _MOST = 5
 """At most one part in so many of a history is given up for the turns to come."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Steps:
     """The low mark of a history: so many tokens, or what leaves room for so many turns.
 

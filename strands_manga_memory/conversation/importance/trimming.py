@@ -35,6 +35,21 @@ logger = logging.getLogger(__name__)
 class Trimming:
     """Drops and shortens messages of one agent's history, and lets some come back, each time in one step."""
 
+    __slots__ = (
+        "_archive",
+        "_budget",
+        "_explanations",
+        "_lock",
+        "_notes",
+        "_reserve",
+        "_served",
+        "_state",
+        "_warned_over_budget",
+        "_within",
+        "_workload",
+        "on_evict",
+    )
+
     def __init__(
         self,
         budget: HistoryBudget,

@@ -21,6 +21,8 @@ class Calibration:
     and reports that cannot be right are ignored: none at all, requests under 200 tokens, ratios under 0.5 or over 2.5.
     """
 
+    __slots__ = ("_lowest", "ratio", "settled")
+
     def __init__(self, *, exact: bool) -> None:
         self._lowest = LOWEST_EXACT if exact else LOWEST_ESTIMATE
         self.ratio = 1.0

@@ -47,6 +47,8 @@ class LiveAgent:
         in_turn: Whether it is being invoked.
     """
 
+    __slots__ = ("_agent", "_as_built", "conversation", "in_turn")
+
     def __init__(self, agent: Agent, conversation: Conversation) -> None:
         self._agent = weakref.ref(agent)
         self.conversation = conversation

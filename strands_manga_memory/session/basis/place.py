@@ -19,7 +19,7 @@ GRAVE = "#GRAVE"
 """Sort value of a record that ends all there was of a session or user; its partition is the session, or a user's directory."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a conversation is kept: the storage id of its session, and its kind and id there, both escaped."""
 

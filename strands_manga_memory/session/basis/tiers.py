@@ -22,7 +22,7 @@ OnStoreError = Literal["degrade", "raise"]
 Refresh = Literal["never", "turn"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
     """The stores, their writer and health, and the rules of saving; the fields are those of ``TieredSessionManager``.
 

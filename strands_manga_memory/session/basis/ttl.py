@@ -23,7 +23,7 @@ _GROWING = 20
 """Turns after the first with each of which a conversation that lives by its activity lives longer; twice as long after all."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TtlPolicy:
     """Time to live of a conversation in the hot tier, and of a session in the durable one.
 

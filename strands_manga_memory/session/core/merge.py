@@ -80,11 +80,11 @@ class Copy:
         return self.messages.keys() - self._idle if self._idle else self.messages.keys()
 
     @cached_property
-    def _idle(self) -> frozenset[Name]:
+    def _idle(self) -> tuple[Name, ...]:
         """The names of the others: few."""
         names = {message.name for message in undecided(self.window, self.vector, self.messages)}
-        shown = frozenset[Name]() if self.window is None else self.window.names
-        return frozenset(name for name in self.messages if name not in names and name not in shown)
+        shown = names if self.window is None else self.window.names
+        return tuple(name for name in self.messages if name not in names and name not in shown)
 
 
 EMPTY = Copy()

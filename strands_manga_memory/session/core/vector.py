@@ -44,7 +44,7 @@ _NONE = Entry(0, 0)
 _UNCOUNTED = Tally()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Vector:
     """A version vector with a floor.
 

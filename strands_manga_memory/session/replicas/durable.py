@@ -33,7 +33,7 @@ MOST_JOINED = 40
 """Messages of a segment that another writer joins."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Stored:
     """What the table had when it last answered.
 

@@ -43,7 +43,7 @@ GRAVES = "graves"
 """The head of a conversation that is over. It has no content, and is written and read though the keys are destroyed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Stored:
     """What the store had when it last answered.
 

@@ -35,6 +35,22 @@ class Committing:
         durable_health: Whether the durable tier does.
     """
 
+    __slots__ = (
+        "_asks_both",
+        "_flushed_at",
+        "_is_due",
+        "_own",
+        "_pair",
+        "_place",
+        "_requested_at",
+        "_saving",
+        "_tiers",
+        "asked_at",
+        "durable_health",
+        "error",
+        "hot_health",
+    )
+
     def __init__(self, place: Place, tiers: Tiers, saving: Saving, pair: Pair) -> None:
         self._place, self._tiers, self._saving, self._pair, self._own = place, tiers, saving, pair, pair.own
         self.hot_health = TierHealth(tier="hot", whole=tiers.hot_health)

@@ -54,6 +54,8 @@ class Conversation:
         possible_loss: Whether the hot tier may have had turns that were gone when it was opened.
     """
 
+    __slots__ = ("_saving", "commits", "own", "pair", "place", "possible_loss", "tiers")
+
     def __init__(self, place: Place, tiers: Tiers, *, base: Mapping[str, Any], keeps_window: bool = True) -> None:
         self.place, self.tiers = place, tiers
         self.own = AgentCopy(

@@ -8,7 +8,7 @@ from functools import partial
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import grave_by_age, new_grave
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.sync.pair import Pair, Replica
+from strands_manga_memory.session.sync.pair import NO_LIVES, Pair, Replica
 
 _Graves = frozenset[str]
 
@@ -99,7 +99,9 @@ def clear_what_is_over(pair: Pair) -> None:
         return
     with pair.lock:
         author = pair.author
-        over, pair.over = pair.over - author.copy.lives, set()
+        if not (pair.over or author.moved):
+            return
+        over, pair.over = pair.over - author.copy.lives, NO_LIVES
         moved, author.moved = (author.moved, []) if not author.outbox.drafts else ([], author.moved)
     try:
         pair.durable.segments.delete(over)

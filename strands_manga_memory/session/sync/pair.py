@@ -21,6 +21,8 @@ from strands_manga_memory.telemetry import COLLISION, MERGE, note
 
 Replica = HotReplica | DurableReplica
 
+NO_LIVES: frozenset[str] = frozenset()
+
 MOST_TRIES = 8
 """How often a write that others overtake is tried again."""
 
@@ -45,6 +47,8 @@ class Pair:
         ValueError: There is neither replica.
     """
 
+    __slots__ = ("_seen", "_watch", "author", "durable", "first", "hot", "io", "last", "lock", "over", "own")
+
     def __init__(self, *, hot: HotReplica | None, durable: DurableReplica | None, own: AgentCopy, session: float) -> None:
         replicas: list[Replica] = [replica for replica in (durable, hot) if replica is not None]
         if not replicas:
@@ -52,7 +56,7 @@ class Pair:
         self.hot, self.durable, self.own, self.author = hot, durable, own, own.author
         self.last, self.first = replicas[0], replicas[-1]
         self.lock, self.io = threading.RLock(), {replica: threading.RLock() for replica in replicas}
-        self.over: set[str] = set()
+        self.over = NO_LIVES
         self._watch = Watch(own.clock, session=session)
         self._seen: dict[Replica, Copy] = {}
 

@@ -25,6 +25,8 @@ class Saving:
         turns_inline: With a durable tier alone: so many turns are carried in the head before they move to a segment.
     """
 
+    __slots__ = ("_offering", "_pair", "_turns_inline")
+
     def __init__(self, pair: Pair, *, turns_inline: int) -> None:
         self._pair, self._turns_inline = pair, turns_inline
         self._offering = threading.RLock()

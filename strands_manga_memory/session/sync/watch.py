@@ -17,6 +17,8 @@ class Watch:
     A session ends after ``session`` seconds in which nobody uses it; a grave lives for an hour more, at least.
     """
 
+    __slots__ = ("_at", "_clock", "_lives", "_session")
+
     def __init__(self, clock: Callable[[], float], *, session: float) -> None:
         self._clock, self._session = clock, session
         self._at: float | None = None

@@ -15,6 +15,7 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.importance.weighing.scoring import (
+    WEIGHTS,
     ImportanceScorer,
     ImportanceWeights,
     RuleScorer,
@@ -213,7 +214,7 @@ class EmbeddingScorer(BackgroundScorer):
         batch: int = 20,
         most: int = 10_000,
     ) -> None:
-        self._weights = weights or ImportanceWeights()
+        self._weights = weights or WEIGHTS
         unknown = [act for act in examples if not hasattr(self._weights, act)]
         if unknown or not any(examples.values()):
             raise ValueError(f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r:.80}")

@@ -92,6 +92,8 @@ class KeptNotes:
         scorer: Says what a message is worth.
     """
 
+    __slots__ = ("_at", "_by_act", "_counter", "_entry", "_scorer", "_state")
+
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
         self._counter = _name(counter)
         self._by_act = getattr(scorer, "score_of_act", None) is not None

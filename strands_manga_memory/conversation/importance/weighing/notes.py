@@ -6,17 +6,15 @@ import inspect
 import logging
 import math
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.gist import without_idle_texts
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.importance.weighing.note import Note
-from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceScorer, ImportanceWeights, message_act
+from strands_manga_memory.conversation.importance.weighing.scoring import WEIGHTS, ImportanceScorer, message_act
 from strands_manga_memory.conversation.importance.weighing.vocabulary import Vocabulary
 from strands_manga_memory.conversation.tokens.ledger import Ledger
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
@@ -29,8 +27,6 @@ from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 _NEXT = 8
 """So many messages are looked at for words that refer back to one."""
@@ -45,19 +41,6 @@ _HALF = 0.5
 
 _OF_TOOLS = ("tool_use", "tool_result")
 _ENDS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
-
-
-def weakly(method: Callable[..., _T]) -> Callable[..., _T]:
-    """Return a method as a function that does not keep its object alive: held by a part of it, that would be a cycle."""
-    reference = weakref.WeakMethod(method)
-
-    def call(*arguments: Any) -> _T:
-        bound = reference()
-        if bound is None:
-            raise ReferenceError("the object is gone")
-        return bound(*arguments)
-
-    return call
 
 
 @dataclass(eq=False, slots=True)
@@ -82,20 +65,43 @@ class Notes:
     knows; that is logged once.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_average",
+        "_before",
+        "_counter",
+        "_history",
+        "_kept",
+        "_mark_tokens",
+        "_notes",
+        "_previous",
+        "_recent",
+        "_revision",
+        "_score_of_act",
+        "_scorer",
+        "_skims",
+        "_takes_history",
+        "_unheard",
+        "_warned",
+        "tokens",
+        "vocabulary",
+    )
+
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
         self._counter = counter
         self._mark_tokens: int | None = None
-        self.tokens = Ledger(weakly(self.count))
+        me = weakref.proxy(self)  # a part that held it would be a cycle with it
+        self.tokens = Ledger[int](lambda message: me.count(message))
         self.vocabulary = Vocabulary()
-        self._notes = Ledger(weakly(self._note))
+        self._notes = Ledger[Note](lambda message: me._note(message))  # noqa: SLF001
         self._scorer = scorer
         self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
         self._history = history
         self._takes_history = self._score_of_act is None and _takes_history(scorer)
-        self._average = ImportanceWeights().unmatched
+        self._average = WEIGHTS.unmatched
         self._previous: Note | None = None
         self._before: Message | None = None
-        self._recent: deque[_Recent] = deque(maxlen=_NEXT)
+        self._recent: tuple[_Recent, ...] = ()
         self._kept: Callable[[], Sequence[tuple[Message, Note]]] | None = None
         self._unheard: Sequence[tuple[Message, Note]] = ()
         self._skims = False
@@ -237,7 +243,7 @@ class Notes:
         new = self.vocabulary.learn(kept)
         for earlier in self._recent:
             earlier.hear(words)
-        self._recent.append(_Recent(note, kept))
+        self._recent = (*self._recent[1 - _NEXT :], _Recent(note, kept))
         return new
 
     def _hear_again(self) -> None:
@@ -276,7 +282,7 @@ class Notes:
         if not self._warned:
             self._warned = True
             logger.warning("scorer=<%s>, problem=<%s> | a score is unusable", type(self._scorer).__name__, problem)
-        return ImportanceWeights().unmatched
+        return WEIGHTS.unmatched
 
 
 def _tool_text(message: Message) -> str:

@@ -88,6 +88,10 @@ class ImportanceWeights:
                 raise ValueError(f"{weight.name} must be between 0 and 1, got {value!r:.80}")
 
 
+WEIGHTS = ImportanceWeights()
+"""Those that are meant where nobody gives any."""
+
+
 class RuleScorer:
     """Scores a message by what it does in the conversation, by rules and without a model; under 50 microseconds a message.
 
@@ -95,8 +99,10 @@ class RuleScorer:
         weights: The score of each kind of message.
     """
 
+    __slots__ = ("weights",)
+
     def __init__(self, weights: ImportanceWeights | None = None) -> None:
-        self.weights = weights or ImportanceWeights()
+        self.weights = weights or WEIGHTS
 
     def score(self, message: Message, context: Sequence[Message] = ()) -> float:
         """Return the score of ``message``'s act."""

@@ -15,6 +15,8 @@ _AS_LONG, _MUCH_LONGER = 2.0, 4.0
 class Vocabulary:
     """What a conversation has used so far; of more than 20,000 words the oldest half is forgotten."""
 
+    __slots__ = ("_said", "_telling", "_texts", "_words")
+
     def __init__(self) -> None:
         self._words: dict[str, None] = {}
         self._texts = 0

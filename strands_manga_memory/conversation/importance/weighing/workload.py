@@ -39,6 +39,8 @@ class Work(Enum):
 class Workload:
     """Says how much work it is to have messages within a budget; it need not count the beginning of a history again."""
 
+    __slots__ = ("_counted", "_is_over", "_notes")
+
     def __init__(self, notes: Notes, is_over: Callable[[Sequence[Message], int], bool]) -> None:
         self._notes = notes
         self._is_over = is_over
@@ -50,7 +52,8 @@ class Workload:
         They are not counted if that alone is long work, and their size is not looked at if there is nothing to do. Unless they
         are looked at ``anew``, those that were counted before are not.
         """
-        before, tokens = _NOTHING if anew else self._counted
+        counted, tokens = _NOTHING if anew else self._counted
+        before = counted[:-1]
         if not same_objects(messages[: len(before)], before):
             before, tokens = _NOTHING
         known, new = self._notes.counted(messages[len(before) :])
@@ -76,7 +79,7 @@ class Workload:
 
     def counted(self, messages: Sequence[Message], tokens: int) -> None:
         """Take note that messages have so many tokens; of the last one nothing, as Strands may add to it."""
-        self._counted = (messages[:-1], tokens - self._notes.total(messages[-1:])) if messages else _NOTHING
+        self._counted = messages, tokens - self._notes.total(messages[-1:])
 
     def forget(self) -> None:
         """Count all of a history the next time."""
