@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
@@ -34,6 +35,8 @@ _COUNTED = 40
 
 _EVERY = 5
 _AGENTS = 8
+_AT_REST = 2.0
+"""Seconds after which nothing waits any more that was put off, or is told of once a second: it is no agent's."""
 
 
 def run(build: Callable[..., Agent]) -> dict[str, float]:
@@ -89,6 +92,7 @@ def _each(build: Callable[..., Agent], settings: Callable[[int], dict[str, Any]]
     gc.collect()
     tracemalloc.start()
     agents = [asyncio.run(_played(build(**settings(number)))) for number in range(_AGENTS)]
+    time.sleep(_AT_REST)
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

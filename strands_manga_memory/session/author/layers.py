@@ -19,6 +19,8 @@ class Layers:
     changed meanwhile stays. A value that is set by itself is compared with what everybody has.
     """
 
+    __slots__ = ("_depths", "_given", "_kept", "_set")
+
     def __init__(self) -> None:
         self._given: dict[str, _Flat] = {}
         self._kept: dict[str, _Flat] = {}

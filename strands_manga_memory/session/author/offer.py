@@ -71,9 +71,8 @@ class Offer:
         if self.segment is None or number - self.segment.first >= MOST_IN_SEGMENT:
             self.segment = OpenSegment(Segment(min(self.copy.lives), last.clock, self.writer, number), number)
         segment = self.segment.segment
-        message = Message(segment, number, last.clock, draft.at, draft.record, about=draft.about, writer=self.writer)
-        self.names[draft.name] = message.name
-        return message
+        name = self.names[draft.name] = Name(self.writer, number)
+        return Message(segment, name, last.clock, draft.at, draft.record, about=draft.about)
 
     def show(self, slots: Sequence[Slot], bodies: Mapping[str, Body], *, seen: Vector) -> None:
         """Write a window; ``seen`` is what the history was decided upon.

@@ -27,6 +27,8 @@ class Outbox:
         kept: The number of the last message that is stored for good.
     """
 
+    __slots__ = ("_first", "_segment", "_tag", "_turns", "drafts", "kept", "stored", "told", "writer")
+
     def __init__(self, tag: Callable[[], str], drafts: Sequence[Draft] = ()) -> None:
         self._tag = tag
         self.drafts = list(drafts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -25,36 +25,25 @@ class Message:
 
     Args:
         segment: The segment that its author chose for it, its own or another writer's.
-        number: Which of its writer's messages it is.
+        name: Its name: whose it is, and which of the writer's messages.
         clock: The clock of its turn.
         at: When it was said, in seconds since 1970.
         kept: The message as dumped bytes, or what they are made of. They are only read when the message is shown.
         revision: How often it was redacted.
         about: What else its author kept with it, as text.
-        writer: Whose message it is; default the segment's.
         was_lost: Of a message in a view: whether whoever wrote its window could not read it, or did not know what is before it.
         joins: Of a message in a view: whether the agent has it in one message with what is before it.
-
-    Attributes:
-        name: Its name.
     """
 
     segment: Segment
-    number: int
+    name: Name
     clock: int
     at: float
     kept: bytes | Shared
     revision: int = 0
     about: str = ""
-    writer: str = ""
-    was_lost: bool = field(default=False, compare=False)
-    joins: bool = field(default=False, compare=False)
-    name: Name = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Make the name once: it is asked for in every comparison of copies."""
-        self.writer = self.writer or self.segment.writer
-        self.name = Name(self.writer, self.number)
+    was_lost: bool = False
+    joins: bool = False
 
     def __str__(self) -> str:
         """Return what it is called in errors."""
@@ -65,6 +54,16 @@ class Message:
         return isinstance(other, Message) and pack_messages([self]) == pack_messages([other])
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def writer(self) -> str:
+        """Whose message it is."""
+        return self.name.writer
+
+    @property
+    def number(self) -> int:
+        """Which of its writer's messages it is."""
+        return self.name.number
 
     @property
     def record(self) -> bytes:
@@ -84,12 +83,12 @@ class Message:
     @property
     def turn(self) -> Stamp:
         """The key of its turn."""
-        return Stamp(self.clock, self.writer)
+        return Stamp(self.clock, self.name.writer)
 
     @property
     def order(self) -> tuple[int, str, int]:
         """Its place in the log."""
-        return self.clock, self.writer, self.number
+        return self.clock, *self.name
 
     @property
     def value(self) -> Any:
@@ -248,9 +247,8 @@ def message_of(name: Name, header: Any, record: bytes, segments: dict[Segment, S
         if type(one) is not int or one < 0:
             raise ValueError(f"{header!r:.100} is no message's")
     about, author = (str(rest[0]), str(rest[1]) if len(rest) > 1 else "") if rest else ("", "")
-    writer = str(name.writer)
-    segment = Segment(str(life), first_clock, author or writer, first)
-    return Message(segments.setdefault(segment, segment), name.number, clock, float(at), record, revision, about, writer)
+    segment = Segment(str(life), first_clock, author or name.writer, first)
+    return Message(segments.setdefault(segment, segment), name, clock, float(at), record, revision, about)
 
 
 def has_id(record: bytes, tracking_id: str) -> bool:

@@ -134,7 +134,7 @@ def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Mes
     """Return the messages at hand that the window was not decided upon; for arguments see :func:`view`."""
     seen = _decided(window, vector)
     floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
-    tail = [one for one in messages.values() if one.clock > floor and one.number > decided.get(one.writer, 0)]
+    tail = [one for one in messages.values() if one.clock > floor and one.name.number > decided.get(one.name.writer, 0)]
     return [one for one in tail if vector.includes(one.name, one.clock)]
 
 
@@ -203,5 +203,5 @@ def gaps(seen: Vector, vector: Vector, at_hand: Iterable[Message]) -> list[Messa
             if number in known:
                 clock, at = known[number].clock, known[number].at
             else:
-                lost.append(Message(Segment("", clock, writer, 1), number, clock, at, b""))
+                lost.append(Message(Segment("", clock, writer, 1), Name(writer, number), clock, at, b""))
     return lost

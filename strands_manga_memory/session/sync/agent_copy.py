@@ -136,8 +136,9 @@ class AgentCopy:
         self.author.capture(messages if self.keeps_window else [])
         if (self.author.has_changed, self.is_going_on) != before:
             self.touch()
-        if any(self._fields.get(name) != data for name, data in fields.items()):
-            self._fields |= fields
+        changed = {name: data for name, data in fields.items() if self._fields.get(name) != data}
+        if changed:
+            self._fields = self._fields | changed
             self.touch()
 
     def set_field(self, name: str, data: bytes) -> None:
@@ -152,7 +153,7 @@ class AgentCopy:
 
     def take_over_states(self) -> None:
         """Take the states that are stored for those that the agent has: it is given them with the history."""
-        self._fields |= self.fields
+        self._fields = self._fields | self.fields
         self._kept = {}
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
@@ -212,7 +213,7 @@ class AgentCopy:
             self.author.keep(WITH_WINDOW, {MANAGER: load(changed[MANAGER])}, depth=2)
         others = {name: load(data) for name, data in changed.items() if name not in (AGENT, MANAGER)}
         self.author.layers.set(STATES, others | ({AGENT: True} if AGENT in changed else {}))
-        self._kept = dict(self._fields)
+        self._kept = self._fields
 
     def absorb(self, other: Copy) -> None:
         """Take in a copy that a store has; raise ``ConflictError`` if it is not to be merged with what is new here."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.session.core.identity import Segment
+from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.core.shared_record import made, shared_with
 from strands_manga_memory.stores.encoding.codec import dump
@@ -77,7 +77,7 @@ def test_another_message_and_one_with_what_may_change_share_nothing(own: Any) ->
 
 
 def test_a_message_is_the_same_however_its_record_is_kept() -> None:
-    one, other = (Message(Segment("life", 1, "a", 1), 1, 1, 2.0, dump(SAID)) for _ in range(2))
+    one, other = (Message(Segment("life", 1, "a", 1), Name("a", 1), 1, 2.0, dump(SAID)) for _ in range(2))
     one.share(SAID)
     assert isinstance(one.kept, tuple)
     assert one == other

@@ -30,7 +30,7 @@ def message(writer: str, number: int, revision: int = 0) -> Message:
     segment = Segment("life", clock_of(writer, first), writer, first)
     role = "user" if number % 2 else "assistant"
     said = {"role": role, "content": [{"text": f"{writer}{number} r{revision}"}], "tracking_id": f"{writer}{number}"}
-    return Message(segment, number, clock_of(writer, number), float(number), dump(said), revision)
+    return Message(segment, Name(writer, number), clock_of(writer, number), float(number), dump(said), revision)
 
 
 def body(writer: str, number: int, revision: int = 0) -> Body:
