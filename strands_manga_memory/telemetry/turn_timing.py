@@ -60,7 +60,7 @@ class _TimedRegistry:
     def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
         timed = _TimedCallback(callback, self._clock)
         is_awaited = inspect.iscoroutinefunction(callback)
-        self._registry.add_callback(event_type, timed.awaited if is_awaited else timed.called, **options)
+        self._registry.add_callback(event_type, timed.awaited if is_awaited else timed, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
@@ -81,7 +81,7 @@ class _TimedCallback:
         finally:
             self._clock.layer += time.perf_counter() - start
 
-    def called(self, event: Any) -> None:
+    def __call__(self, event: Any) -> None:
         start = time.perf_counter()
         try:
             self._callback(event)

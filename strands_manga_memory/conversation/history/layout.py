@@ -111,6 +111,9 @@ class _Record(NamedTuple):
     is_result: bool
 
 
+_NO_IDS: frozenset[str | None] = frozenset()
+
+
 class MessageLog:
     """What is known of the log of a session manager: enough to describe the history by it, no more than the history's size.
 
@@ -123,7 +126,7 @@ class MessageLog:
         self.length = skipped
         self._records: dict[int, _Record] = {}
         self._latest: dict[str | None, int] = {}
-        self._repeated: set[str | None] = set()
+        self._repeated = _NO_IDS
         self._unconfirmed = False
 
     def adding(self, message: Message) -> None:
@@ -148,7 +151,7 @@ class MessageLog:
         """Take note of a message in the log."""
         id_ = message.get("tracking_id")
         if id_ in self._latest:
-            self._repeated.add(id_)
+            self._repeated |= {id_}
         self._latest[id_] = self.length
         self._records[self.length] = _Record(id_, logged_fingerprint(message), bool(tool_result_ids(message)))
         self.length += 1

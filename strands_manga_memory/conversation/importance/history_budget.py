@@ -20,6 +20,8 @@ from strands_manga_memory.conversation.serving import Served
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.messages import is_turn_start, mended
 
+_NO_IDS: frozenset[str] = frozenset()
+
 
 class HistoryBudget:
     """What the history of one agent may take, by the counter and by what the model reports, and the choice within it."""
@@ -55,7 +57,7 @@ class HistoryBudget:
         self._notes = notes
         self._calibration = calibration
         self._served = served
-        self._first_turn: frozenset[str] = frozenset()
+        self._first_turn = _NO_IDS
 
     @property
     def tokens(self) -> int:

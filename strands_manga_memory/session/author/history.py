@@ -32,6 +32,8 @@ class History:
         moves: How often it changed in another way than by growing at its end.
     """
 
+    __slots__ = ("moves", "places")
+
     def __init__(self, places: Iterable[Place] = (), *, moves: int = 0) -> None:
         self.places: list[Place] = list(places)
         self.moves = moves

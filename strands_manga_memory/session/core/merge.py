@@ -96,7 +96,7 @@ def merge(one: Copy, other: Copy) -> Copy:
 
     It is commutative, associative and idempotent. Nothing of a life that either knows to be over is in it.
     """
-    graves = one.graves | other.graves
+    graves = _union(one.graves, other.graves)
     alive = [copy for copy in (one, other) if copy.graves == graves]
     clock = max(one.clock, other.clock)
     if not alive:
@@ -107,7 +107,7 @@ def merge(one: Copy, other: Copy) -> Copy:
     redactions = {name: max(mine.get(name, 0), theirs.get(name, 0)) for name in mine.keys() | theirs.keys()}
     return Copy(
         graves=graves,
-        lives=one.lives | other.lives,
+        lives=_union(one.lives, other.lives),
         clock=clock,
         created=min(one.created or other.created, other.created or one.created),
         vector=one.vector.joined(other.vector),
@@ -122,6 +122,10 @@ def with_messages(copy: Copy, messages: Iterable[Message]) -> Copy:
     """Return a copy with messages that it includes, and that were not at hand."""
     found = {message.name: message for message in messages if copy.vector.includes(message.name, message.clock)}
     return merge(copy, replace(copy, messages=found)) if found else copy
+
+
+def _union(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    return one if one >= other else one | other  # mostly they are equal, and many copies have the same
 
 
 def _messages(one: Copy, other: Copy, redactions: Mapping[Name, int]) -> dict[Name, Message]:
