@@ -145,6 +145,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self.trimming = Trimming(self.budget, self.workload, notes, self._state, self.archive, served, on_evict)
         self._requests = Requests(self.counter, calibration)
         self._sending = Sending(self.budget, self.workload, notes, self._requests, includes_recall=includes_recall)
+        self._is_invoked = False
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
@@ -189,8 +190,10 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     async def keep_on(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Bring the history of an agent within the budget; errors are logged, never raised."""
         await self.trimming.keep_on(event.agent)
+        self._is_invoked = self._is_invoked and not isinstance(event, AfterInvocationEvent)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        self._is_invoked = True
         await self.trimming.keep(event.agent, event.messages or [])
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
@@ -198,7 +201,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Bring the history within the budget; errors are logged, never raised."""
         self._state.settle()
-        self.workload.forget()  # whoever asks may have edited a message in place
+        if not self._is_invoked:  # whoever asks may have edited a message in place; Strands asks with what was just sent
+            self.workload.forget()
         self.trimming.keep_now(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:

@@ -6,8 +6,13 @@ import copy
 import threading
 from typing import Any
 
+import pytest
+from strands import Agent
+
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.tokens.ledger import Ledger
-from tests.unit.conversation.messages import user
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.conversation.messages import assistant, user
 
 
 class Counter:
@@ -80,3 +85,28 @@ def test_a_slow_measure_holds_no_lock() -> None:
     go_on.set()
     thread.join(10)
     assert len(ledger) == 2
+
+
+def test_what_is_known_is_looked_up_once_in_a_turn_and_again_by_whoever_may_have_changed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up = list[int]()
+    each = Ledger.each
+
+    def counting(ledger: Ledger[Any], messages: Any) -> list[Any]:
+        looked_up.append(len(messages := list(messages)))
+        return each(ledger, messages)
+
+    agent = Agent(
+        model=ScriptedModel(),
+        conversation_manager=ImportanceWeightedConversationManager(100_000),
+        messages=[message for n in range(100) for message in (user(f"question {n}"), assistant(f"answer {n}"))],
+        callback_handler=None,
+    )
+    agent("one more")
+    monkeypatch.setattr(Ledger, "each", counting)
+    agent("and another")
+    assert 200 < sum(looked_up) < 250
+    looked_up.clear()
+    agent.conversation_manager.apply_management(agent)
+    assert max(looked_up) == len(agent.messages)
