@@ -114,28 +114,38 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
-        registry, members = timed(registry), self._members
-        registry.add_callback(AgentInitializedEvent, lambda event: self.initialize(event.agent))
+        # Methods, of which there is one: of functions made here a process with thousands of agents would have thousands.
+        registry = timed(registry)
+        registry.add_callback(AgentInitializedEvent, self._initialized)
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
-        registry.add_callback(MessageAddedEvent, lambda event: members.agent(event.agent).append(event.message, event.agent))
+        registry.add_callback(MessageAddedEvent, self._message_added)
         if self._tiers.save_on == "message":
             registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
         # Noted before any other hook, because one that raises keeps the save from running.
-        registry.add_callback(
-            AfterInvocationEvent, lambda event: members.agent(event.agent).turn_ended(), order=_BEFORE_ALL_HOOKS
-        )
+        registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
-        registry.add_callback(MultiAgentInitializedEvent, lambda event: self.initialize_multi_agent(event.source))
-        registry.add_callback(
-            BeforeMultiAgentInvocationEvent,
-            lambda event: orchestrator.begin_run(members.run(event.source.id)),
-            order=_BEFORE_ALL_HOOKS,
-        )
+        registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterNodeCallEvent, self._after_node)
         registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._members.agent(event.agent).before_turn(event.agent)
+
+    def _initialized(self, event: AgentInitializedEvent[Agent]) -> None:
+        self.initialize(event.agent)
+
+    def _initialized_run(self, event: MultiAgentInitializedEvent) -> None:
+        self.initialize_multi_agent(event.source)
+
+    def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
+        self._members.agent(event.agent).append(event.message, event.agent)
+
+    def _turn_ended(self, event: AfterInvocationEvent) -> None:
+        self._members.agent(event.agent).turn_ended()
+
+    def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
+        orchestrator.begin_run(self._members.run(event.source.id))
 
     async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
         await self._members.agent(event.agent).after_message(event.message, event.agent)

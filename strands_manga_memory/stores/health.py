@@ -47,7 +47,7 @@ class TierHealth:
         self._next_try = 0.0
         self._succeeded_at = -math.inf
         self._error = ""
-        self._told: set[str] = set()
+        self._told: tuple[str, ...] = ()
 
     @property
     def is_up(self) -> bool:
@@ -103,7 +103,7 @@ class TierHealth:
             elif error is not None or not self._told:  # a deadline that passes says less than the refusal before it
                 self._error = "no answer" if error is None else type(error).__name__
             tells = bool(self._tier) and (was_up or bool(reason)) and reason not in self._told
-            self._told |= {reason} - {""}
+            self._told = (*self._told, reason) if reason and reason not in self._told else self._told
         if tells:
             logger.warning("tier=<%s>, reason=<%s> | the store fails: %s", self._tier, reason or "answer", self._error)
 
@@ -114,7 +114,7 @@ class TierHealth:
         with self._lock:
             self._in_a_row = self._overtaken = 0
             self._succeeded_at = self._clock()
-            was_down, self._error, self._told = bool(self._error), "", set()
+            was_down, self._error, self._told = bool(self._error), "", ()
         if was_down and self._tier:
             logger.info("tier=<%s> | the store takes requests again", self._tier)
 

@@ -13,6 +13,8 @@ from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.exceptions import CorruptRecordError
 
+_NO_LAYOUT = Layout()
+
 
 class ManagerState:
     """The layout of the window, the ratio that was learned of the model, and the notes on the history.
@@ -28,7 +30,7 @@ class ManagerState:
         self._kept_notes = kept_notes
         self._calibration = calibration
         self._log = MessageLog()
-        self._restored = Layout()
+        self._restored = _NO_LAYOUT
         self._is_started = False
 
     @property
@@ -44,7 +46,7 @@ class ManagerState:
             self._log.add_restored(messages)
             if (window := self._restored.replay(messages)) is not None:
                 messages[:] = window
-        self._restored = Layout()
+        self._restored = _NO_LAYOUT
         self._kept_notes.give(messages, self._notes)
         self._is_started = True
 

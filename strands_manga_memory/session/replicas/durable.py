@@ -33,6 +33,9 @@ MOST_JOINED = 40
 """Messages of a segment that another writer joins."""
 
 
+_NONE: frozenset[Name] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """What the table had when it last answered.
@@ -52,7 +55,7 @@ class _Stored:
     versions: Mapping[CellKey, Version] = field(default_factory=dict)
     cells: Mapping[CellKey, bytes] = field(default_factory=dict)
     listed: frozenset[Segment] = frozenset()
-    carried: frozenset[Name] = frozenset()
+    carried: frozenset[Name] = _NONE
     unreadable: tuple[bytes, ...] = ()
 
 
@@ -178,7 +181,7 @@ class DurableReplica:
         if messages:
             self.segments.put(messages)
         if self.is_known:
-            self._stored = replace(self._stored, carried=frozenset())
+            self._stored = replace(self._stored, carried=_NONE)
 
     def enter(self, copy: Copy) -> None:
         """Put the records by which a conversation is found, before its first head."""
@@ -206,7 +209,7 @@ class DurableReplica:
         """
         before = self._stored
         base = before if copy.graves == before.copy.graves else _Stored()
-        names = frozenset(message.name for message in carried) | (base.carried & copy.messages.keys())
+        names = _NONE.union((message.name for message in carried), base.carried & copy.messages.keys()) or _NONE
         cells = cells_of(copy, names)
         versions = versions_of(cells)
         if versions == before.versions and copy.head == before.copy.head and not self._is_unclean:

@@ -215,7 +215,7 @@ class HotReplica:
         shown = copy.needed
         due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base)]
         cells = cells_of(copy, due)
-        archived = base.archived - cells.keys()
+        archived = base.archived - cells.keys() if base.archived else base.archived
         if self._durable is None:
             held = (key for key in base.fields.keys() | cells.keys() if type(key) is Name)
             archived = frozenset(key for key in held if key not in shown)

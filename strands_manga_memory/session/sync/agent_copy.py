@@ -57,7 +57,7 @@ class AgentCopy:
         may_be_ahead: bool = True,
         on_conflict: Literal["merge", "raise"] = "merge",
     ) -> None:
-        self._record, self._ids, self.clock = record, dict(ids), clock
+        self._record, self._ids, self.clock = record, ids, clock
         self._may_be_ahead, self._on_conflict = may_be_ahead, on_conflict
         self.keeps_window = keeps_window
         self.author = Author()

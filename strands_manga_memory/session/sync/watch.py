@@ -28,7 +28,8 @@ class Watch:
         """Take note of what a store has; ``mine`` was merged with it."""
         if self._at is None or stored.lives & mine.lives or (stored.graves and stored.graves == mine.graves):
             self._at = self._clock()
-            self._lives = mine.lives & (stored.lives | self._lives)
+            seen = stored.lives | self._lives
+            self._lives = mine.lives if mine.lives <= seen else mine.lives & seen
 
     @property
     def is_silent(self) -> bool:
