@@ -9,7 +9,7 @@ from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, TenantCipher
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.encoding.keys import DataKey, KeyProvider, TenantKeys
-from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult, WriteStatus
+from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteStatus
 from strands_manga_memory.stores.table import (
     ABSENT,
     SESSIONS,
@@ -72,7 +72,6 @@ __all__ = [
     "TenantKeys",
     "TieredStorage",
     "Write",
-    "WriteResult",
     "WriteStatus",
     "open_hot_store",
     "open_table",

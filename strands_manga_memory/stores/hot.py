@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +13,11 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 
 WINDOW_FIELD = "window"
 """The field that lists what the agent's window holds, as text: ``1-5,9,x2`` is messages 1 to 5, message 9, body 2."""
+
+
+def new_version() -> int:
+    """Return a version that no other write has: random, and of 15 digits, so that every store's arithmetic is exact."""
+    return secrets.randbits(49) or 1
 
 
 def message_field(seq: int) -> str:
@@ -28,9 +34,7 @@ class WriteStatus(StrEnum):
     """What became of a compare-and-write."""
 
     OK = "ok"
-    """Written now."""
-    APPLIED = "applied"
-    """Nothing written: an earlier try of the same write had succeeded (its writer and number, or a later one, are there)."""
+    """It is what is stored: written now, or by an earlier try."""
     CONFLICT = "conflict"
     """Nothing written: the stored epoch and version are other than expected, or the conversation is not active."""
     MISSING = "missing"
@@ -45,11 +49,7 @@ class HotWrite:
         expect: Epoch and version that must be stored, or None if there must be no conversation, or only a tombstone of an
             epoch lower than ``epoch``.
         epoch: Epoch after the write.
-        version: Version after the write.
-        writers: The latest save number of each writer, oldest first, as text: ``id=n id=n``, ending with the writer of this
-            save. Stored as it is, and searched for ``writer`` by the next write of the same writer.
-        writer: The id that ends ``writers``: 1 to 32 letters and digits.
-        number: The save number that ends ``writers``.
+        version: Version after the write: a :func:`new_version`. A write that finds it stored had succeeded before.
         fields: Fields to set. Names are ``[a-z0-9._]+``; the window is ``WINDOW_FIELD``.
         removed: Fields to remove. Never a name that is in ``fields``.
         ttl: Logical time to live from now, in seconds.
@@ -59,23 +59,10 @@ class HotWrite:
     expect: tuple[int, int] | None
     epoch: int
     version: int
-    writers: str
-    writer: str
-    number: int
     fields: Mapping[str, bytes]
     removed: Sequence[str] = ()
     ttl: float
     replace: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class WriteResult:
-    """What became of a ``HotWrite``, and the epoch, version and state that are stored now (0, 0, "" if nothing is)."""
-
-    status: WriteStatus
-    epoch: int = 0
-    version: int = 0
-    state: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +71,8 @@ class HotRecord:
 
     Args:
         epoch: Raised each time the conversation ends or is deleted.
-        version: Raised by each write.
+        version: Changed by each write.
         state: ``ACTIVE``, ``CLOSING`` or ``DELETED``; of a deleted one only the epoch is left.
-        writers: As in ``HotWrite``.
         ttl: Logical time to live of the last write, in seconds.
         expires_in: Seconds until logical expiry by the store's clock; negative once it has passed.
         fields: The fields asked for that exist, and every message and body that the window lists.
@@ -95,7 +81,6 @@ class HotRecord:
     epoch: int
     version: int
     state: str
-    writers: str = ""
     ttl: float = 0.0
     expires_in: float = 0.0
     fields: Mapping[str, bytes] = field(default_factory=dict)
@@ -127,7 +112,7 @@ class HotStore(Protocol):
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
         """Return those of ``fields`` that exist, without touching the conversation's time to live."""
 
-    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Compare and write in one atomic round trip; the time to live starts anew."""
 
     def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteResult
+from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteStatus
 from strands_manga_memory.stores.table import Condition, Item, Key, Table, TableSchema, Write
 from strands_manga_memory.telemetry.events import SERIALIZATION, STORE_CALL
 from strands_manga_memory.telemetry.recording import recorder
@@ -99,7 +99,7 @@ class ObservedHotStore:
         """See ``HotStore.read``."""
         return self._calls.made("read", conversation, self.observes.read, conversation, fields)
 
-    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """See ``HotStore.write``."""
         return self._calls.made("write", conversation, self.observes.write, conversation, write)
 

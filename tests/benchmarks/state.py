@@ -37,7 +37,7 @@ from strands_manga_memory.language import SHOP
 from strands_manga_memory.language.texts.normalize import normalized
 from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.state import recorder
-from strands_manga_memory.stores.hot import HotWrite, WriteResult
+from strands_manga_memory.stores.hot import HotWrite, WriteStatus
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
 from tests.unit.language.entity_lines import LINES
@@ -366,9 +366,9 @@ class _WeighingStore(InMemoryHotStore):
         super().__init__()
         self.weighed = self.messages = 0
 
-    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         sizes = {name: len(name) + len(value) for name, value in write.fields.items()}
-        self.weighed += sum(sizes.values()) + len(write.writers)
+        self.weighed += sum(sizes.values())
         self.messages += sum(size for name, size in sizes.items() if re.fullmatch(r"m\d+", name))
         return super().write(conversation, write)
 

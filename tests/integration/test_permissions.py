@@ -151,15 +151,15 @@ def calls(store: HotStore) -> None:
     """Make every call of a hot store; go on when one is refused."""
 
     def write(name: str, **changes: Any) -> HotWrite:
-        one = {"expect": None, "epoch": 1, "version": 1, "writers": "d=1", "writer": "d", "number": 1, "ttl": 5.0}
+        one = {"expect": None, "epoch": 1, "version": 1, "ttl": 5.0}
         return HotWrite(**{**one, "fields": {"window": b"", "a": b"b"}, **changes})
 
     name, other = "u:s/A:a", "u:s/A:b"
     steps: list[Callable[[], object]] = [
         lambda: store.load("none/A:a", ["window"]),
         lambda: store.write(name, write(name)),
-        lambda: store.write(name, write(name, expect=(1, 1), version=2, number=2, writers="d=2", removed=["a"])),
-        lambda: store.write(name, write(name, expect=(1, 2), epoch=2, version=3, number=3, writers="d=3", replace=True)),
+        lambda: store.write(name, write(name, expect=(1, 1), version=2, removed=["a"])),
+        lambda: store.write(name, write(name, expect=(1, 2), epoch=2, version=3, replace=True)),
         lambda: store.load(name, ["window"], touch=True),
         lambda: store.read(name, ["window"]),
         lambda: store.claim(name, expired_only=False),

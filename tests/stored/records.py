@@ -18,7 +18,7 @@ from strands import Agent, tool
 
 from strands_manga_memory import ConversationScope, ImportanceWeightedConversationManager, InMemoryHotStore, MangaMemory
 from strands_manga_memory.session.core.records import WRITES
-from strands_manga_memory.stores.hot import HotWrite, WriteResult
+from strands_manga_memory.stores.hot import HotWrite, WriteStatus
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 FOLDER = Path(__file__).parent
@@ -35,7 +35,7 @@ class Hot(InMemoryHotStore):
         super().__init__(clock=clock)
         self.written: dict[str, HotWrite] = {}
 
-    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Write, and keep what is there then as one write."""
         before = self.written.get(conversation)
         fields = {} if before is None or write.replace else dict(before.fields)

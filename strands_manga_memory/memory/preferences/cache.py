@@ -6,7 +6,6 @@ import logging
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +21,7 @@ from strands_manga_memory.memory.records.hot_copy import MEMORIES, cache_name
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
-from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus
+from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
@@ -95,7 +94,6 @@ class ProfileCache:
         self.lane = ("profile", self._owner)
         self._health = TierHealth(clock=clock)
         self._lock = threading.Lock()
-        self._writer, self._number = uuid.uuid4().hex[:12], 0
         self._seen: tuple[int, int] | None = None
         self._cached = CachedContext()
         self._heard: tuple[Heard, ...] = ()
@@ -238,10 +236,8 @@ class ProfileCache:
                 values: dict[str, Any] = {_HEARD: [each.row for each in heard]}
                 if context is not None:
                     values[_CONTEXT] = {"preferences": context.preferences, "history": context.history}
-                self._number += 1
                 write = self._compared(kept, values, removed=[_CONTEXT, MEMORIES] if drop_context else [], replace=fresh)
-            result = self._hot.write(self._name, write)
-            if result.status in (WriteStatus.OK, WriteStatus.APPLIED):
+            if self._hot.write(self._name, write) is WriteStatus.OK:
                 with self._lock:
                     del self._unsaved[: len(mine)]
                     self._heard = heard
@@ -257,10 +253,7 @@ class ProfileCache:
         return HotWrite(
             expect=None if kept is None or deleted else (kept.epoch, kept.version),
             epoch=epoch,
-            version=1 if kept is None or deleted else kept.version + 1,
-            writers=f"{self._writer}={self._number}",
-            writer=self._writer,
-            number=self._number,
+            version=new_version(),
             fields={name: self._codec.encode(value, f"{self._name}#{name}") for name, value in values.items()},
             removed=removed,
             ttl=self._ttl,

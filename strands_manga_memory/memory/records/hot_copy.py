@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.memory.records.memory_records import Owner, item_of, record_of
 from strands_manga_memory.memory.records.partition import Loaded
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.hot import ACTIVE, HotRecord, HotStore, HotWrite, WriteStatus
+from strands_manga_memory.stores.hot import ACTIVE, HotRecord, HotStore, HotWrite, WriteStatus, new_version
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +53,6 @@ class HotCopy:
         self._codec = codec or Codec()
         self._ttl = ttl
         self._name = cache_name(owner)
-        self._writer = uuid.uuid4().hex[:12]
-        self._number = 0
 
     def look(self) -> Looked:
         """Return what the hot tier has, in one round trip; nothing if it is down."""
@@ -106,16 +103,5 @@ class HotCopy:
         return Loaded({each.memory_id: each for each in records}, uses)
 
     def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes] | None = None, removed: Sequence[str] = ()) -> bool:
-        self._number += 1
-        write = HotWrite(
-            expect=seen,
-            epoch=seen[0],
-            version=seen[1] + 1,
-            writers=f"{self._writer}={self._number}",
-            writer=self._writer,
-            number=self._number,
-            fields=fields or {},
-            removed=removed,
-            ttl=self._ttl,
-        )
-        return self._hot.write(self._name, write).status in (WriteStatus.OK, WriteStatus.APPLIED)
+        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields=fields or {}, removed=removed, ttl=self._ttl)
+        return self._hot.write(self._name, write) is WriteStatus.OK

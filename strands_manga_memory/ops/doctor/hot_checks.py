@@ -205,7 +205,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
 def _tried(store: HotStore) -> Iterator[Finding]:
     """Do everything the package does, on a conversation of our own."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
-    write = HotWrite(expect=None, epoch=1, version=1, writers="d=1", writer="d", number=1, fields={"window": b""}, ttl=0.001)
+    write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: list[tuple[str, Callable[[], object]]] = [
         ("write", lambda: store.write(name, write)),
         ("load", lambda: store.load(name, [], touch=True)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import secrets
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +32,7 @@ from strands_manga_memory.stores.hot import (
     HotWrite,
     WriteStatus,
     message_field,
+    new_version,
 )
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class _Stored:
         archived: Cells of messages that no view shows and that a restore does not read.
         unreadable: Numbers of fields that cannot be read. They stay.
         head: Its head, as packed; empty if it is to be written.
+        listed: The fields that a restore reads, as they are listed.
     """
 
     expect: tuple[int, int] | None = None
@@ -66,6 +67,7 @@ class _Stored:
     archived: frozenset[Key] = frozenset()
     unreadable: frozenset[int] = frozenset()
     head: bytes = b""
+    listed: bytes = b""
 
 
 _UNKNOWN = _Stored()
@@ -100,7 +102,6 @@ class HotReplica:
     ) -> None:
         self._store, self._name, self._codec, self._durable = store, conversation, codec, durable
         self._ttl, self._refreshed_by_reads = ttl, refreshed_by_reads
-        self._writer, self._count = secrets.token_hex(6), 0
         self._stored = _UNKNOWN
         self.expires_in: float | None = None
 
@@ -163,6 +164,7 @@ class HotReplica:
             frozenset(archive.keys() - found.keys()),
             frozenset(unreadable),
             packed_head,
+            record.fields.get(WINDOW_FIELD, b""),
         )
 
     def write(self, copy: Copy) -> bool:
@@ -177,26 +179,20 @@ class HotReplica:
         if not changed and not removed and copy.head == before.copy.head:
             return True
         self.forget()
-        self._count += 1
-        version = secrets.randbits(49)  # 15 digits: whole numbers in every store's arithmetic
-        result = self._store.write(
+        version = new_version()
+        status = self._store.write(
             self._name,
             HotWrite(
                 expect=before.expect,
                 epoch=before.fence,
                 version=version,
-                writers=f"{self._writer}={self._count}",
-                writer=self._writer,
-                number=self._count,
-                fields={**self._sealed(after, changed), **self._index(after), **self._head(copy, after.head, base.head)},
+                fields={**self._sealed(after, changed), **self._index(after, base), **self._head(copy, after.head, base.head)},
                 removed=[] if is_new_life else [*removed, *([GRAVES] if copy.has_begun > before.copy.has_begun else [])],
                 ttl=self._ttl(copy),
                 replace=is_new_life and before.expect is not None,
             ),
         )
-        if result.status is WriteStatus.APPLIED:  # an earlier try of the driver got there; what came after it is not known
-            return True
-        if result.status is not WriteStatus.OK:
+        if status is not WriteStatus.OK:
             return False
         self._stored = replace(after, expect=(before.fence, version), fence=before.fence, copy=copy)
         return True
@@ -232,7 +228,11 @@ class HotReplica:
         }
         gone = {number for key, number in base.fields.items() if key not in stays} - set(fields.values())
         head = Head.of(copy).pack()
-        after = _Stored(fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head)
+        hidden = {fields[key] for key in archived}
+        listed = listed_fields([*fields.values(), *base.unreadable], hidden).encode()
+        after = _Stored(
+            fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head, listed=listed
+        )
         return after, changed, list(map(message_field, sorted(gone)))
 
     def _is_due(self, copy: Copy, name: Name, base: _Stored) -> bool:
@@ -269,12 +269,11 @@ class HotReplica:
         self.forget()
         self._store.bury(self._name, epoch=1, ttl=1.0)
 
-    def _index(self, after: _Stored) -> dict[str, bytes]:
-        """Return the list of the fields that a restore reads, and what is known of the others."""
+    def _index(self, after: _Stored, before: _Stored) -> dict[str, bytes]:
+        """Return the list of the fields that a restore reads, if it changes, and what is known of the others."""
         hidden = {key: (after.fields[key], after.versions.get(key, 0)) for key in after.archived}
-        listed = listed_fields([*after.fields.values(), *after.unreadable], {number for number, _ in hidden.values()})
         log = {_LOG: self._codec.seal(pack_hidden(hidden), self._place(_LOG))} if hidden else {}
-        return {WINDOW_FIELD: listed.encode(), **log}
+        return log if after.listed == before.listed else {WINDOW_FIELD: after.listed, **log}
 
     def _archive(self, data: bytes | None) -> dict[Key, tuple[int, Version]]:
         return {} if data is None else unpack_hidden(self._unsealed(_LOG, data), self._name)

@@ -18,7 +18,6 @@ from strands_manga_memory.stores.hot import (
     WINDOW_FIELD,
     HotRecord,
     HotWrite,
-    WriteResult,
     WriteStatus,
 )
 
@@ -30,7 +29,6 @@ class _Conversation:
     epoch: int
     version: int
     state: str
-    writers: str = ""
     ttl: float = 0.0
     expires_at: float = 0.0
     claimed_at: float = 0.0
@@ -44,7 +42,6 @@ class _Conversation:
             epoch=self.epoch,
             version=self.version,
             state=self.state,
-            writers=self.writers,
             ttl=self.ttl,
             expires_in=self.expires_at - now,
             fields=fields or {},
@@ -114,16 +111,16 @@ class InMemoryHotStore:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
 
-    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Compare and write in one atomic step; see ``HotStore.write``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
+            if kept is not None and (kept.epoch, kept.version) == (write.epoch, write.version):
+                return WriteStatus.OK
             status = _judged(kept, write)
             if status is not WriteStatus.OK:
-                if kept is None:
-                    return WriteResult(status=status)
-                return WriteResult(status=status, epoch=kept.epoch, version=kept.version, state=kept.state)
+                return status
             fields = {} if kept is None or write.replace or kept.state == DELETED else dict(kept.fields)
             for name in write.removed:
                 fields.pop(name, None)
@@ -132,14 +129,13 @@ class InMemoryHotStore:
                 epoch=write.epoch,
                 version=write.version,
                 state=ACTIVE,
-                writers=write.writers,
                 ttl=write.ttl,
                 expires_at=now + write.ttl,
                 gone_at=now + write.ttl + self._grace,
                 fields=fields,
             )
             self._clean(now)
-        return WriteResult(status=WriteStatus.OK, epoch=write.epoch, version=write.version, state=ACTIVE)
+        return status
 
     def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a tombstone; see ``HotStore.bury``."""
@@ -241,8 +237,6 @@ class InMemoryHotStore:
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
-    if kept.epoch == write.epoch and _saved_number(kept.writers, write.writer) >= write.number:
-        return WriteStatus.APPLIED
     if kept.state == DELETED:
         return WriteStatus.OK if write.expect is None and kept.epoch < write.epoch else WriteStatus.CONFLICT
     if write.expect is None or tuple(write.expect) != (kept.epoch, kept.version):
@@ -250,14 +244,6 @@ def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
     if kept.state == CLOSING and write.epoch <= kept.epoch:
         return WriteStatus.CONFLICT
     return WriteStatus.OK
-
-
-def _saved_number(writers: str, writer: str) -> int:
-    for entry in writers.split():
-        name, _, number = entry.partition("=")
-        if name == writer:
-            return int(number)
-    return -1
 
 
 _stores: weakref.WeakSet[InMemoryHotStore] = weakref.WeakSet()

@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.encoding.codec import trusted
-from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteResult, WriteStatus
+from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteStatus
 from strands_manga_memory.stores.redis import redis_scripts as scripts
 from strands_manga_memory.stores.redis.redis_errors import may_pass, translated
 
@@ -37,7 +37,7 @@ class RedisHotStore:
     share a slot, and every method but ``expired`` is one atomic round trip. Time is the server's.
 
     The client should not retry by itself: its second try of a write cannot be told from the first. Here a try that failed
-    is repeated, with jitter, where repeating is harmless: a repeated ``write`` finds itself ``APPLIED``, a repeated ``bury``
+    is repeated, with jitter, where repeating is harmless: a repeated ``write`` finds what it wrote, a repeated ``bury``
     only raises the epoch. ``claim``, ``drop`` and ``release_lease`` are tried once.
 
     Args:
@@ -95,7 +95,7 @@ class RedisHotStore:
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
-        return self._record(conversation, scripts.LOAD, int(touch), self._grace, conversation, *fields)
+        return self._record(conversation, scripts.LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
         """Return those of ``fields`` that exist; see ``HotStore.read``."""
@@ -105,30 +105,18 @@ class RedisHotStore:
         values = self._tried(lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key)
         return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
 
-    def write(self, conversation: str, write: HotWrite) -> WriteResult:
+    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Compare and write in one atomic round trip; see ``HotStore.write``."""
-        status, epoch, version, state = self._run(
-            conversation,
-            scripts.WRITE,
-            *(("", "") if write.expect is None else write.expect),
-            write.epoch,
-            write.version,
-            write.writers,
-            write.writer,
-            write.number,
-            _milliseconds(write.ttl),
-            self._grace,
-            int(write.replace),
-            conversation,
-            len(write.removed),
-            *write.removed,
-            *(part for pair in write.fields.items() for part in pair),
-        )
-        return WriteResult(status=WriteStatus(status.decode()), epoch=int(epoch), version=int(version), state=state.decode())
+        expect = ("-", "-") if write.expect is None else write.expect
+        times = _milliseconds(write.ttl), self._grace
+        control = *expect, write.epoch, write.version, *times, int(write.replace), len(write.removed)
+        fields = (part for pair in write.fields.items() for part in pair)
+        status = self._run(conversation, scripts.WRITE, " ".join(map(str, control)), *write.removed, *fields)
+        return WriteStatus(status.decode())
 
     def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a tombstone; see ``HotStore.bury``."""
-        _, buried = self._run(conversation, scripts.BURY, epoch, _milliseconds(ttl), conversation)
+        _, buried = self._run(conversation, scripts.BURY, epoch, _milliseconds(ttl))
         return int(buried)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
@@ -153,11 +141,11 @@ class RedisHotStore:
 
         Tried once: if the answer is lost the claim may stand, and the conversation can be claimed again after ``lease``.
         """
-        return self._record(conversation, scripts.CLAIM, _milliseconds(lease), conversation, int(expired_only), again=False)
+        return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a closing conversation; see ``HotStore.drop``. Tried once."""
-        return bool(self._run(conversation, scripts.DROP, *expect, conversation, again=False)[1])
+        return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
         """Take or prolong the advisory lease; see ``HotStore.acquire_lease``."""
@@ -191,13 +179,12 @@ class RedisHotStore:
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
-        _, epoch, version, state, writers, ttl, expires_in, found = answer
+        _, epoch, version, state, ttl, expires_in, found = answer
         with trusted(conversation):
             return HotRecord(
                 epoch=int(epoch),
                 version=int(version),
                 state=state.decode(),
-                writers=writers.decode(),
                 ttl=int(ttl) / 1000,
                 expires_in=int(expires_in) / 1000,
                 fields={name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)},

@@ -1,6 +1,6 @@
 """The Lua scripts of ``RedisHotStore``: each is one atomic step on one conversation and its bucket's expiry index.
 
-A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``w`` writers, ``t`` time to live,
+A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``t`` time to live,
 ``x`` logical expiry and ``k`` time of the claim: whole numbers, times in milliseconds by the server's clock. A time ends with
 two check digits, its remainder by 97, so that a damaged one never passes for an expiry. The caller's fields stand behind
 ``f:``. A control field or window that makes no sense is answered with ``{'corrupt', which}``, before anything is written; only
@@ -28,6 +28,7 @@ class Script:
 
 _PARSING = """
 local key, index = KEYS[1], KEYS[2]
+local member = string.match(key, '}:c:(.*)$')
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -45,14 +46,14 @@ local function unchecked(value)
 end
 
 local function stored()
-  local raw = redis.call('HMGET', key, 'e', 'v', 's', 'w', 't', 'x', 'k', 'f:window')
+  local raw = redis.call('HMGET', key, 'e', 'v', 's', 't', 'x', 'k', 'f:window')
   if not raw[1] and not raw[2] and not raw[3] and redis.call('EXISTS', key) == 0 then return nil end
-  local kept = {e = whole(raw[1]), v = whole(raw[2]), s = raw[3], w = raw[4] or '', window = raw[8] or ''}
+  local kept = {e = whole(raw[1]), v = whole(raw[2]), s = raw[3], window = raw[7] or ''}
   if not kept.e then return nil, 'e' end
   if not kept.v then return nil, 'v' end
   if kept.s == 'deleted' then return kept end
   if kept.s ~= 'active' and kept.s ~= 'closing' then return nil, 's' end
-  kept.t, kept.x, kept.k = unchecked(raw[5]), unchecked(raw[6]), unchecked(raw[7])
+  kept.t, kept.x, kept.k = unchecked(raw[4]), unchecked(raw[5]), unchecked(raw[6])
   if not kept.t then return nil, 't' end
   if not kept.x then return nil, 'x' end
   if kept.s == 'closing' and not kept.k then return nil, 'k' end
@@ -72,12 +73,12 @@ LOAD = Script(
     _CONVERSATION
     + f"local most = {MAX_WINDOW}\n"
     + """
-local touch, grace, member = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local touch, grace = ARGV[1], tonumber(ARGV[2])
 if not kept then return false end
-if kept.s == 'deleted' then return {'ok', text(kept.e), text(kept.v), kept.s, '', '0', '0', {}} end
+if kept.s == 'deleted' then return {'ok', text(kept.e), text(kept.v), kept.s, '0', '0', {}} end
 
 local names = {}
-for i = 4, #ARGV do names[#names + 1] = ARGV[i] end
+for i = 3, #ARGV do names[#names + 1] = ARGV[i] end
 local asked = #names
 if kept.window ~= '' then
   for part in string.gmatch(kept.window .. ',', '([^,]*),') do
@@ -119,47 +120,42 @@ for start = 1, #names, 5000 do
     end
   end
 end
-return {'ok', text(kept.e), text(kept.v), kept.s, kept.w, text(kept.t), text(kept.x - now), found}
+return {'ok', text(kept.e), text(kept.v), kept.s, text(kept.t), text(kept.x - now), found}
 """
 )
 
 WRITE = Script(
     _CONVERSATION
     + """
-local expected_epoch, expected_version = ARGV[1], ARGV[2]
-local epoch, version, writers, writer, number = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6], tonumber(ARGV[7])
-local ttl, grace, replaced, member, removed = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11], tonumber(ARGV[12])
+local control = {}
+for word in string.gmatch(ARGV[1], '%S+') do control[#control + 1] = tonumber(word) or false end
+local expected_epoch, expected_version, epoch, version, ttl, grace, replaced, removed = unpack(control)
 
 if kept then
-  local saved = string.match(' ' .. kept.w .. ' ', ' ' .. writer .. '=(%S*) ')
-  if saved and not whole(saved) then return {'corrupt', 'w'} end
-  if saved and kept.e == epoch and tonumber(saved) >= number then
-    return {'applied', text(kept.e), text(kept.v), kept.s}
-  end
+  if kept.e == epoch and kept.v == version then return 'ok' end
   local fits
   if kept.s == 'deleted' then
-    fits = expected_epoch == '' and kept.e < epoch
+    fits = not expected_epoch and kept.e < epoch
   else
-    fits = expected_epoch ~= '' and kept.e == tonumber(expected_epoch) and kept.v == tonumber(expected_version)
-      and (kept.s == 'active' or kept.e < epoch)
+    fits = kept.e == expected_epoch and kept.v == expected_version and (kept.s == 'active' or kept.e < epoch)
   end
-  if not fits then return {'conflict', text(kept.e), text(kept.v), kept.s} end
-  if replaced == '1' or kept.s == 'deleted' then
+  if not fits then return 'conflict' end
+  if replaced == 1 or kept.s == 'deleted' then
     redis.call('DEL', key)
   else
-    for first = 13, 12 + removed, 5000 do
+    for first = 2, 1 + removed, 5000 do
       local fields = {}
-      for i = first, math.min(first + 4999, 12 + removed) do fields[#fields + 1] = 'f:' .. ARGV[i] end
+      for i = first, math.min(first + 4999, 1 + removed) do fields[#fields + 1] = 'f:' .. ARGV[i] end
       redis.call('HDEL', key, unpack(fields))
     end
   end
-elseif expected_epoch ~= '' then
-  return {'missing', '0', '0', ''}
+elseif expected_epoch then
+  return 'missing'
 end
 
 local expiry = now + ttl
-local values = {'e', ARGV[3], 'v', ARGV[4], 's', 'active', 'w', writers, 't', checked(ttl), 'x', checked(expiry)}
-for i = 13 + removed, #ARGV, 2 do
+local values = {'e', text(epoch), 'v', text(version), 's', 'active', 't', checked(ttl), 'x', checked(expiry)}
+for i = 2 + removed, #ARGV, 2 do
   values[#values + 1] = 'f:' .. ARGV[i]
   values[#values + 1] = ARGV[i + 1]
   if #values >= 5000 then
@@ -171,7 +167,7 @@ redis.call('HSET', key, unpack(values))
 redis.call('PEXPIRE', key, text(ttl + grace))
 redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now - grace))
 redis.call('ZADD', index, text(expiry), member)
-return {'ok', ARGV[3], ARGV[4], 'active'}
+return 'ok'
 """
 )
 """The index loses the entries of conversations whose hash has expired, so it stays bounded where nobody sweeps."""
@@ -179,7 +175,7 @@ return {'ok', ARGV[3], ARGV[4], 'active'}
 BURY = Script(
     _PARSING
     + """
-local epoch, ttl, member = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local epoch, ttl = tonumber(ARGV[1]), ARGV[2]
 local before = whole(redis.call('HGET', key, 'e'))
 if before and before >= epoch then epoch = before + 1 end
 redis.call('DEL', key)
@@ -194,7 +190,7 @@ return {'ok', text(epoch)}
 CLAIM = Script(
     _CONVERSATION
     + """
-local lease, member, expired_only = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
+local lease, expired_only = tonumber(ARGV[1]), ARGV[2] == '1'
 if not kept then
   redis.call('ZREM', index, member)
   return false
@@ -202,14 +198,14 @@ end
 local due = kept.s == 'active' and (kept.x <= now or not expired_only) or kept.s == 'closing' and now - kept.k > lease
 if not due then return false end
 redis.call('HSET', key, 's', 'closing', 'k', checked(now))
-return {'ok', text(kept.e), text(kept.v), 'closing', kept.w, text(kept.t), text(kept.x - now), {}}
+return {'ok', text(kept.e), text(kept.v), 'closing', text(kept.t), text(kept.x - now), {}}
 """
 )
 
 DROP = Script(
     _CONVERSATION
     + """
-local epoch, version, member = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local epoch, version = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not kept or kept.s ~= 'closing' or kept.e ~= epoch or kept.v ~= version then return {'ok', 0} end
 redis.call('DEL', key)
 redis.call('ZREM', index, member)

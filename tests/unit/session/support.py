@@ -240,12 +240,13 @@ def _size(value: Any) -> int:
 
 
 class CountingHot:
-    """A HotStore that counts its calls and the bytes it is given."""
+    """A HotStore that counts its calls and the bytes it is given, and takes down which fields that are."""
 
     def __init__(self, store: HotStore) -> None:
         self._store = store
         self.calls: list[str] = []
         self.written: list[int] = []
+        self.fields: list[set[str]] = []
         self.survives_process = store.survives_process
 
     def __getattr__(self, name: str) -> Any:
@@ -255,7 +256,8 @@ class CountingHot:
             self.calls.append(name)
             if name == "write":
                 write = arguments[1]
-                self.written.append(sum(len(k) + len(v) for k, v in write.fields.items()) + len(write.writers))
+                self.written.append(sum(len(k) + len(v) for k, v in write.fields.items()))
+                self.fields.append(set(write.fields))
             return method(*arguments, **named)
 
         return call

@@ -107,6 +107,25 @@ def test_a_turn_with_a_hot_tier_is_one_round_trip_with_its_own_messages() -> Non
     assert hot.written[0] < 2_000
 
 
+def test_a_list_of_fields_that_stays_is_not_written_again() -> None:
+    hot, table = CountingHot(InMemoryHotStore()), MemoryTable()
+    one = Process(hot, table, "s", ttl=lambda: 60.0).open()
+    for at in range(6):
+        one.turn(f"turn {at}")
+    one.flush()
+    del one.live[2:8]
+    one.author.capture(one.live)
+    one.save()
+    hot.fields.clear()
+
+    for at in range(2):  # in fields that have become free; the window has taken one
+        one.turn(f"turn {at} again")
+    one.turn("one more than there were")
+
+    assert ["window" in fields for fields in hot.fields] == [False, False, True]
+    assert Process(hot, table, "s").open().live == one.live
+
+
 def test_a_turn_with_a_durable_tier_alone_is_one_request() -> None:
     table = CountingTable(MemoryTable())
     one = Process(None, table, "s").open()
