@@ -151,6 +151,22 @@ def test_what_is_no_value_is_stored_as_its_text(caplog: pytest.LogCaptureFixture
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("said", "most"),
+    [
+        ("Could you tell me when the parcel is going to arrive? I would like to be at home then, but I have to work.", 125),
+        ("届け先を変更したいのですが、まだ間に合いますか。新しい住所は後でお知らせしますので、確認していただけますか。", 150),
+    ],
+)
+def test_a_short_message_is_packed_by_what_most_messages_say(said: str, most: int) -> None:
+    message = {"role": "user", "content": [{"text": said}], "tracking_id": "0b5f1f3e-5b3a-4c5e-9d7e-2f8f2f0e6a11"}
+
+    sealed = Codec().encode(message, PLACE)
+
+    assert len(sealed) < most
+    assert Codec().decode(sealed, PLACE) == message
+
+
 def test_long_values_are_compressed_unless_that_is_of_no_use() -> None:
     assert len(Codec().encode("a" * 10_000, PLACE)) < 200
     assert len(Codec().seal(b"a" * 63, PLACE)) == 63 + 7
@@ -193,11 +209,12 @@ def test_a_value_moved_elsewhere_is_refused() -> None:
     assert caught.value.record == "other"
 
 
-def test_a_newer_version_is_refused_and_says_so() -> None:
+@pytest.mark.parametrize(("version", "advice"), [(VERSION + 1, "; upgrade it$"), (VERSION - 1, "$")])
+def test_another_version_is_refused_and_says_so(version: int, advice: str) -> None:
     sealed = bytearray(Codec().encode("a value", PLACE))
-    sealed[1] = VERSION + 1
+    sealed[1] = version
 
-    with pytest.raises(CorruptRecordError, match=f"version {VERSION + 1}, this package reads up to {VERSION}; upgrade"):
+    with pytest.raises(CorruptRecordError, match=f"version {version}, this package reads {VERSION}{advice}"):
         Codec().decode(bytes(sealed), PLACE)
 
 

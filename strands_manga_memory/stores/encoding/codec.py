@@ -14,8 +14,8 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError,
 from strands_manga_memory.stores.encoding.packing import packed, unpacked
 from strands_manga_memory.stores.encoding.values import is_json, nodes_of, value_of
 
-VERSION = 1
-"""Version of the stored form. A record of a newer one is refused, never guessed at."""
+VERSION = 2
+"""Version of the stored form. A record of another one is refused, never guessed at."""
 
 _MAGIC = 0xB7
 _COMPRESSED, _ENCRYPTED = 1, 2
@@ -95,9 +95,10 @@ class Codec:
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
         version, flags, payload = data[1], data[2], data[7:]
-        if version > VERSION:
+        if version != VERSION:
+            advice = "; upgrade it" if version > VERSION else ""
             raise CorruptRecordError(
-                f"record={place!r} has version {version}, this package reads up to {VERSION}; upgrade it", record=place
+                f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place
             )
         if data[3:7] != _checksum(version, flags, place, payload):
             raise CorruptRecordError(f"record={place!r} is damaged: its checksum does not match", record=place)

@@ -1,4 +1,7 @@
-"""Packing: values made smaller, with a dictionary of what most of them say. Pure."""
+"""Packing: values made smaller, with a dictionary of what most of them say. Pure.
+
+They have no header and no checksum of their own: whoever stores them has both.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,36 @@ MOST_UNPACKED = 64 * 1024 * 1024
 _SMALL = 4096
 """Bytes up to which a value gets a small window: to make a large one ready takes 15 times as long as to fill a small one."""
 
-_LEVEL = 3
+_LEVEL = 6
 
-_DICTIONARY = (
-    "ありがとうございます。お願いします。ください。でしょうか。ですか？ました。ません。します。から、ので、です。ます。"
-    " could would because please thanks about which there their have been want need like what when where your they this that"
-    ' with from will just not are was for you the and of to in is it {"cachePoint":{"type":"default"}}"image":{"format":"png",'
+_ENGLISH = (
+    " people something anything everything someone everybody nobody between through another against without during before "
+    "after again always never usually sometimes probably perhaps already almost together however although because whether "
+    "while until since still just even only really very much many more most some any every each both few same such next "
+    "last first other new old good great best better little long small large right different important possible available "
+    "carefully quickly often soon later today tomorrow yesterday tonight morning afternoon evening week weekend month year "
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday minutes hours number name time day place home work family "
+    "friend children school house city street country company account address order delivery return payment price email "
+    "phone message question answer problem help information details look going getting making working trying using being "
+    "having doing coming taking giving asking telling thinking saying understand remember forget recommend suggest explain "
+    "describe mention decide choose believe expect change check find keep know let like make mean move need offer open "
+    "close begin finish buy sell pay play prefer put read say see send show start stop take talk tell think try turn use "
+    "wait write was has had were been did does could would should must might want please I'm I'd I'll I've it's that's "
+    "don't doesn't didn't can't won't isn't you're you'd you'll we're we'll they're She They There What When Where How "
+    "Which Why It This That If In On At For And But So No, Yes, Let me know if you would like to is there anything else I "
+    "can help you with? Thank you very much. You're welcome! Of course. Sure, here is here are Could you please Can you "
+    "tell me I would like to I want to I need to do you have how about what about in order to as well as a lot of at the "
+    "same time for example, one of the our my his her its their us me him them which about there their have when your where"
+    " they this that with from will not are was for you the and of to in is it "
+)
+_JAPANESE = (
+    "こんにちは。おはようございます。申し訳ありません。かしこまりました。承知しました。よろしくお願いします。ありがとうございました。教えてください。"
+    "確認していただけますか。どのような何かありますか。でしょう。についてによってとしてのために場合は必要ですが、そして、しかし、または例えば今日明日昨日"
+    "午前午後時間一番最近本当になります。思います。できます。されています。していますか。ましたが、ていただけありがとうございます。お願いします。ください。"
+    "でしょうか。ですか？ました。ません。します。から、ので、です。ます。"
+)
+_JSON = (
+    '{"cachePoint":{"type":"default"}}"image":{"format":"png",'
     '"source":{"bytes":"document":{"name":"reasoningContent":{"reasoningText":{"text":"","signature":""guardContent":{"text":'
     '{"citationsContent":{"citations":["json":{"title":"","status":"error","content":[{"text":""}}]}{"toolResult":{"toolUseId":'
     '"tooluse_","status":"success","content":[{"json":{"text":"{"toolUse":{"toolUseId":"tooluse_","name":"","input":{"query":"'
@@ -23,8 +50,9 @@ _DICTIONARY = (
     '"cacheReadInputTokens":0,"cacheWriteInputTokens":0,"latencyMs":"timeToFirstByteMs":"}],"metadata":{"usage":{"inputTokens":'
     ',"outputTokens":,"totalTokens":},"metrics":{"latencyMs":}},"tracking_id":"[2,[],["m","'
     '{"role":"assistant","content":[{"text":"{"role":"user","content":[{"text":"'
-).encode()
-"""What is likely to be in a value, the likeliest last. Stored values are read with it: another one would need another flag."""
+)
+_DICTIONARY = (_ENGLISH + _JAPANESE + _JSON).encode()
+"""What is likely to be in a value, the likeliest last. Another one is another version of the stored form."""
 
 
 def packed(payload: bytes) -> bytes | None:
@@ -32,7 +60,7 @@ def packed(payload: bytes) -> bytes | None:
     if len(payload) > MOST_UNPACKED:
         return None
     window, memory = (13, 6) if len(payload) <= _SMALL else (15, 8)
-    packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, window, memory, zdict=_DICTIONARY)
+    packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, -window, memory, zdict=_DICTIONARY)
     data = packing.compress(payload) + packing.flush()
     return data if len(data) < len(payload) else None
 
@@ -42,9 +70,9 @@ def unpacked(payload: bytes) -> bytes:
 
     Raises:
         ValueError: It is cut, or unpacks to over 64 MiB.
-        zlib.error: It is damaged, or was packed with another dictionary.
+        zlib.error: It is damaged.
     """
-    unpacking = zlib.decompressobj(zdict=_DICTIONARY)
+    unpacking = zlib.decompressobj(-15, zdict=_DICTIONARY)
     data = unpacking.decompress(payload, MOST_UNPACKED + 1)
     if not unpacking.eof or unpacking.unused_data or len(data) > MOST_UNPACKED:
         raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")

@@ -76,7 +76,7 @@ def payloads(rng: random.Random) -> Iterator[bytes]:
 
 def bomb(place: str, size: int = BOMB) -> bytes:
     """Return a sealed value that unpacks to ``size`` bytes of spaces, and is a thousandth of that."""
-    packer = zlib.compressobj(9)
+    packer = zlib.compressobj(9, wbits=-15)
     chunk = b" " * 1024 * 1024
     packed = b"".join(packer.compress(chunk) for _ in range(size // len(chunk))) + packer.flush()
     return forged(packed, place, flags=1)
