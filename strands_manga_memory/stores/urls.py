@@ -115,7 +115,8 @@ def _sqlite(url: str, parts: SplitResult, query: Mapping[str, str], schema: Tabl
 def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
     from botocore.exceptions import BotoCoreError
 
-    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable, dynamodb_client
+    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
+    from strands_manga_memory.stores.aws.dynamodb_client import dynamodb_client
     from strands_manga_memory.stores.aws.s3 import S3Objects, s3_client
 
     known = ("region", "endpoint", "bucket", "s3_endpoint", "indexes")

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import math
+import os
 import socket
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import redis
 
 from strands_manga_memory import ConversationScope, DynamoDBTable, RedisHotStore
+from strands_manga_memory.stores.aws.dynamodb_client import dynamodb_client
 from strands_manga_memory.stores.redis.redis_client import redis_client
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
@@ -225,7 +227,9 @@ def staged() -> Iterator[Stage]:
     ):
         hot = RedisHotStore(redis_client([(servers.HOST, hot_wire.port)], socket_timeout=PATIENT), deadline=PATIENT)
         endpoint = f"http://{servers.HOST}:{durable_wire.port}"
-        durable = DynamoDBTable(dynamodb.client(endpoint, proxies={}), deadline=PATIENT)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            os.environ.setdefault(name, "test")
+        durable = DynamoDBTable(dynamodb_client(region="us-east-1", endpoint=endpoint), deadline=PATIENT)
         durable.create_if_missing()
         unwatched = RedisHotStore(redis_client([(servers.HOST, valkey.port)])), DynamoDBTable(dynamodb.client(proxies={}))
         yield Stage(valkey, hot_wire, durable_wire, hot, durable, direct, unwatched)

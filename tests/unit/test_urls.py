@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+import boto3
+import botocore
 import pytest
 import redis
+from botocore.exceptions import EndpointConnectionError
 
 import strands_manga_memory.stores as stores
 from strands_manga_memory import MangaMemory
@@ -25,6 +28,7 @@ from strands_manga_memory.stores import (
     open_table,
     urls,
 )
+from strands_manga_memory.stores.aws.dynamodb_client import dynamodb_client
 from tests import servers
 
 # Tables
@@ -92,6 +96,24 @@ def test_dynamodb_clients_are_made_as_published() -> None:
     assert config.retries["total_max_attempts"] == 1
     assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (2, 1, 50)
     assert config.tcp_keepalive
+
+
+def test_dynamodb_clients_say_in_their_headers_who_they_are_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "t", "AWS_SECRET_ACCESS_KEY": "t", "AWS_SDK_UA_APP_ID": "shop"}.items():
+        monkeypatch.setenv(name, value)
+    client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
+    sent: list[dict[str, Any]] = []
+    client.meta.events.register_last("before-send.dynamodb", lambda request, **_: sent.append(dict(request.headers)))
+
+    with pytest.raises(EndpointConnectionError):
+        client.list_tables()
+
+    [headers] = sent
+    said = headers["User-Agent"].split()  # other packages may say that they are there, too
+    assert {f"Boto3/{boto3.__version__}", f"Botocore/{botocore.__version__}", "app/shop", "strands-manga-memory"} <= set(said)
+    assert not {part for part in said if part.startswith(("md/", "os/", "lang/", "cfg/"))}
+    assert not {name for name in headers if name.lower().startswith("amz-sdk-")}
+    assert "Authorization" in headers
 
 
 @pytest.mark.parametrize("url", ["dynamodb://", "dynamodb:///", "dynamodb://?region=us-west-2"])

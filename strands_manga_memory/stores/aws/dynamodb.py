@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import boto3
-from botocore.config import Config
-
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.stores.aws.aws_errors import MISSING, NOT_MET
@@ -262,23 +259,6 @@ class DynamoDBTable:
     def _stored(self, item: Item) -> dict[str, Any]:
         key_of(self.schema, item)
         return attributes_of(item)
-
-
-def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a client as this package wants it: no retries, timeouts of 2 s and 1 s, up to 50 connections.
-
-    Args:
-        region: AWS region. Default: that of the AWS configuration.
-        endpoint: URL of the service. Default: that of AWS.
-    """
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": 1},
-        connect_timeout=2,
-        read_timeout=1,
-        tcp_keepalive=True,
-        max_pool_connections=50,
-    )
-    return boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
 
 
 _tables: weakref.WeakSet[DynamoDBTable] = weakref.WeakSet()
