@@ -15,7 +15,7 @@ from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
 from strands_manga_memory.session.core.records import Message, framed, unframed
-from strands_manga_memory.session.replicas.segments import Segments, head_key, resealed
+from strands_manga_memory.session.replicas.segments import Segments, head_key, pack_listed, resealed, unpack_listed
 from strands_manga_memory.session.replicas.split import put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
@@ -142,9 +142,7 @@ class DurableReplica:
         codec = Codec() if item.get("state") == DELETED else self._codec  # graves are read though the keys are destroyed
         header, blobs = unframed(codec.unseal(data, name), name)
         with trusted(name):
-            listed = frozenset(
-                Segment(str(life), int(clock), str(writer), int(number)) for life, clock, writer, number in header
-            )
+            listed = unpack_listed(header)
         numbered = {str(at): blob for at, blob in enumerate(blobs[1:])}
         copy, versions, damaged = read_cells(head_of(blobs[0], name), numbered.items(), name)
         if damaged:
@@ -223,7 +221,7 @@ class DurableReplica:
         }
         blobs = [Head.of(copy).pack(), *forms.values(), *base.unreadable]
         codec = self._codec if copy.has_begun else Codec()
-        data = codec.seal(framed(sorted(listed), blobs), "/".join(self._key))
+        data = codec.seal(framed(pack_listed(listed), blobs), "/".join(self._key))
         self.forget()
         when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
         attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry(copy)}

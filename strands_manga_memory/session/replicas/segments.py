@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
@@ -16,6 +18,9 @@ from strands_manga_memory.stores.objects import OBJECT, delete_rows
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 
 logger = logging.getLogger(__name__)
+
+_MOST_LISTED = 100_000
+"""A head that lists more segments is damaged, whatever else it says."""
 
 _MOST_TRIES = 8
 """How often a segment that others change meanwhile is joined before the flush is put off."""
@@ -36,6 +41,29 @@ def log_range(member: str, life: str | None = None) -> tuple[str, str]:
     """Return the first and the last sort value of the log: of one life, or of all."""
     first = f"{member}#LOG#" if life is None else f"{member}#LOG#{life}#"
     return first, f"{first}\U0010ffff"
+
+
+def pack_listed(segments: Iterable[Segment]) -> list[list[Any]]:
+    """Return segments as JSON: of each life and writer by what clock and number go up from one to the next."""
+    runs: dict[tuple[str, str], list[int]] = {}
+    last: dict[tuple[str, str], Segment] = {}
+    for one in sorted(segments):
+        key = one.life, one.writer
+        before = last.get(key, Segment(one.life, 0, one.writer, 0))
+        last[key] = one
+        runs.setdefault(key, []).extend([one.clock - before.clock, one.number - before.number])
+    return [[*key, *steps] for key, steps in runs.items()]
+
+
+def unpack_listed(runs: Any) -> frozenset[Segment]:
+    """Return what :func:`pack_listed` was given; raise ``ValueError`` or ``TypeError`` for anything else."""
+    found: set[Segment] = set()
+    for life, writer, *steps in runs:
+        if len(found) + len(steps) // 2 > _MOST_LISTED:
+            raise ValueError(f"it lists over {_MOST_LISTED} segments")
+        clocks, numbers = (itertools.accumulate(map(int, each)) for each in (steps[::2], steps[1::2]))
+        found |= {Segment(str(life), clock, str(writer), number) for clock, number in zip(clocks, numbers, strict=True)}
+    return frozenset(found)
 
 
 class Segments:
