@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -121,7 +121,24 @@ def test_a_message_that_was_changed_at_rest_is_counted_anew() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"v": VERSION + 1}, {"of": "no base64!"}, {"of": "AAAA"}, {"of": None}, {"by": 7}, {"said": 7}, {"said": ["x", "y"]}],
+    [
+        {"v": VERSION + 1},
+        {"v": VERSION - 1},
+        {"keys": "no base64!"},
+        {"keys": "AAAA"},
+        {"keys": None},
+        {"of": "AAAA"},
+        {"of": ["0" * 40] * 5},
+        {"of": ["0" * 40] * 7},
+        {"of": ["0" * 39] * 6},
+        {"of": ["0" * 40, "~" * 40, *["0" * 40] * 4]},
+        {"of": ["\U0001f600" * 40, *["0" * 40] * 5]},
+        {"of": [" " * 40, *["0" * 40] * 5]},
+        {"of": None},
+        {"by": 7},
+        {"said": 7},
+        {"said": ["x", "y"]},
+    ],
 )
 def test_damaged_or_newer_notes_are_counted_anew(damage: dict[str, Any]) -> None:
     agent = Agent(
@@ -237,8 +254,8 @@ def long_lived(request: pytest.FixtureRequest) -> Agent:
 @pytest.mark.parametrize("long_lived", [None, Scoring()], indirect=True, ids=["acts", "scores"])
 def test_an_agent_restored_right_after_its_notes_were_written_knows_what_the_live_one_knows(long_lived: Agent) -> None:
     manager: Any = long_lived.conversation_manager
-    entries = manager._kept_notes._read(base64.b64decode(manager.get_state()["notes"]["of"]))
-    there_is = {key for key, kept in entries.items() if kept.act < _COUNTED}
+    entries = zip(*manager._kept_notes._read(manager.get_state()["notes"]), strict=True)
+    there_is = {key for key, kept in entries if kept.act < _COUNTED}
     kept = {message["tracking_id"] for message in without_stubs(long_lived.messages) if _key(message) in there_is}
     restored = restored_with(manager.scorer if isinstance(manager.scorer, Scoring) else None, long_lived)
     there, here = noted(long_lived), noted(restored)
@@ -265,6 +282,28 @@ def test_a_restored_agent_asks_the_scorer_only_about_what_was_said_since() -> No
     assert len(scorer.asked) <= 24 + len(as_said(live.messages)) - len(texts)
 
 
+def test_notes_take_half_of_what_the_same_numbers_take_as_json(long_lived: Agent) -> None:
+    state = long_lived.conversation_manager.get_state()["notes"]
+    known = len(state["of"][0])
+    assert known > 40
+    assert len(json.dumps(state, ensure_ascii=False)) < 12 * known + 120
+
+
+def test_a_message_between_the_others_takes_nothing_from_them(long_lived: Agent) -> None:
+    manager: Any = long_lived.conversation_manager
+    messages = without_stubs(long_lived.messages)
+    new: Message = {"role": "user", "content": [{"text": "a note from elsewhere"}], "tracking_id": "new"}
+    counter = Counting()
+    other = ImportanceWeightedConversationManager(4_000, trim_to=2_800, counter=counter)
+    other.persist_layout = False
+    kept = manager.get_state()["notes"]
+    other.restore_from_session({**other.get_state(), **manager.get_state(), "notes": {**kept, "by": [repr(counter), ""]}})
+    agent = agent_of(other, [*messages[:20], new, *messages[20:]])
+    other.usage(agent)
+    assert new in counter.counted
+    assert len(counter.counted) <= 26
+
+
 def test_the_words_of_restored_messages_are_known(long_lived: Agent) -> None:
     restored = restored_with(None, long_lived)
     said = next(message for message in restored.messages[4:] if not is_stub(message))
@@ -282,7 +321,7 @@ def test_notes_are_written_seldom_and_never_leave_much_to_do_again() -> None:
     for number in range(120):
         live(text(200))
         state = live_manager.get_state()
-        written.add(state["notes"]["of"] if "notes" in state else "")
+        written.add(state["notes"]["keys"] if "notes" in state else "")
         if number % 6 == 5:
             counter = Counting()
             manager = ImportanceWeightedConversationManager(4_000, trim_to=2_800, counter=counter)

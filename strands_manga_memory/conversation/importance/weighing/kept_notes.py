@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
 import zlib
-from collections.abc import Mapping, Sequence
-from itertools import starmap
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from strands.types.content import Message
@@ -21,7 +20,7 @@ from strands_manga_memory.joining import parted
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.traits import traits_of
 
-VERSION = 5
+VERSION = 6
 """Raised whenever the same message is counted or noted differently."""
 
 _FEW_COUNTED, _FEW_NOTED = 24, 12
@@ -31,26 +30,31 @@ _ACTS = (*(act.value for act in DialogueAct), "tool_use", "tool_result")
 _COUNTED = len(_ACTS)
 """In place of an act: only the tokens are known."""
 
-_ENTRY, _SCORED = struct.Struct(">IHBBBBB"), struct.Struct(">IHBBBBBd")
+_KEY_BYTES = 4
+"""Of a hash of a message. Notes are in the order of the history, so only what was changed or inserted may be taken for another
+message: once in 40 million times of a hundred notes."""
 
-_MOST = 255
+_MOST, _MOST_TOKENS = 255, 50_000
+"""What a number may be; one that is larger counts as this, a message of more tokens is counted anew."""
+
+_FIRST = ord("#")
+"""Stands for 0 where a number is a character: neither it nor the next 56 are written as two in JSON."""
 
 
 class _Kept(NamedTuple):
     """What was kept of a message."""
 
-    key: int
     tokens: int
-    act: int
-    bits: int
-    names: int
-    new: int
-    referenced: int
+    act: int = _COUNTED
+    bits: int = 0
+    names: int = 0
+    new: int = 0
+    referenced: int = 0
     score: float | None = None
 
     def note(self, notes: Notes) -> Note | None:
         """Return it as a note; None if only its tokens are known."""
-        if self.act >= _COUNTED:
+        if self.act == _COUNTED:
             return None
         act, bits = _ACTS[self.act], self.bits
         score = notes.score_of(act) if self.score is None else self.score
@@ -92,13 +96,12 @@ class KeptNotes:
         scorer: Says what a message is worth.
     """
 
-    __slots__ = ("_at", "_by_act", "_counter", "_entry", "_scorer", "_state")
+    __slots__ = ("_at", "_by_act", "_counter", "_scorer", "_state")
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
         self._counter = _name(counter)
         self._by_act = getattr(scorer, "score_of_act", None) is not None
         self._scorer = "" if self._by_act else _name(scorer)
-        self._entry = _ENTRY if self._by_act else _SCORED
         self._state: dict[str, Any] | None = None
         self._at = 0, 0
         """How many messages had been counted and noted when it was written."""
@@ -109,13 +112,18 @@ class KeptNotes:
         Nothing is counted or noted for it: a session is also saved on an event loop.
         """
         if self._counter is not None and self._is_due(messages, notes):
-            entries = [entry for message in as_said(messages) if (entry := self._packed(message, notes)) is not None]
+            said = as_said(messages)
+            kept = [(_key(message), known) for message in said if (known := self._known(message, notes)) is not None]
+            *columns, scores = zip(*(known for _, known in kept), strict=True) if kept else [()] * 7
             self._state = {
                 "v": VERSION,
                 "by": [self._counter, self._scorer],
-                "of": base64.b64encode(b"".join(entries)).decode(),
+                "keys": base64.b64encode(b"".join(key for key, _ in kept)).decode(),
+                "of": ["".join(chr(_FIRST + number) for number in column) for column in columns],
                 "said": list(notes.vocabulary.said),
             }
+            if not self._by_act:
+                self._state["scores"] = list(scores)
             self._at = notes.taken
         return self._state
 
@@ -123,17 +131,15 @@ class KeptNotes:
         counted, noted = (min(now - then, len(messages)) for now, then in zip(notes.taken, self._at, strict=True))
         return counted > _FEW_COUNTED or (self._scorer is not None and noted > _FEW_NOTED)
 
-    def _packed(self, message: Message, notes: Notes) -> bytes | None:
+    def _known(self, message: Message, notes: Notes) -> _Kept | None:
         tokens = notes.tokens.get(message)
-        if tokens is None or tokens >= 1 << 16 or is_stub(message):
+        if tokens is None or tokens >= _MOST_TOKENS or is_stub(message):
             return None
         note = None if self._scorer is None else notes.noted(message)
-        noted: tuple[int, ...] = (_COUNTED, 0, 0, 0, 0)
-        score = 0.0
-        if note is not None and note.act in _ACTS:
-            few = (min(_MOST, count) for count in (note.traits.names, note.new, note.referenced))
-            noted, score = (_ACTS.index(note.act), _bits(note), *few), note.score
-        return self._entry.pack(_key(message), tokens, *noted, *(() if self._by_act else (score,)))
+        if note is None or note.act not in _ACTS:
+            return _Kept(tokens, score=0.0)
+        names, new, referenced = (min(_MOST, count) for count in (note.traits.names, note.new, note.referenced))
+        return _Kept(tokens, _ACTS.index(note.act), _bits(note), names, new, referenced, note.score)
 
     def restore(self, state: Any) -> None:
         """Take back what a session kept, if the same counter and scorer were asked."""
@@ -145,37 +151,56 @@ class KeptNotes:
         if self._state is None:
             return
         try:
-            found = self._read(base64.b64decode(self._state["of"], validate=True))
+            keys, kept = self._read(self._state)
             texts, telling, user, assistant = map(int, self._state["said"])
-        except (KeyError, TypeError, ValueError, struct.error):  # nothing is lost: they are counted and noted anew
+        except (KeyError, TypeError, ValueError):  # nothing is lost: they are counted and noted anew
             self._state = None
             return
         known, counted = list[tuple[Message, _Kept]](), list[tuple[Message, int]]()
+        at = 0
         for message in messages:
             tokens: list[int] = []
             for part in (parts := parted(message)):
                 if is_stub(part):
                     tokens.append(notes.count(part))
-                elif kept := found.get(_key(part)):
-                    tokens.append(kept.tokens)
-                    known.append((part, kept))
-                    counted += [(part, kept.tokens)] if len(parts) > 1 else []
+                    continue
+                with suppress(ValueError):  # it is none of those
+                    at = keys.index(_key(part), at) + 1
+                    tokens.append(kept[at - 1].tokens)
+                    known.append((part, kept[at - 1]))
+                    counted += [(part, kept[at - 1].tokens)] if len(parts) > 1 else []
             if len(tokens) == len(parts):
                 counted.append((message, sum(tokens)))
         notes.take_over(counted, lambda: [(message, note) for message, kept in known if (note := kept.note(notes)) is not None])
         notes.vocabulary.take_over(texts, telling, user, assistant)
         self._at = notes.taken
 
-    def _read(self, packed: bytes) -> dict[int, _Kept]:
-        return {kept.key: kept for kept in starmap(_Kept, self._entry.iter_unpack(packed))}
+    def _read(self, state: Mapping[str, Any]) -> tuple[list[bytes], list[_Kept]]:
+        """Return the keys of messages and what was kept of them; raise what malformed values raise."""
+        packed = base64.b64decode(state["keys"], validate=True)
+        keys = [packed[at : at + _KEY_BYTES] for at in range(0, len(packed), _KEY_BYTES)]
+        tokens, acts, *others = map(_numbers, state["of"])
+        if max(tokens, default=0) >= _MOST_TOKENS or max(acts, default=0) > _COUNTED:
+            raise ValueError("they are no notes")
+        scores: Iterable[float | None] = [None] * len(keys) if self._by_act else map(float, state["scores"])
+        bits, names, new, referenced = others
+        rows = zip(tokens, acts, bits, names, new, referenced, scores, strict=True)
+        return keys, [_Kept(*row) for row, _ in zip(rows, keys, strict=True)]
+
+
+def _numbers(text: str) -> list[int]:
+    found = [ord(character) - _FIRST for character in text]
+    if min(found, default=0) < 0:
+        raise ValueError("they are no numbers")
+    return found
 
 
 def _name(asked: object) -> str | None:
     return None if type(asked).__repr__ is object.__repr__ else repr(asked)
 
 
-def _key(message: Message) -> int:
+def _key(message: Message) -> bytes:
     """Return a hash of what a model is sent of a message that is the same in every process."""
     said = message["content"][0]["text"] if len(message["content"]) == 1 and message["content"][0].keys() == {"text"} else None
     text = said if said is not None else json.dumps(message["content"], sort_keys=True, default=repr)
-    return zlib.crc32(f"{message['role']}\0{text}".encode(errors="surrogatepass"))
+    return zlib.crc32(f"{message['role']}\0{text}".encode(errors="surrogatepass")).to_bytes(_KEY_BYTES, "big")
