@@ -33,6 +33,7 @@ from strands_manga_memory.stores import (
     TableSchema,
     Write,
 )
+from strands_manga_memory.stores.aws.dynamodb_values import expression_of
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 
@@ -1113,6 +1114,16 @@ def test_dynamodb_refuses_bad_settings(dynamodb_client: Any, setting: str) -> No
     settings: dict[str, Any] = {setting: -1}
     with pytest.raises(ValueError, match=f"{setting} must be 0 or more seconds, got -1"):
         DynamoDBTable(dynamodb_client, **settings)
+
+
+def test_dynamodb_is_told_no_more_of_a_condition_than_it_needs() -> None:
+    expression = expression_of(Condition(equals={"v": 7}), "session_id")
+
+    assert expression == {
+        "ConditionExpression": "#e0 = :e0",
+        "ExpressionAttributeNames": {"#e0": "v"},
+        "ExpressionAttributeValues": {":e0": {"N": "7"}},
+    }
 
 
 def test_dynamodb_names_come_from_the_schema(dynamodb_client: Any) -> None:

@@ -29,20 +29,25 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
     """Return the request arguments that make a write depend on ``when``; ``partition`` is an attribute every record has."""
     if when is None:
         return {}
-    names, values = {"#key": partition}, {}
-    terms = ["attribute_exists(#key)"]
+    names: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    terms: list[str] = []
     for number, (name, value) in enumerate(when.equals.items()):
         names[f"#e{number}"], values[f":e{number}"] = name, value_of(value)
-        absent = f"attribute_not_exists(#e{number}) OR " if value is None else ""
-        terms.append(f"({absent}#e{number} = :e{number})")
+        equals = f"#e{number} = :e{number}"
+        terms.append(f"(attribute_not_exists(#e{number}) OR {equals})" if value is None else equals)
     for number, (name, limit) in enumerate(when.below.items()):
         names[f"#b{number}"], values[f":b{number}"] = name, value_of(limit)
         terms.append(f"#b{number} < :b{number}")
     if not values:  # no record that is there meets it
         terms.append("attribute_not_exists(#key)")
+    if not when.below and all(value is None for value in when.equals.values()):  # else it says so that the record is there
+        terms.append("attribute_exists(#key)")
     text = " AND ".join(terms)
     if when.absent:
         text = f"attribute_not_exists(#key) OR ({text})" if values else "attribute_not_exists(#key)"
+    if "#key" in text:
+        names["#key"] = partition
     expression: dict[str, Any] = {"ConditionExpression": text, "ExpressionAttributeNames": names}
     return expression | ({"ExpressionAttributeValues": values} if values else {})
 
