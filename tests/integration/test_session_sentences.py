@@ -235,7 +235,7 @@ def test_a_table_that_went_back_in_time_gets_what_it_lacks_once(world: World) ->
 
 
 def test_a_damaged_record_costs_what_it_holds_and_nothing_else(world: World) -> None:
-    """A cell that cannot be read costs that cell, a segment that cannot be read its messages: the view shows a marked
+    """A field that cannot be read costs its cells, a segment that cannot be read its messages: the view shows a marked
     placeholder, and the bytes stay as they are.
     """
     a = world.process(flush_every=1)

@@ -54,11 +54,16 @@ def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
     return any(kind_of(key) in "sb" and after.get(key) != version for key, version in before.items())
 
 
-def packed(key: Key, cell: Cell) -> bytes:
-    """Return the stored form of a cell."""
-    kind = kind_of(key)
-    header, blobs = _KINDS[kind].pack(cell)
-    return framed([kind, *(key if kind == _MESSAGE else key[1:]), header], blobs)
+def packed(cells: Mapping[Key, Cell]) -> bytes:
+    """Return the stored form of cells that are stored together."""
+    headers: list[Any] = []
+    blobs: list[bytes] = []
+    for key, cell in cells.items():
+        kind = kind_of(key)
+        header, its_blobs = _KINDS[kind].pack(cell)
+        headers.append([kind, *(key if kind == _MESSAGE else key[1:]), header])
+        blobs += its_blobs
+    return framed(headers, blobs)
 
 
 class Head(NamedTuple):
@@ -95,6 +100,8 @@ def read_cells(
 ) -> tuple[Copy, dict[Key, tuple[str, Version]], list[str]]:
     """Return the copy that a head and cells make, the record and version of each cell, and the records that cannot be read.
 
+    A record has one cell, or several that were packed together.
+
     Raises ``CorruptRecordError`` naming ``record`` if there are fewer registers than the head says.
     """
     found: dict[Key, Cell] = {}
@@ -103,11 +110,12 @@ def read_cells(
     segments: dict[Segment, Segment] = {}
     for name, data in cells:
         try:
-            key, cell = _read(data, name, segments)
+            read = _read(data, name, segments)
         except CorruptRecordError:
             damaged.append(name)
         else:
-            found[key], records[key] = cell, name
+            found.update(read)
+            records.update(dict.fromkeys(read, name))
     missing = head.registers - sum(kind_of(key) not in _OPTIONAL for key in found)
     if missing > 0:
         raise CorruptRecordError(f"record={record!r} is damaged: {missing} of its registers cannot be read", record=record)
@@ -115,17 +123,21 @@ def read_cells(
     return _copy_of(head.copy, found), versions, damaged
 
 
-def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> tuple[Key, Cell]:
+def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> dict[Key, Cell]:
     header, blobs = unframed(data, record)
+    blobs.reverse()  # each cell takes its own from the end
+    found: dict[Key, Cell] = {}
     with trusted(record):
-        kind, *name, rest = header
-        named_by, read = _KINDS[kind].named_by, _KINDS[kind].read
-        if [*map(type, name)] != ([str] * len(name) if named_by is None else named_by):
-            raise ValueError(f"{name!r:.100} names no cell")
-        if read is None:
-            message = message_of(Name(*name), rest, blobs[0], segments)
-            return message.name, message
-        return (kind, *name), read(rest, blobs)
+        for kind, *name, rest in header:
+            named_by, read = _KINDS[kind].named_by, _KINDS[kind].read
+            if [*map(type, name)] != ([str] * len(name) if named_by is None else named_by):
+                raise ValueError(f"{name!r:.100} names no cell")
+            if read is None:
+                message = message_of(Name(*name), rest, blobs.pop(), segments)
+                found[message.name] = message
+            else:
+                found[(kind, *name)] = read(rest, blobs)
+    return found
 
 
 def _copy_of(head: Copy, cells: Mapping[Key, Cell]) -> Copy:
@@ -163,12 +175,12 @@ def _pack_register(register: Register) -> tuple[Any, list[bytes]]:
 
 def _read_register(header: Any, blobs: list[bytes]) -> Register:
     clock, writer, has_data = header
-    return Register(Stamp(int(clock), str(writer)), blobs[0] if has_data else None)
+    return Register(Stamp(int(clock), str(writer)), blobs.pop() if has_data else None)
 
 
 def _read_body(header: Any, blobs: list[bytes]) -> Body:
     edits, revision, closes = header
-    return Body(blobs[0], edits and Name(*edits), int(revision), closes and Stamp(*closes))
+    return Body(blobs.pop(), edits and Name(*edits), int(revision), closes and Stamp(*closes))
 
 
 _MESSAGE = "m"
@@ -178,7 +190,7 @@ _OPTIONAL = frozenset("mb")
 
 
 class _Kind(NamedTuple):
-    """What is done with cells of a kind: one is stored as a header and some bytes."""
+    """What is done with cells of a kind: one is stored as a header and some bytes, which its reader takes from a list's end."""
 
     version: Callable[[Any], Version]
     pack: Callable[[Any], tuple[Any, list[bytes]]]

@@ -216,7 +216,7 @@ class DurableReplica:
         if not base.listed <= listed and copy.lacks:  # what is not at hand may be where it was
             listed |= base.listed
         forms = {
-            key: base.cells[key] if key in base.cells and base.versions[key] == versions[key] else packed(key, cell)
+            key: base.cells[key] if key in base.cells and base.versions[key] == versions[key] else packed({key: cell})
             for key, cell in cells.items()
         }
         blobs = [Head.of(copy).pack(), *forms.values(), *base.unreadable]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,8 @@ from strands_manga_memory.session.core.cells import (
 )
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
+from strands_manga_memory.session.replicas import hot_fields
 from strands_manga_memory.session.replicas.durable import DurableReplica
-from strands_manga_memory.session.replicas.hidden_fields import listed_fields, pack_hidden, unpack_hidden
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import (
     CLOSING,
@@ -51,7 +50,7 @@ class _Stored:
         expect: Its epoch and version; None if there was nothing.
         fence: The epoch of the next write.
         copy: Its copy.
-        fields: The number of each cell's field.
+        fields: The number of each cell's field. Messages that are not needed any more stay as long as one beside them is.
         versions: The version of each cell; none of a message that was never redacted, as most are.
         archived: Cells of messages that no view shows and that a restore does not read.
         unreadable: Numbers of fields that cannot be read. They stay.
@@ -202,9 +201,11 @@ class HotReplica:
         return {} if head == before else {name: codec.seal(head, self._place(name))}
 
     def _sealed(self, after: _Stored, cells: Mapping[Key, Cell]) -> dict[str, bytes]:
-        names = {key: message_field(after.fields[key]) for key in cells}
-        forms = ((packed(key, cells[key]), self._place(name)) for key, name in names.items())
-        return dict(zip(names.values(), self._codec.seal_each(forms), strict=True))
+        together: dict[str, dict[Key, Cell]] = {}
+        for key, cell in cells.items():
+            together.setdefault(message_field(after.fields[key]), {})[key] = cell
+        forms = ((packed(held), self._place(name)) for name, held in together.items())
+        return dict(zip(together, self._codec.seal_each(forms), strict=True))
 
     def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, dict[Key, Cell], list[str]]:
         """Return what the store has afterwards, the cells that change, and the names of the fields that go."""
@@ -215,21 +216,27 @@ class HotReplica:
         if self._durable is None:
             held = (key for key in base.fields.keys() | cells.keys() if type(key) is Name)
             archived = frozenset(key for key in held if key not in shown)
-        stays = archived | cells.keys()
+        needed = archived | cells.keys()
         versions = {key: base.versions[key] for key in archived - cells.keys() if key in base.versions}
         versions |= _noted(versions_of(cells))
-        fields = {key: number for key, number in base.fields.items() if key in stays}
-        taken = {*fields.values(), *base.unreadable}
-        # Low ones first: the list of fields stays short.
-        free = (number for number in itertools.count(1) if number not in taken)
-        fields |= {key: next(free) for key in cells if key not in fields}
         changed = {
             key: cell for key, cell in cells.items() if key not in base.fields or base.versions.get(key) != versions.get(key)
         }
-        gone = {number for key, number in base.fields.items() if key not in stays} - set(fields.values())
+        alone = self._durable is None
+        beside = hot_fields.staying_beside(base.fields, needed)
+        redacted = [key for key in beside if copy.redactions.get(Name(*key), 0) > base.versions.get(key, 0)]
+        anew = hot_fields.written_anew(base.fields, [*changed, *redacted], alone=alone)
+        if anew:
+            changed = {key: cell for key, cell in cells.items() if key in changed or base.fields.get(key) in anew}
+        stays = {key for key in (needed | beside) & base.fields.keys() if base.fields[key] not in anew}
+        versions |= {key: base.versions[key] for key in beside & stays if key in base.versions}
+        fields = {key: number for key, number in base.fields.items() if key in stays}
+        new = {key: cell for key, cell in changed.items() if key not in fields}
+        fields |= hot_fields.numbered(new, {*fields.values(), *base.unreadable}, alone=alone)
+        gone = set(base.fields.values()) - set(fields.values())
         head = Head.of(copy).pack()
         hidden = {fields[key] for key in archived}
-        listed = listed_fields([*fields.values(), *base.unreadable], hidden).encode()
+        listed = hot_fields.listed_fields([*fields.values(), *base.unreadable], hidden).encode()
         after = _Stored(
             fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head, listed=listed
         )
@@ -272,11 +279,11 @@ class HotReplica:
     def _index(self, after: _Stored, before: _Stored) -> dict[str, bytes]:
         """Return the list of the fields that a restore reads, if it changes, and what is known of the others."""
         hidden = {key: (after.fields[key], after.versions.get(key, 0)) for key in after.archived}
-        log = {_LOG: self._codec.seal(pack_hidden(hidden), self._place(_LOG))} if hidden else {}
+        log = {_LOG: self._codec.seal(hot_fields.pack_hidden(hidden), self._place(_LOG))} if hidden else {}
         return log if after.listed == before.listed else {WINDOW_FIELD: after.listed, **log}
 
     def _archive(self, data: bytes | None) -> dict[Key, tuple[int, Version]]:
-        return {} if data is None else unpack_hidden(self._unsealed(_LOG, data), self._name)
+        return {} if data is None else hot_fields.unpack_hidden(self._unsealed(_LOG, data), self._name)
 
     def _place(self, field_name: str) -> str:
         return f"{self._name}#{field_name}"

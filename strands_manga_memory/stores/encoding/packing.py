@@ -46,9 +46,9 @@ _JSON = (
     '"source":{"bytes":"document":{"name":"reasoningContent":{"reasoningText":{"text":"","signature":""guardContent":{"text":'
     '{"citationsContent":{"citations":["json":{"title":"","status":"error","content":[{"text":""}}]}{"toolResult":{"toolUseId":'
     '"tooluse_","status":"success","content":[{"json":{"text":"{"toolUse":{"toolUseId":"tooluse_","name":"","input":{"query":"'
-    '[2,[],["s","state","#window","state.manager",["s","#facts",["b",["r",["w",["v",},"custom":{"pinned":true}}'
+    '[2,[],[["s","state","#window","state.manager",["s","#facts",["b",["r",["w",[["v",},"custom":{"pinned":true}}'
     '"cacheReadInputTokens":0,"cacheWriteInputTokens":0,"latencyMs":"timeToFirstByteMs":"}],"metadata":{"usage":{"inputTokens":'
-    ',"outputTokens":,"totalTokens":},"metrics":{"latencyMs":}},"tracking_id":"[2,[],["m","'
+    ',"outputTokens":,"totalTokens":},"metrics":{"latencyMs":}},"tracking_id":"[2,[],[["m","'
     '{"role":"assistant","content":[{"text":"{"role":"user","content":[{"text":"'
 )
 _DICTIONARY = (_ENGLISH + _JAPANESE + _JSON).encode()

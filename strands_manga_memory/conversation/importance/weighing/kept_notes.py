@@ -6,7 +6,6 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from strands.types.content import Message
@@ -164,11 +163,13 @@ class KeptNotes:
                 if is_stub(part):
                     tokens.append(notes.count(part))
                     continue
-                with suppress(ValueError):  # it is none of those
+                try:
                     at = keys.index(_key(part), at) + 1
-                    tokens.append(kept[at - 1].tokens)
-                    known.append((part, kept[at - 1]))
-                    counted += [(part, kept[at - 1].tokens)] if len(parts) > 1 else []
+                except ValueError:  # it is none of those
+                    continue
+                tokens.append(kept[at - 1].tokens)
+                known.append((part, kept[at - 1]))
+                counted += [(part, kept[at - 1].tokens)] if len(parts) > 1 else []
             if len(tokens) == len(parts):
                 counted.append((message, sum(tokens)))
         notes.take_over(counted, lambda: [(message, note) for message, kept in known if (note := kept.note(notes)) is not None])

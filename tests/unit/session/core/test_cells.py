@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.session.core.cells import Head, read_cells
+from strands_manga_memory.session.core.cells import Head, packed, read_cells
+from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY
-from strands_manga_memory.session.core.records import framed
+from strands_manga_memory.session.core.records import Body, framed
+from strands_manga_memory.session.core.vector import Entry
 
 WINDOW = [1, "a", [], 0, {}]
 ENTRY = [1, 1, 0, 0, 0.0, 0]
@@ -29,7 +31,22 @@ ENTRY = [1, 1, 0, 0, 0.0, 0]
     ],
 )
 def test_a_cell_with_a_name_that_its_kind_does_not_have_is_damaged(cell: Any) -> None:
-    copy, found, damaged = read_cells(Head(EMPTY), [("there", framed(["w", WINDOW])), ("odd", framed(cell, [b"{}"]))], "record")
+    copy, found, damaged = read_cells(
+        Head(EMPTY), [("there", framed([["w", WINDOW]])), ("odd", framed([cell], [b"{}"]))], "record"
+    )
     assert damaged == ["odd"]
     assert list(found) == [("w",)]
     assert copy.window is not None
+
+
+@pytest.mark.parametrize("cells", [None, 5, ["w", WINDOW], [["b", "x", [None, 0, None]]], [["v", "a", ENTRY], 7]])
+def test_a_record_that_has_no_cells_is_damaged(cells: Any) -> None:
+    _, found, damaged = read_cells(Head(EMPTY), [("odd", framed(cells))], "record")
+    assert (list(found), damaged) == ([], ["odd"])
+
+
+def test_a_record_has_several_cells() -> None:
+    cells = {("b", "x"): Body(b"{}"), ("v", "a"): Entry(*ENTRY), ("b", "y"): Body(b"[]", edits=Name("a", 1)), ("r", "a", 1): 2}
+    _, found, damaged = read_cells(Head(EMPTY), [("both", packed(cells))], "record")
+    assert {key: record for key, (record, _) in found.items()} == dict.fromkeys(cells, "both")
+    assert damaged == []

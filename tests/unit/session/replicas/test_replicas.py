@@ -169,7 +169,7 @@ def test_of_a_head_only_what_changed_is_packed_anew(monkeypatch: pytest.MonkeyPa
     one.author.capture(one.live)
     one.save()
     found: list[Any] = []
-    monkeypatch.setattr(durable, "packed", lambda key, cell: found.append(key) or packed(key, cell))
+    monkeypatch.setattr(durable, "packed", lambda cells: found.extend(cells) or packed(cells))
 
     other = Process(None, table, "s").open()
     other.author.keep("goals", {"a": 1, "b": 3})
