@@ -39,6 +39,8 @@ _MOST, _MOST_TOKENS = 255, 50_000
 _FIRST = ord("#")
 """Stands for 0 where a number is a character: neither it nor the next 56 are written as two in JSON."""
 
+_NUMBERS = {chr(_FIRST + number): number for number in range(_MOST + 1)}
+
 
 class _Kept(NamedTuple):
     """What was kept of a message."""
@@ -180,20 +182,16 @@ class KeptNotes:
         """Return the keys of messages and what was kept of them; raise what malformed values raise."""
         packed = base64.b64decode(state["keys"], validate=True)
         keys = [packed[at : at + _KEY_BYTES] for at in range(0, len(packed), _KEY_BYTES)]
-        tokens, acts, *others = map(_numbers, state["of"])
-        if max(tokens, default=0) >= _MOST_TOKENS or max(acts, default=0) > _COUNTED:
+        said, *columns = state["of"]
+        tokens = [ord(character) - _FIRST for character in said]
+        acts, bits, names, new, referenced = (list(map(_NUMBERS.__getitem__, column)) for column in columns)
+        if not 0 <= min(tokens, default=0) <= max(tokens, default=0) < _MOST_TOKENS or max(acts, default=0) > _COUNTED:
             raise ValueError("they are no notes")
         scores: Iterable[float | None] = [None] * len(keys) if self._by_act else map(float, state["scores"])
-        bits, names, new, referenced = others
-        rows = zip(tokens, acts, bits, names, new, referenced, scores, strict=True)
-        return keys, [_Kept(*row) for row, _ in zip(rows, keys, strict=True)]
-
-
-def _numbers(text: str) -> list[int]:
-    found = [ord(character) - _FIRST for character in text]
-    if min(found, default=0) < 0:
-        raise ValueError("they are no numbers")
-    return found
+        kept = list(map(_Kept._make, zip(tokens, acts, bits, names, new, referenced, scores, strict=True)))
+        if len(kept) != len(keys):
+            raise ValueError("there are notes without a key")
+        return keys, kept
 
 
 def _name(asked: object) -> str | None:
