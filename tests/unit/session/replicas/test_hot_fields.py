@@ -9,7 +9,7 @@ import pytest
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.stores import Codec, InMemoryHotStore
 from tests.unit.session.replicas.parts import Process
-from tests.unit.session.support import MemoryTable, texts, user
+from tests.unit.session.support import MemoryTable, assistant, texts, user
 
 PLAIN = Codec(compress_from=1 << 30)
 
@@ -48,6 +48,20 @@ def test_the_messages_of_a_turn_share_a_field_unless_they_are_large() -> None:
     one.turn("x" * 2_000, answer="y" * 2_000)
 
     assert list(map(held_in, world.fields())) == [2, 1, 1]
+    assert world.process().live == one.live
+
+
+def test_of_a_turn_of_many_messages_a_few_share_a_field() -> None:
+    world = World()
+    one = world.process()
+    one.begin()
+    for at in range(5):
+        one.say(user(f"question {at}"), begins=at == 0)
+        one.say(assistant(f"answer {at}"))
+    one.author.capture(one.live)
+    one.save()
+
+    assert list(map(held_in, world.fields())) == [4, 4, 2]
     assert world.process().live == one.live
 
 
