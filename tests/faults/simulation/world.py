@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.conversation.history.stubs import runs, stub_of
+from strands_manga_memory.conversation.history.stubs import as_said, runs, stub_of
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.joining import joined, may_join, parted
 from strands_manga_memory.testing import FakeClock
@@ -614,10 +614,11 @@ def each_part(messages: Iterable[Any]) -> list[Any]:
 
 def condensed(messages: Sequence[Any]) -> list[Any]:
     """Return messages without the questions but for the first, and what was answered in one message."""
-    said = each_part(messages)
+    said = as_said(messages)
     first = next((at for at, one in enumerate(said) if _is_question(one)), 0)
     left = [stub_of(one) if at > first and _is_question(one) else one for at, one in enumerate(said)]
-    return [joined([left[at] for at in run]) for run in runs(left, may_join)]
+    found = runs(left, lambda one, other: may_join(left[one], left[other]))
+    return [joined([left[at] for at in run]) for run in found]
 
 
 def marked(messages: Sequence[Any]) -> list[Any]:

@@ -139,3 +139,21 @@ def test_a_field_that_cannot_be_read_costs_its_turn() -> None:
     assert [text.startswith("[This message could not be read") for text in texts(found.live)] == [True, True, False, False]
     found.turn("goes on")
     assert world.hot._conversations[name].fields[field] == damaged[field]
+
+
+def test_what_left_beside_another_message_is_in_the_log_of_who_goes_on_with_the_hot_tier_alone() -> None:
+    world = World()
+    one = world.process()
+    one.turn("first")
+    one.turn("second")
+    one.flush()
+    without(one, 0)
+    assert list(map(held_in, world.fields())) == [2, 2]
+
+    alone = world.process(durable=None)
+    alone.turn("third")
+    without(alone, 0)
+    assert list(map(held_in, world.fields())) == [1] * 6
+    assert world.process(durable=None).live == alone.live
+    assert texts(message.value for message in alone.history()) == ["first", "ok", "second", "ok", "third", "ok"]
+    assert world.process().live == alone.live
