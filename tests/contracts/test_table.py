@@ -1117,12 +1117,14 @@ def test_dynamodb_refuses_bad_settings(dynamodb_client: Any, setting: str) -> No
 
 
 def test_dynamodb_is_told_no_more_of_a_condition_than_it_needs() -> None:
-    expression = expression_of(Condition(equals={"v": 7}), "session_id")
-
-    assert expression == {
-        "ConditionExpression": "#e0 = :e0",
-        "ExpressionAttributeNames": {"#e0": "v"},
+    assert expression_of(Condition(equals={"v": 7}), "session_id") == {
+        "ConditionExpression": "v = :e0",
         "ExpressionAttributeValues": {":e0": {"N": "7"}},
+    }
+    assert expression_of(Condition(equals={"state": "a"}), "session_id") == {
+        "ConditionExpression": "#e0 = :e0",
+        "ExpressionAttributeNames": {"#e0": "state"},
+        "ExpressionAttributeValues": {":e0": {"S": "a"}},
     }
 
 

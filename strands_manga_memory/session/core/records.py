@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -209,9 +210,27 @@ def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
 
 
 def pack_messages(messages: Iterable[Message]) -> bytes:
-    """Return messages as one value."""
+    """Return messages as one value.
+
+    Its header has a run for messages of one writer and segment whose numbers follow one another: the writer, the segment, the
+    first number, how much the clock goes up to each message, and the time, in milliseconds; what most messages do not have, a
+    revision and what else is kept with one, comes last, by place.
+    """
     kept = sorted(messages, key=lambda one: (one.segment, one.order))
-    return framed([[*one.name, header_of(one)] for one in kept], [one.record for one in kept])
+    runs: list[Any] = []
+    before: Message | None = None
+    for one in kept:
+        writer, number = one.name
+        at = round(one.at * 1000)
+        if before is None or before.segment != one.segment or before.name != Name(writer, number - 1):
+            runs.append([writer, [*one.segment], number, [one.clock], [at], {}])
+        else:
+            runs[-1][3].append(one.clock - before.clock)
+            runs[-1][4].append(at - round(before.at * 1000))
+        if one.revision or one.about:
+            runs[-1][5][str(len(runs[-1][3]) - 1)] = [one.revision, one.about]
+        before = one
+    return framed(runs, [one.record for one in kept])
 
 
 Wanted = Callable[[Name, int], bool]
@@ -223,11 +242,27 @@ def unpack_messages(data: bytes, record: str, *, wanted: Wanted | None = None) -
 
     Without ``wanted`` all of them are read.
     """
-    header, blobs = unframed(data, record)
+    runs, blobs = unframed(data, record)
+    found: list[Message] = []
+    blobs.reverse()
     with trusted(record):
-        segments: dict[Segment, Segment] = {}
-        named = [(Name(str(writer), number), rest, blob) for (writer, number, rest), blob in zip(header, blobs, strict=True)]
-        return [message_of(*one, segments) for one in named if wanted is None or wanted(one[0], one[1][3])]
+        for writer, (life, clock, author, first), number, clocks, times, others in runs:
+            segment = Segment(str(life), _count(clock), str(author), _count(first))
+            turns, said = itertools.accumulate(clocks), itertools.accumulate(times)
+            for at, (turn, milliseconds) in enumerate(zip(turns, said, strict=True)):
+                name, blob = Name(str(writer), _count(number) + at), blobs.pop()
+                if wanted is None or wanted(name, _count(turn)):
+                    revision, about = others.get(str(at), (0, ""))
+                    found.append(Message(segment, name, _count(turn), milliseconds / 1000, blob, _count(revision), str(about)))
+        if blobs:
+            raise ValueError("it has more messages than it says")
+    return found
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.100} is no number of anything")
+    return value
 
 
 def header_of(message: Message) -> list[Any]:

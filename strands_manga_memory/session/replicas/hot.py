@@ -213,16 +213,14 @@ class HotReplica:
         due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base)]
         cells = cells_of(copy, due)
         archived = base.archived - cells.keys() if base.archived else base.archived
-        if self._durable is None:
+        if alone := self._durable is None:
             held = (key for key in base.fields.keys() | cells.keys() if type(key) is Name)
             archived = frozenset(key for key in held if key not in shown)
         needed = archived | cells.keys()
         versions = {key: base.versions[key] for key in archived - cells.keys() if key in base.versions}
         versions |= _noted(versions_of(cells))
-        changed = {
-            key: cell for key, cell in cells.items() if key not in base.fields or base.versions.get(key) != versions.get(key)
-        }
-        alone = self._durable is None
+        was, now = base.versions, versions
+        changed = {key: cell for key, cell in cells.items() if key not in base.fields or was.get(key) != now.get(key)}
         beside = hot_fields.staying_beside(base.fields, needed)
         redacted = [key for key in beside if copy.redactions.get(Name(*key), 0) > base.versions.get(key, 0)]
         anew = hot_fields.written_anew(base.fields, [*changed, *redacted], alone=alone)
@@ -235,8 +233,7 @@ class HotReplica:
         fields |= hot_fields.numbered(new, {*fields.values(), *base.unreadable}, alone=alone)
         gone = set(base.fields.values()) - set(fields.values())
         head = Head.of(copy).pack()
-        hidden = {fields[key] for key in archived}
-        listed = hot_fields.listed_fields([*fields.values(), *base.unreadable], hidden).encode()
+        listed = hot_fields.listed_fields({*fields.values(), *base.unreadable}, {fields[key] for key in archived}).encode()
         after = _Stored(
             fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head, listed=listed
         )

@@ -32,13 +32,21 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     terms: list[str] = []
+
+    def told(name: str, alias: str) -> str:
+        if len(name) == 1:  # no reserved word
+            return name
+        names[alias] = name
+        return alias
+
     for number, (name, value) in enumerate(when.equals.items()):
-        names[f"#e{number}"], values[f":e{number}"] = name, value_of(value)
-        equals = f"#e{number} = :e{number}"
-        terms.append(f"(attribute_not_exists(#e{number}) OR {equals})" if value is None else equals)
+        values[f":e{number}"] = value_of(value)
+        attribute = told(name, f"#e{number}")
+        equals = f"{attribute} = :e{number}"
+        terms.append(f"(attribute_not_exists({attribute}) OR {equals})" if value is None else equals)
     for number, (name, limit) in enumerate(when.below.items()):
-        names[f"#b{number}"], values[f":b{number}"] = name, value_of(limit)
-        terms.append(f"#b{number} < :b{number}")
+        values[f":b{number}"] = value_of(limit)
+        terms.append(f"{told(name, f'#b{number}')} < :b{number}")
     if not values:  # no record that is there meets it
         terms.append("attribute_not_exists(#key)")
     if not when.below and all(value is None for value in when.equals.values()):  # else it says so that the record is there
@@ -48,8 +56,8 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
         text = f"attribute_not_exists(#key) OR ({text})" if values else "attribute_not_exists(#key)"
     if "#key" in text:
         names["#key"] = partition
-    expression: dict[str, Any] = {"ConditionExpression": text, "ExpressionAttributeNames": names}
-    return expression | ({"ExpressionAttributeValues": values} if values else {})
+    expression = {"ConditionExpression": text, "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+    return {part: told for part, told in expression.items() if told}
 
 
 def value_of(value: Any) -> dict[str, Any]:

@@ -286,7 +286,7 @@ def test_notes_take_half_of_what_the_same_numbers_take_as_json(long_lived: Agent
     state = long_lived.conversation_manager.get_state()["notes"]
     known = len(state["of"][0])
     assert known > 40
-    assert len(json.dumps(state, ensure_ascii=False)) < 12 * known + 120
+    assert len(json.dumps(state, ensure_ascii=False)) < 11 * known + 120
 
 
 def test_a_message_between_the_others_takes_nothing_from_them(long_lived: Agent) -> None:
