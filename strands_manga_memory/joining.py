@@ -13,16 +13,19 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.language.texts.marks import CUT_TEXT
 from strands_manga_memory.messages import id_of
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
+
+_NOTE = [{"text": CUT_TEXT}]
 
 PARTS = "parts"
 """Name in a message's metadata of what it was joined of. A text: Strands copies each history deeply, and a text as it is."""
 
 
 def may_join(one: Message, other: Message) -> bool:
-    """Whether two messages can be one: a pinned one, for example, is none with one that is not."""
-    return custom_of(one) == custom_of(other)
+    """Whether two messages can be one: a pinned one is none with one that is not, and a note that ends a cut turn is none."""
+    return custom_of(one) == custom_of(other) and _NOTE not in (one["content"], other["content"])
 
 
 def joined(parts: Sequence[Message]) -> Message:

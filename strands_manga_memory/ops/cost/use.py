@@ -163,12 +163,12 @@ class Measured:
 
 
 MEASURED = Measured(
-    date="2026-11-25",
-    write_units=(38.9, 0.89, 3.27),
-    read_units=(48.6, 0.06, 1.56),
-    session_bytes=(1_532.0, 204.0, 406.0),
-    memory_bytes=(4_725.0, 3.6, 1_061.0),
-    hot_bytes=(1_311.0, 426.5, 557.6),
+    date="2026-11-26",
+    write_units=(39.7, 0.68, 2.84),
+    read_units=(47.4, 0.05, 1.53),
+    session_bytes=(1_458.0, 166.0, 369.5),
+    memory_bytes=(4_568.0, 2.7, 977.0),
+    hot_bytes=(797.0, 246.0, 531.0),
     known_share=0.345,
     full_from=4.0,
     months_from=(12.0, 20.0),

@@ -20,7 +20,7 @@ _OF_LETTER: dict[str, Callable[[Name], Slot]] = {_SHOWN: lambda name: name, _JOI
 _JOIN = "+"
 """Before the id of a body, which has digits and letters only."""
 
-_LONGEST_GAP = 50
+_LONGEST_GAP = 250
 """More messages of a writer than these that are not shown end a run."""
 
 _MOST_SLOTS = 100_000

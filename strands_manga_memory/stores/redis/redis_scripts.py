@@ -132,7 +132,7 @@ for word in string.gmatch(ARGV[1], '%S+') do control[#control + 1] = tonumber(wo
 local expected_epoch, expected_version, epoch, version, ttl, grace, replaced, removed = unpack(control)
 
 if kept then
-  if kept.e == epoch and kept.v == version then return 'ok' end
+  if kept.e == epoch and kept.v == version then return {ok = 'ok'} end
   local fits
   if kept.s == 'deleted' then
     fits = not expected_epoch and kept.e < epoch
@@ -167,7 +167,7 @@ redis.call('HSET', key, unpack(values))
 redis.call('PEXPIRE', key, text(ttl + grace))
 redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now - grace))
 redis.call('ZADD', index, text(expiry), member)
-return 'ok'
+return {ok = 'ok'}
 """
 )
 """The index loses the entries of conversations whose hash has expired, so it stays bounded where nobody sweeps."""
