@@ -111,7 +111,7 @@ def test_what_is_forgotten_never_returns() -> None:
     agent("My first order is the one of last week.")
     agent("My code word is Sakura.")
     id_ = agent.messages[2]["tracking_id"]
-    for number in range(60):
+    for number in range(300):
         agent(f"question {number:03} on order ORD-{number:05}, which must come to Osaka by Friday")
         if "Sakura" not in str(agent.messages):
             break

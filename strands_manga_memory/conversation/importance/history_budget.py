@@ -8,7 +8,7 @@ from dataclasses import replace
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn
-from strands_manga_memory.conversation.history.stubs import as_said
+from strands_manga_memory.conversation.history.stubs import as_said, condensed
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.choosing.choice import Candidate, Choice, Limits
 from strands_manga_memory.conversation.importance.choosing.selection import choose
@@ -22,6 +22,9 @@ from strands_manga_memory.messages import is_turn_start, mended
 
 _NO_IDS: frozenset[str] = frozenset()
 
+_TRIES = 2
+"""So often a choice is made with room for marks that the history does without; then all of them count."""
+
 
 class HistoryBudget:
     """What the history of one agent may take, by the counter and by what the model reports, and the choice within it."""
@@ -31,6 +34,7 @@ class HistoryBudget:
         "_first_turn",
         "_notes",
         "_served",
+        "_spare",
         "bands",
         "grow_to",
         "max_tokens",
@@ -58,6 +62,7 @@ class HistoryBudget:
         self._calibration = calibration
         self._served = served
         self._first_turn = _NO_IDS
+        self._spare = 0
 
     @property
     def tokens(self) -> int:
@@ -84,10 +89,13 @@ class HistoryBudget:
             return True
         return self.max_turns is not None and sum(map(is_turn_start, as_said(messages))) > self.max_turns
 
-    def choice(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Choice:
+    def choice(
+        self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None, coming: int | None = None
+    ) -> Choice:
         """Return what of messages stays within the budget, of which ``beside`` is for something else.
 
-        If it is brought down at all, it is to ``trim_to`` tokens as the model counts them, where that is less.
+        If it is brought down at all, it is to ``trim_to`` tokens as the model counts them, where that is less. All but the last
+        ``coming`` are to be a history, which does without most marks; without that number all marks count.
         """
         candidates = self._candidates(messages)
         limits = self._limits(max(1, self.tokens - beside), self._headroom(messages, self.tokens))
@@ -98,6 +106,22 @@ class HistoryBudget:
                 turns=self.max_turns and max(1, self.max_turns * trim_to // self.max_tokens),
                 lasts=self.steps.turns or 0,
             )
+        return self._chosen(candidates, limits) if coming is None else self._condensed(candidates, limits, coming)
+
+    def _condensed(self, candidates: Sequence[Candidate], limits: Limits, coming: int) -> Choice:
+        """Choose where marks that the history does without take no room: as much as the last time, less if that is too much."""
+        most = limits.tokens if limits.fill_to is None else min(limits.tokens, limits.fill_to)
+        spare = self._spare
+        for _ in range(_TRIES):
+            fill_to = None if limits.fill_to is None else limits.fill_to + spare
+            choice = self._chosen(candidates, replace(limits, tokens=limits.tokens + spare, fill_to=fill_to))
+            kept = [message for at, message in choice.kept.items() if at < len(candidates) - coming]
+            stays = {at for run in condensed(kept) for at in run}
+            self._spare = sum(self._notes.count(message) for at, message in enumerate(kept) if at not in stays)
+            tokens = choice.tokens - self._spare
+            if not spare or tokens <= most:
+                return replace(choice, tokens=tokens, budget=limits.tokens)
+            spare = max(0, min(spare, self._spare) - (tokens - most))
         return self._chosen(candidates, limits)
 
     def half(self, messages: Sequence[Message]) -> Choice:

@@ -162,11 +162,11 @@ class Trimming:
         reserve.take_in(said, self._notes.tokens)
         mark = budget.steps.mark([*said, *coming], self._notes.total)
         if not budget.steps and not reserve.is_due(budget.max_tokens, 0):
-            choice = budget.choice([*said, *coming], beside=beside, trim_to=mark)
+            choice = budget.choice([*said, *coming], beside=beside, trim_to=mark, coming=len(coming))
             if not reserve.is_due(budget.max_tokens, choice.budget - choice.tokens):
                 return choice, said
         pool = reserve.at_hand(said, budget.max_tokens, self._notes.total, budget.narrowed)
-        return budget.choice([*pool, *coming], beside=beside, trim_to=mark), pool
+        return budget.choice([*pool, *coming], beside=beside, trim_to=mark, coming=len(coming)), pool
 
     def _commit(
         self, agent: Agent, history: list[Message], said: list[Message], choice: Choice, pool: Sequence[Message]
