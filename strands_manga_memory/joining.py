@@ -61,7 +61,7 @@ def parted(message: Message) -> Sequence[Message]:
             _part(message, message["content"][start:end], rest)
             for start, end, (_, rest) in zip(starts, ends, found, strict=False)
         ]
-    except (CorruptRecordError, TypeError, ValueError):
+    except (AttributeError, CorruptRecordError, TypeError, ValueError):
         return (message,)
     return parts
 
@@ -88,6 +88,8 @@ def _rest(part: Message) -> dict[str, Any]:
 
 
 def _part(message: Message, content: list[Any], rest: dict[str, Any]) -> Message:
+    if not rest.keys().isdisjoint(("role", "content")):
+        raise ValueError("a part has what its message has")
     if custom := custom_of(message):
         rest = {**rest, "metadata": {**rest.get("metadata", {}), "custom": custom}}
     return {"role": message["role"], "content": content, **rest}  # type: ignore[typeddict-item]

@@ -57,7 +57,19 @@ def test_what_was_added_to_a_joined_message_belongs_to_its_last_part() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", ["", "[]", "[[1,{}]]", "[[1,{}],[0,{}]]", "[[1,{}],[5,{}]]", "{}", "[1,2]", '[["1",{}],[1,{}]]', "[[1,2],[1,2]]"]
+    "parts",
+    [
+        "",
+        "[]",
+        "[[1,{}]]",
+        "[[1,{}],[0,{}]]",
+        "[[1,{}],[5,{}]]",
+        "{}",
+        "[1,2]",
+        '[["1",{}],[1,{}]]',
+        "[[1,2],[1,2]]",
+        '[[1,{}],[1,{"role":"assistant"}]]',
+    ],
 )
 def test_a_message_that_is_not_what_it_was_joined_of_is_a_message_like_any_other(parts: str) -> None:
     message = user("a", metadata={"parts": parts})
