@@ -12,6 +12,7 @@ from strands_manga_memory.conversation.importance.weighing.kept_notes import Kep
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.encoding.derived import DERIVED
 
 _NO_LAYOUT = Layout()
 
@@ -80,7 +81,7 @@ class ManagerState:
             if (window := layout.to_state()) is not None:
                 state["layout"] = window
         if (notes := self._kept_notes.to_state(messages, self._notes)) is not None:
-            state["notes"] = notes
+            state[DERIVED] = notes
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -91,5 +92,5 @@ class ManagerState:
         layout = Layout.from_state(state.get("layout"), skip)
         if not self._is_started:  # later, from a snapshot, the messages are exact and the log is still the same
             self._restored = layout
-            self._kept_notes.restore(state.get("notes"))
+            self._kept_notes.restore(state.get(DERIVED))
         self._calibration.restore(ratio)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.session.core.merge import Copy
-from strands_manga_memory.session.core.registers import States, layer_of
+from strands_manga_memory.session.core.registers import States, is_derived, layer_of
 from strands_manga_memory.stores.encoding.codec import load, trusted
 
 FACTS = "#facts"
@@ -46,7 +46,7 @@ class Facts:
 
 
 def has_news(mine: Copy, other: Copy) -> bool:
-    """Tell whether a copy has more than facts that another one lacks."""
+    """Tell whether a copy has more than facts, and what is derived, that another one lacks."""
     if not mine.vector.at_least(other.vector):
         return True
     if any(revision > mine.redactions.get(name, 0) for name, revision in other.redactions.items()):
@@ -56,7 +56,7 @@ def has_news(mine: Copy, other: Copy) -> bool:
     news = (
         path for path, register in other.states.items() if path not in mine.states or mine.states[path].stamp < register.stamp
     )
-    return any(path[0] != FACTS for path in news)
+    return any(path[0] != FACTS and not is_derived(path) for path in news)
 
 
 def facts_of(copy: Copy, record: str) -> Facts:

@@ -12,7 +12,7 @@ from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Body, Message, framed, header_of, message_of, unframed
-from strands_manga_memory.session.core.registers import Register
+from strands_manga_memory.session.core.registers import Register, is_derived
 from strands_manga_memory.session.core.vector import Entry, Tally, Vector
 from strands_manga_memory.session.core.window import Window
 from strands_manga_memory.stores.encoding.codec import trusted
@@ -32,15 +32,15 @@ def kind_of(key: Key) -> str:
     return _MESSAGE if type(key) is Name else key[0]
 
 
-def cells_of(copy: Copy, messages: Iterable[Name] = ()) -> dict[Key, Cell]:
-    """Return a copy's cells, with those of some of its messages."""
+def cells_of(copy: Copy, messages: Iterable[Name] = (), *, derived: bool = True) -> dict[Key, Cell]:
+    """Return a copy's cells, with those of some of its messages; without those that are ``derived``, unless they are wanted."""
     cells: dict[Key, Cell] = {name: copy.messages[name] for name in messages}
     if copy.window is not None:
         cells |= {("b", id_): body for id_, body in copy.window.bodies.items()}
         cells["w",] = copy.window
     cells |= {("v", writer): entry for writer, entry in copy.vector.last.items()}
     cells |= {("r", *name): revision for name, revision in copy.redactions.items()}
-    return cells | {("s", *path): register for path, register in copy.states.items()}
+    return cells | {("s", *path): register for path, register in copy.states.items() if derived or not is_derived(path)}
 
 
 def versions_of(cells: Mapping[Key, Cell]) -> dict[Key, Version]:
@@ -51,7 +51,8 @@ def versions_of(cells: Mapping[Key, Cell]) -> dict[Key, Version]:
 
 def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:
     """Tell whether of a copy's cells a state or a body has gone or changed: messages go on in the log, all else only names."""
-    return any(kind_of(key) in "sb" and after.get(key) != version for key, version in before.items())
+    lost = (key for key, version in before.items() if kind_of(key) in "sb" and after.get(key) != version)
+    return not all(is_derived(key[1:]) for key in lost)
 
 
 def packed(cells: Mapping[Key, Cell]) -> bytes:
@@ -73,9 +74,9 @@ class Head(NamedTuple):
     registers: int = 0
 
     @classmethod
-    def of(cls, copy: Copy) -> Head:
-        """Return the head of a copy."""
-        return cls(copy, len(copy.vector.last) + len(copy.redactions) + len(copy.states) + (copy.window is not None))
+    def of(cls, copy: Copy, cells: Iterable[Key]) -> Head:
+        """Return the head of a copy of which a replica has these cells."""
+        return cls(copy, sum(kind_of(key) not in _OPTIONAL for key in cells))
 
     def pack(self) -> bytes:
         """Return its stored form: the same from turn to turn, as a clock that the cells have is not in it."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.session.core.identity import Stamp
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
+from strands_manga_memory.stores.encoding.derived import DERIVED
 
 Path = tuple[str, ...]
 """Where a value is: the layer, and the keys on the way to it."""
@@ -25,6 +26,11 @@ WITH_WINDOW = "#window"
 
 States = Mapping[Path, Register]
 """All layers' registers."""
+
+
+def is_derived(path: Path) -> bool:
+    """Tell whether a register holds what whoever lacks it makes anew."""
+    return path[0] == WITH_WINDOW and path[-1] == DERIVED
 
 
 def flattened(layer: str, value: Mapping[str, Any], depth: int) -> dict[Path, bytes]:

@@ -208,7 +208,8 @@ class DurableReplica:
         before = self._stored
         base = before if copy.graves == before.copy.graves else _Stored()
         names = _NONE.union((message.name for message in carried), base.carried & copy.messages.keys()) or _NONE
-        cells = cells_of(copy, names)
+        is_beside_hot = self._has_hot or bool((before.item or {}).get(HOT))
+        cells = cells_of(copy, names, derived=not is_beside_hot)
         versions = versions_of(cells)
         if versions == before.versions and copy.head == before.copy.head and not self._is_unclean:
             return True
@@ -219,14 +220,14 @@ class DurableReplica:
             key: base.cells[key] if key in base.cells and base.versions[key] == versions[key] else packed({key: cell})
             for key, cell in cells.items()
         }
-        blobs = [Head.of(copy).pack(), *forms.values(), *base.unreadable]
+        blobs = [Head.of(copy, cells).pack(), *forms.values(), *base.unreadable]
         codec = self._codec if copy.has_begun else Codec()
         data = codec.seal(framed(pack_listed(listed), blobs), "/".join(self._key))
         self.forget()
         when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
         attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry(copy)}
         attributes |= {"state": ACTIVE, **self._attributes()} if copy.has_begun else {"state": DELETED}
-        if self._has_hot or (before.item or {}).get(HOT):
+        if is_beside_hot:
             attributes[HOT] = True
         self._is_unclean |= copy.redactions != before.copy.redactions
         scrub = self._is_unclean or base is not before or loses(before.versions, versions)

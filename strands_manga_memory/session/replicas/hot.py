@@ -232,7 +232,7 @@ class HotReplica:
         new = {key: cell for key, cell in changed.items() if key not in fields}
         fields |= hot_fields.numbered(new, {*fields.values(), *base.unreadable}, alone=alone)
         gone = set(base.fields.values()) - set(fields.values())
-        head = Head.of(copy).pack()
+        head = Head.of(copy, cells).pack()
         listed = hot_fields.listed_fields({*fields.values(), *base.unreadable}, {fields[key] for key in archived}).encode()
         after = _Stored(
             fields=fields, versions=versions, archived=archived, unreadable=base.unreadable, head=head, listed=listed

@@ -12,7 +12,7 @@ from unittest import mock
 
 from strands_manga_memory.session.author import author as author_module
 from strands_manga_memory.session.author.author import Author
-from strands_manga_memory.session.basis.facts import AGENT
+from strands_manga_memory.session.basis.facts import AGENT, MANAGER
 from strands_manga_memory.session.basis.place import Place, dig, directory_key, grave_key, members
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.core.identity import new_grave
@@ -26,6 +26,7 @@ from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.upkeep import sweeper as sweeper_module
 from strands_manga_memory.session.upkeep.sweeper import SessionSweeper
 from strands_manga_memory.stores.encoding.codec import Codec, dump, load
+from strands_manga_memory.stores.encoding.derived import DERIVED
 from tests.faults.simulation.core import FLUSH_EVERY, SESSION_SECONDS, Core, Machine
 from tests.faults.simulation.schedule import Schedule
 from tests.faults.simulation.writer import TaskLock
@@ -78,7 +79,8 @@ class ConversationCore:
 
     def capture(self, messages: Sequence[Any], state: Mapping[str, Any], *, in_turn: bool) -> None:
         with self._conversation.lock:
-            self._conversation.own.capture(messages, {AGENT: dump(dict(state))}, in_turn=in_turn)
+            fields = {AGENT: dump(dict(state)), MANAGER: dump({"dropped": len(state), DERIVED: len(messages)})}
+            self._conversation.own.capture(messages, fields, in_turn=in_turn)
 
     def revise(self, message: Any) -> bool:
         return self._conversation.own.revise(message, every=True)

@@ -19,6 +19,7 @@ from strands_manga_memory.conversation import EstimateCounter, RuleScorer
 from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.importance.weighing import workload
 from strands_manga_memory.conversation.importance.weighing.kept_notes import _COUNTED, VERSION, _key
+from strands_manga_memory.stores.encoding.derived import DERIVED
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import text
 from tests.unit.conversation.messages import without_stubs
@@ -99,7 +100,7 @@ def test_counts_of_a_counter_without_a_name_do_not_travel(opened: Any) -> None:
     agent = opened(Nameless())
     for _ in range(30):
         agent(text(200))
-    assert "notes" not in agent.conversation_manager.get_state()
+    assert DERIVED not in agent.conversation_manager.get_state()
 
 
 def test_a_message_that_was_changed_at_rest_is_counted_anew() -> None:
@@ -149,7 +150,7 @@ def test_damaged_or_newer_notes_are_counted_anew(damage: dict[str, Any]) -> None
     state = agent.conversation_manager.get_state()
     counter = Counting()
     manager = ImportanceWeightedConversationManager(100_000, counter=counter)
-    manager.restore_from_session({**state, "notes": {**state["notes"], **damage}})
+    manager.restore_from_session({**state, DERIVED: {**state[DERIVED], **damage}})
     other = Agent(model=ScriptedModel(), conversation_manager=manager, messages=agent.messages)
     assert manager.usage(other)["tokens"] == sum(map(EstimateCounter().count, agent.messages))
     assert len(counter.counted) == 40
@@ -254,7 +255,7 @@ def long_lived(request: pytest.FixtureRequest) -> Agent:
 @pytest.mark.parametrize("long_lived", [None, Scoring()], indirect=True, ids=["acts", "scores"])
 def test_an_agent_restored_right_after_its_notes_were_written_knows_what_the_live_one_knows(long_lived: Agent) -> None:
     manager: Any = long_lived.conversation_manager
-    entries = zip(*manager._kept_notes._read(manager.get_state()["notes"]), strict=True)
+    entries = zip(*manager._kept_notes._read(manager.get_state()[DERIVED]), strict=True)
     there_is = {key for key, kept in entries if kept.act < _COUNTED}
     kept = {message["tracking_id"] for message in without_stubs(long_lived.messages) if _key(message) in there_is}
     restored = restored_with(manager.scorer if isinstance(manager.scorer, Scoring) else None, long_lived)
@@ -283,7 +284,7 @@ def test_a_restored_agent_asks_the_scorer_only_about_what_was_said_since() -> No
 
 
 def test_notes_take_half_of_what_the_same_numbers_take_as_json(long_lived: Agent) -> None:
-    state = long_lived.conversation_manager.get_state()["notes"]
+    state = long_lived.conversation_manager.get_state()[DERIVED]
     known = len(state["of"][0])
     assert known > 40
     assert len(json.dumps(state, ensure_ascii=False)) < 11 * known + 120
@@ -296,8 +297,8 @@ def test_a_message_between_the_others_takes_nothing_from_them(long_lived: Agent)
     counter = Counting()
     other = ImportanceWeightedConversationManager(4_000, trim_to=2_800, counter=counter)
     other.persist_layout = False
-    kept = manager.get_state()["notes"]
-    other.restore_from_session({**other.get_state(), **manager.get_state(), "notes": {**kept, "by": [repr(counter), ""]}})
+    kept = manager.get_state()[DERIVED]
+    other.restore_from_session({**other.get_state(), **manager.get_state(), DERIVED: {**kept, "by": [repr(counter), ""]}})
     agent = agent_of(other, [*messages[:20], new, *messages[20:]])
     other.usage(agent)
     assert new in counter.counted
@@ -321,7 +322,7 @@ def test_notes_are_written_seldom_and_never_leave_much_to_do_again() -> None:
     for number in range(120):
         live(text(200))
         state = live_manager.get_state()
-        written.add(state["notes"]["keys"] if "notes" in state else "")
+        written.add(state[DERIVED]["keys"] if DERIVED in state else "")
         if number % 6 == 5:
             counter = Counting()
             manager = ImportanceWeightedConversationManager(4_000, trim_to=2_800, counter=counter)

@@ -56,6 +56,7 @@ class Process:
             clock=clock,
             watched=[USER_GRAVE],
             entries=(lambda: [{durable.schema.partition: "user/u", durable.schema.sort: session}]) if entry else None,
+            has_hot=hot is not None,
         )
         self.hot = hot and HotReplica(
             hot,

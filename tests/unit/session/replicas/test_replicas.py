@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.basis.facts import has_news
 from strands_manga_memory.session.core.cells import packed
 from strands_manga_memory.session.core.identity import Name
+from strands_manga_memory.session.core.registers import WITH_WINDOW
 from strands_manga_memory.session.replicas import durable
 from strands_manga_memory.stores import Codec, InMemoryHotStore
+from strands_manga_memory.stores.encoding.derived import DERIVED
 from tests.unit.session.replicas.parts import Process
 from tests.unit.session.support import (
     BLOCKS,
@@ -180,6 +183,31 @@ def test_of_a_head_only_what_changed_is_packed_anew(monkeypatch: pytest.MonkeyPa
     assert Process(None, table, "s").open().author.layer("goals") == {"a": 1, "b": 3}
 
 
+def test_what_can_be_made_anew_is_in_the_hot_tier_alone_where_there_is_one(stores: Stores) -> None:
+    one = Process(stores.hot, stores.durable, stores.session).open()
+    one.turn("first")
+    one.author.keep(WITH_WINDOW, {"state.manager": {"summary": "s", DERIVED: [1, 2]}}, depth=2)
+    one.save()
+    one.flush()
+
+    def manager(hot: Any, durable: Any) -> Any:
+        return Process(hot, durable, stores.session).open().author.layer(WITH_WINDOW)["state.manager"]
+
+    assert manager(stores.hot, stores.durable) == {"summary": "s", DERIVED: [1, 2]}
+    if stores.durable is not None:
+        kept = {"summary": "s"} if stores.hot is not None else {"summary": "s", DERIVED: [1, 2]}
+        assert manager(None, stores.durable) == kept
+    if stores.durable is not None and stores.hot is not None:
+        other = Process(stores.hot, stores.durable, stores.session).open()
+        assert other.hot is not None
+        assert other.durable is not None
+        from_the_durable_tier = Process(None, stores.durable, stores.session).open().author.copy
+        assert not has_news(from_the_durable_tier, other.hot.copy)
+        writes = stores.durable.get(*other.durable._key)["v"]
+        other.flush()
+        assert stores.durable.get(*other.durable._key)["v"] == writes, "a flush found something to write"
+
+
 class Scrubbing(MemoryTable):
     """A table that tells which heads were put so that what they replace is not to be found any more."""
 
@@ -207,6 +235,8 @@ def test_what_a_head_replaces_is_scrubbed_when_something_of_it_has_gone() -> Non
     assert not scrubs(lambda: one.author.keep("goals", {"secret": 1}))
     assert scrubs(lambda: one.author.keep("goals", {"secret": 2}))
     assert scrubs(lambda: one.author.keep("goals", {}))
+    assert not scrubs(lambda: one.author.keep(WITH_WINDOW, {"state.manager": {DERIVED: [1]}}, depth=2))
+    assert not scrubs(lambda: one.author.keep(WITH_WINDOW, {"state.manager": {DERIVED: [2]}}, depth=2))
     assert not scrubs(lambda: one.live.pop(0))
     one.live[1] = {**one.live[1], "content": [{"text": "an edited secret"}]}
     assert not scrubs(lambda: None)
