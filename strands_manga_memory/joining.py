@@ -6,7 +6,6 @@ has the blocks of all its parts, and in its metadata, which no model is sent, wh
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,9 @@ _NOTE = [{"text": CUT_TEXT}]
 
 PARTS = "parts"
 """Name in a message's metadata of what it was joined of. A text: Strands copies each history deeply, and a text as it is."""
+
+_SHARED = frozenset({"role", "content"})
+"""What parts have in common with their message."""
 
 
 def may_join(one: Message, other: Message) -> bool:
@@ -49,20 +51,21 @@ def parted(message: Message) -> Sequence[Message]:
     if not is_joined(message):
         return (message,)
     about: Any = message["metadata"]
+    content, custom, at = message["content"], custom_of(message), 0
+    parts: list[Any] = []
     try:
-        found = load_stored(about[PARTS].encode("utf-8", "surrogatepass"), "parts of a message")
-        lengths = [length for length, _ in found]
-        ends = list(itertools.accumulate(lengths))
-        if len(found) < 2 or min(lengths) < 1 or ends[-1] > len(message["content"]):
-            return (message,)
-        ends[-1] = len(message["content"])  # what was added since belongs to the last
-        starts = [0, *ends]
-        parts = [
-            _part(message, message["content"][start:end], rest)
-            for start, end, (_, rest) in zip(starts, ends, found, strict=False)
-        ]
+        for length, rest in load_stored(about[PARTS].encode("utf-8", "surrogatepass"), "parts of a message"):
+            if not 1 <= length <= len(content) - at or not _SHARED.isdisjoint(rest):
+                return (message,)
+            if custom:
+                rest["metadata"] = {**rest.get("metadata", {}), "custom": custom}
+            parts.append({"role": message["role"], "content": content[at : at + length], **rest})
+            at += length
     except (AttributeError, CorruptRecordError, TypeError, ValueError):
         return (message,)
+    if len(parts) < 2:
+        return (message,)
+    parts[-1]["content"] += content[at:]  # what was added since belongs to the last
     return parts
 
 
@@ -81,15 +84,7 @@ def custom_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _rest(part: Message) -> dict[str, Any]:
     """Return what a message is beside its role, content and custom metadata."""
-    rest: dict[str, Any] = {key: value for key, value in part.items() if key not in ("role", "content")}
+    rest: dict[str, Any] = {key: value for key, value in part.items() if key not in _SHARED}
     if custom_of(part):
         rest["metadata"] = {key: value for key, value in rest["metadata"].items() if key != "custom"}
     return rest
-
-
-def _part(message: Message, content: list[Any], rest: dict[str, Any]) -> Message:
-    if not rest.keys().isdisjoint(("role", "content")):
-        raise ValueError("a part has what its message has")
-    if custom := custom_of(message):
-        rest = {**rest, "metadata": {**rest.get("metadata", {}), "custom": custom}}
-    return {"role": message["role"], "content": content, **rest}  # type: ignore[typeddict-item]

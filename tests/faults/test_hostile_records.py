@@ -21,7 +21,7 @@ from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.session.basis.expiry import ExpiryIndex
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.core.records import framed, unframed
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.encoding.codec import Codec, json_bytes, trusted
 from strands_manga_memory.stores.encoding.packing import MOST_UNPACKED
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
@@ -88,11 +88,11 @@ def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> 
     world.forget_hot()
     many = 99_999_999_999
     for cell in (
-        framed(["v", "w", [many, 1], None]),
-        framed(["w", [9**9, "w"], [9**9, "w", [[0, "w", 1, many]], [0, {}]]]),
-        framed(["w", [9**9, "w"], [9**9, "w", [], [0, {"w": [many, 1]}]]]),
-        framed(["r", "w", many, [1], None]),
-        framed(["s", "#open", "w", [9**9, "w"], True], [f"[1, {many}]".encode()]),
+        framed([["v", "w", [many, 1, 0, 0, 0.0, 0]]]),
+        framed([["w", 0]], [json_bytes([9**9, "w", [["w", many, "k" * 1000, []]], 0, {}])]),
+        framed([["w", 0]], [json_bytes([9**9, "w", [], 0, {"w": [many, 1]}])]),
+        framed([["r", "w", many, 1]]),
+        framed([["s", "#open", "w", [9**9, "w", True]]], [f"[1, {many}]".encode()]),
     ):
         world.durable.put({**row, "data": CODEC.seal(framed(header, [*cells, cell]), place)})
         tracemalloc.start()

@@ -38,7 +38,7 @@ class Author:
 
     def __init__(self, *, tag: Callable[[], str] = new_tag) -> None:
         self._tag = tag
-        self.is_gone = self.skips = False
+        self.is_gone = self.skips = self._is_flushed = False
         self.dropped, self.moved = 0, list[Message]()
         self._begin_life(EMPTY)
 
@@ -266,7 +266,8 @@ class Author:
     def forget(self, durable: Copy, keep: Collection[Name] = ()) -> None:
         """Drop messages that the durable replica has and the view does not show, but for those to ``keep``.
 
-        Of those that it has and the agent too, what both have is kept once: nobody will soon ask for the record.
+        Of those that it has and the agent too, what both have is kept once, unless this is the agent's first flush: many
+        live for one message.
         """
         turn = self.outbox.turn  # which may be redacted, or go on
         shown = {part.held: part.message for part in each_part(self.history.places) if isinstance(part.held, Name)}
@@ -278,6 +279,7 @@ class Author:
         }
         if len(messages) < len(self.copy.messages):
             self.copy = replace(self.copy, messages=messages)
-        for name in (shown.keys() & messages.keys()).difference(keep):
+        shares, self._is_flushed = self._is_flushed, True
+        for name in (shown.keys() & messages.keys()).difference(keep) if shares else ():
             if durable.has(messages[name]):
                 messages[name].share(shown[name])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from strands.types.content import Message
 
@@ -19,12 +20,38 @@ from strands_manga_memory.session.core.window import closed_turns
 _NO_TURN = Stamp(0, "")
 
 
-class Piece(NamedTuple):
-    """A message as the agent gets it, and what of the view is joined in it: of a note, which closes a turn, if any, nothing."""
+@dataclass(slots=True)
+class Piece:
+    """A message as the agent gets it.
 
-    message: dict[str, Any]
-    shown: tuple[Shown, ...] = ()
+    Args:
+        parts: The messages that are joined in it, one if none are.
+        shown: What each of them is of the view; nothing of a note that closes a turn, or stands between two messages.
+        closes: The turn that it closes.
+    """
+
+    parts: list[dict[str, Any]]
+    shown: list[Shown] = field(default_factory=list)
     closes: Stamp | None = None
+    _joined: dict[str, Any] | None = None
+
+    @property
+    def role(self) -> str:
+        """Whose message it is."""
+        return str(self.parts[0]["role"])
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message, made once all that is joined in it is there."""
+        if self._joined is None:
+            self._joined = joined(self.parts)  # type: ignore[assignment, arg-type]
+        return self._joined  # type: ignore[return-value]
+
+    def join(self, message: dict[str, Any], shown: Shown) -> None:
+        """Join another message to it."""
+        self.parts.append(message)
+        self.shown.append(shown)
+        self._joined = None
 
 
 def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> list[Piece]:
@@ -39,26 +66,27 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
         open_turns: Turns that nobody has finished, and nobody here is in the middle of: the number of each one's first message.
     """
     ends = _ends(view, open_turns) if open_turns else {}
-    lost = {name_of(one) for one in view if was_lost(one)}
+    lost: set[Name | None] | None = None
     pieces: list[Piece] = []
     for at, one in enumerate(view):
         before = pieces[-1] if pieces else None
-        is_after_user = before is not None and before.message["role"] == "user"
         message = _message(one, before)
         if message is not None and before is not None and _joins(one, message, before):
-            pieces[-1] = Piece(_joined(before.message, message), (*before.shown, one))
+            before.join(message, one)
         else:
-            message = message or lost_message(one, "assistant" if is_after_user else "user")
-            if before is not None and not before.shown and before.message["role"] == message["role"]:
-                pieces.pop()  # who made the window took this for the answer
-                before = pieces[-1]
-            if before is not None and before.message["role"] == message["role"] and _are_apart(before, one, lost):
-                pieces.append(Piece(note_between(before.message, message), (), _NO_TURN))
-            pieces.append(Piece(message, (one,)))
+            message = message or lost_message(one, "assistant" if before is not None and before.role == "user" else "user")
+            if before is not None and before.role == message["role"]:
+                if not before.shown:
+                    pieces.pop()  # who made the window took this for the answer
+                    before = pieces[-1]
+                lost = {name_of(each) for each in view if was_lost(each)} if lost is None else lost
+                if before.role == message["role"] and _are_apart(before, one, lost):
+                    pieces.append(Piece([note_between(before.message, message)], closes=_NO_TURN))
+            pieces.append(Piece([message], [one]))
         if at in ends:
             turn = ends[at]
             notes = closing_notes(pieces[-1].message, f"cut-{turn.writer}-{turn.clock}")
-            pieces.extend(Piece(note, (), turn) for note in notes)
+            pieces.extend(Piece([note], closes=turn) for note in notes)
     return pieces
 
 
@@ -94,22 +122,24 @@ def _message(one: Shown, before: Piece | None) -> dict[str, Any] | None:
         raise
     except CorruptRecordError:
         return None
-    comes_after_what_is_lost = before is not None and any(isinstance(each, Lost) for each in before.shown)
-    return None if not is_message(value) or (comes_after_what_is_lost and tool_result_ids(value)) else value
+    if not is_message(value):
+        return None
+    comes_after_what_is_lost = before is not None and before.shown and isinstance(before.shown[-1], Lost)
+    return None if comes_after_what_is_lost and tool_result_ids(value) else value
 
 
 def _joins(one: Shown, message: Mapping[str, Any], before: Piece) -> bool:
     """Tell whether a message goes on with the one before it, which can be read and was not closed by a note."""
-    if not (isinstance(one, StoredMessage | Body) and one.joins and before.shown) or was_lost(before.shown[-1]):
+    if isinstance(one, Mark | Lost) or not one.joins or not before.shown or was_lost(before.shown[-1]):
         return False
-    if message["role"] != before.message["role"] or is_of_tools(message) or DAMAGED in custom_of(before.message):
+    if message["role"] != before.role or is_of_tools(message) or DAMAGED in custom_of(before.parts[0]):
         return False
-    lengths = [len(parted(each)) for each in (before.message, message)]  # type: ignore[arg-type]
-    return lengths == [len(before.shown), 1]  # not what was said as a joined message
+    return _is_part(before.parts[-1]) and _is_part(message)
 
 
-def _joined(before: Any, message: Any) -> Any:
-    return joined([*parted(before), message])
+def _is_part(message: Any) -> bool:
+    """Tell whether a message comes back when what it is joined in is taken apart: it has blocks, and was not said as more."""
+    return bool(message["content"]) and len(parted(message)) == 1
 
 
 def was_lost(shown: Shown) -> bool:

@@ -15,7 +15,7 @@ from strands_manga_memory.session.core.records import Body, Message, framed, hea
 from strands_manga_memory.session.core.registers import Register, is_derived
 from strands_manga_memory.session.core.vector import Entry, Tally, Vector
 from strands_manga_memory.session.core.window import Window
-from strands_manga_memory.stores.encoding.codec import trusted
+from strands_manga_memory.stores.encoding.codec import MALFORMED, damaged, trusted
 
 Key = tuple[Any, ...]
 """What a cell is about: of a message its name, of all else its kind (one letter) and a name."""
@@ -128,16 +128,18 @@ def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> dict[Ke
     header, blobs = unframed(data, record)
     blobs.reverse()  # each cell takes its own from the end
     found: dict[Key, Cell] = {}
-    with trusted(record):
+    try:
         for kind, *name, rest in header:
-            named_by, read = _KINDS[kind].named_by, _KINDS[kind].read
+            _, _, read, named_by = _KINDS[kind]
             if [*map(type, name)] != ([str] * len(name) if named_by is None else named_by):
                 raise ValueError(f"{name!r:.100} names no cell")
             if read is None:
-                message = message_of(Name(*name), rest, blobs.pop(), segments)
-                found[message.name] = message
+                of = Name(*name)
+                found[of] = message_of(of, rest, blobs.pop(), segments)
             else:
                 found[(kind, *name)] = read(rest, blobs)
+    except MALFORMED as error:
+        raise damaged(record, error) from error
     return found
 
 
@@ -153,11 +155,12 @@ def _copy_of(head: Copy, cells: Mapping[Key, Cell]) -> Copy:
         if not vector.includes(message.name, message.clock):
             vector = vector.including(message.name.writer, Entry(message.number, message.clock))
     window: Window | None = kinds["w"].get(())
+    bodies = {id_: body for (id_,), body in kinds["b"].items()}
     drawn = replace(
         head,
         vector=vector,
         messages=messages,
-        window=window and replace(window, bodies={id_: body for (id_,), body in kinds["b"].items()}),
+        window=replace(window, bodies=bodies) if window is not None and bodies else window,
         states=kinds["s"],
         redactions={Name(*name): revision for name, revision in kinds["r"].items()},
     )
@@ -202,7 +205,7 @@ class _Kind(NamedTuple):
 _KINDS: Mapping[str, _Kind] = {
     _MESSAGE: _Kind(attrgetter("revision"), lambda message: (header_of(message), [message.record]), None, [str, int]),
     "b": _Kind(lambda body: 0, lambda body: ([body.edits, body.revision, body.closes], [body.record]), _read_body, [str]),
-    "w": _Kind(attrgetter("stamp"), lambda window: (pack_window(window), []), lambda header, _: unpack_window(header), []),
+    "w": _Kind(attrgetter("stamp"), lambda window: (0, [pack_window(window)]), lambda _, blobs: unpack_window(blobs.pop()), []),
     "v": _Kind(lambda entry: entry, lambda entry: (entry, []), _read_entry, [str]),
     "r": _Kind(lambda revision: revision, lambda revision: (revision, []), lambda header, _: int(header), [str, int]),
     "s": _Kind(attrgetter("stamp"), _pack_register, _read_register, None),

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Lost, Message, Shown
-from strands_manga_memory.session.core.registers import WITH_WINDOW, Path, Register
+from strands_manga_memory.session.core.registers import Path, Register, goes_with_window
 from strands_manga_memory.session.core.vector import NOTHING, Vector
 from strands_manga_memory.session.core.window import Window, later, undecided, view, without_redacted
 
@@ -152,7 +152,8 @@ def _precedes(one: Message, other: Message) -> bool:
 def _states(one: Copy, other: Copy) -> dict[Path, Register]:
     """Return the later registers; of those that go with the window, the ones of the later window.
 
-    What a conversation manager notes of its work, such as a summary, is true of the window that it made, and of no other.
+    What a conversation manager notes of its work, such as a summary, is true of the window that it made, and of no other; what
+    is derived from messages is true of them wherever they are.
     """
     joined = {**one.states, **other.states}
     for path in one.states.keys() & other.states.keys():
@@ -161,8 +162,8 @@ def _states(one: Copy, other: Copy) -> dict[Path, Register]:
     if stamps[0] == stamps[1]:
         return joined
     later = one if stamps[0] > stamps[1] else other
-    others = {path: register for path, register in joined.items() if path[0] != WITH_WINDOW}
-    return others | {path: register for path, register in later.states.items() if path[0] == WITH_WINDOW}
+    others = {path: register for path, register in joined.items() if not goes_with_window(path)}
+    return others | {path: register for path, register in later.states.items() if goes_with_window(path)}
 
 
 _NO_STAMP = Stamp(0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Lost, Mark
 from strands_manga_memory.session.core.vector import Entry, Vector
 from strands_manga_memory.session.core.window import BodySlot, Joined, Slot, Window
+from strands_manga_memory.stores.encoding.codec import json_bytes, json_value
 
 _SHOWN, _JOINED, _LOST, _GAP, _SHORT = "k", "j", "l", ".", "~"
 _DIGITS, _HEXADECIMAL = 32, frozenset("0123456789abcdef")
@@ -27,8 +29,8 @@ _MOST_SLOTS = 100_000
 """A window that has more is damaged, whatever else it says."""
 
 
-def pack_window(window: Window) -> list[Any]:
-    """Return a window without its bodies as JSON.
+def pack_window(window: Window) -> bytes:
+    """Return a window without its bodies as bytes of JSON.
 
     That is its stamp, its runs and what it was decided upon. A run is ``[writer, first, pattern, ids]``: a letter for each
     message from the first one on - shown, joined to what is before it, lost, left out with a mark, or not there - and the ids
@@ -49,7 +51,7 @@ def pack_window(window: Window) -> list[Any]:
             runs[-1][3] += [_short(slot.id)] if isinstance(slot, Mark) else []
         last = name
     seen = window.seen
-    return [*window.stamp, runs, seen.floor, {writer: entry[:2] for writer, entry in sorted(seen.last.items())}]
+    return json_bytes([*window.stamp, runs, seen.floor, {writer: entry[:2] for writer, entry in sorted(seen.last.items())}])
 
 
 def _in_run(slot: Slot) -> tuple[Name | None, str]:
@@ -72,9 +74,10 @@ def _alone(slot: Slot) -> list[Any]:
     return ["", role, id_, *(of or ())]
 
 
-def unpack_window(data: Any) -> Window:
+@functools.lru_cache(maxsize=64)  # a restore reads the same one from both tiers
+def unpack_window(data: bytes) -> Window:
     """Return what :func:`pack_window` was given; raise ``ValueError``, ``TypeError`` or ``LookupError`` for anything else."""
-    clock, writer, runs, floor, seen = data
+    clock, writer, runs, floor, seen = json_value(data)
     slots: list[Slot] = []
     for run in runs:
         slots.extend(_of_run(*run) if len(run) == 4 else [_of_alone(*run)])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.shared_record import Shared, made, shared_with
-from strands_manga_memory.stores.encoding.codec import json_bytes, json_value, load_stored, trusted
+from strands_manga_memory.stores.encoding.codec import MALFORMED, damaged, json_bytes, json_value, load_stored, trusted
 
 WRITES = 2
 """Version of the stored form that is written."""
@@ -193,20 +193,24 @@ def framed(header: Any, blobs: Sequence[bytes] = ()) -> bytes:
 
 def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
     """Return what :func:`framed` was given; raise ``CorruptRecordError`` naming ``record`` for else, or a newer version."""
-    with trusted(record):
+    blobs, at = list[bytes](), 0
+    try:  # not ``trusted``: this is done for each cell of each restore
         line, _, rest = data.partition(b"\n")
         version, lengths, header = json_value(line)
         if version not in READS:
             raise CorruptRecordError(
                 f"record={record!r} has version {version!r}, this release reads {sorted(READS)}: upgrade it", record=record
             )
-        blobs, at = [], 0
         for length in lengths:
+            if type(length) is not int or length < 0:
+                raise ValueError(f"{length!r:.100} is no length")
             blobs.append(rest[at : at + length])
             at += length
-        if at != len(rest) or any(type(length) is not int or length < 0 for length in lengths):
+        if at != len(rest):
             raise ValueError("it is cut")
-        return header, blobs
+    except MALFORMED as error:
+        raise damaged(record, error) from error
+    return header, blobs
 
 
 def pack_messages(messages: Iterable[Message]) -> bytes:
@@ -281,7 +285,7 @@ def message_of(name: Name, header: Any, record: bytes, segments: dict[Segment, S
     for one in (name.number, first_clock, first, clock, revision):
         if type(one) is not int or one < 0:
             raise ValueError(f"{header!r:.100} is no message's")
-    about, author = (str(rest[0]), str(rest[1]) if len(rest) > 1 else "") if rest else ("", "")
+    about, author, *_ = (*map(str, rest), "", "")
     segment = Segment(str(life), first_clock, author or name.writer, first)
     return Message(segments.setdefault(segment, segment), name, clock, float(at), record, revision, about)
 

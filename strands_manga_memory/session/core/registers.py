@@ -33,6 +33,11 @@ def is_derived(path: Path) -> bool:
     return path[0] == WITH_WINDOW and path[-1] == DERIVED
 
 
+def goes_with_window(path: Path) -> bool:
+    """Tell whether a register is one of those of the later window."""
+    return path[0] == WITH_WINDOW and path[-1] != DERIVED
+
+
 def flattened(layer: str, value: Mapping[str, Any], depth: int) -> dict[Path, bytes]:
     """Return the dumps of what a layer's value consists of, with ``depth`` (1 or more) levels of keys told apart."""
     flat: dict[Path, bytes] = {}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from strands_manga_memory.session.core.identity import Name
 
-MOST_WRITERS = 32
+MOST_WRITERS = 16
 """Writers in a vector before the longest silent ones leave it."""
 
 

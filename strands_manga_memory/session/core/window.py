@@ -89,6 +89,8 @@ def later(one: Window | None, other: Window | None) -> Window | None:
     if one is None or other is None or one is other:
         return one or other
     if one.stamp == other.stamp:
+        if other.bodies.keys() <= one.bodies.keys():
+            return one
         return Window(one.stamp, one.slots, one.seen, {**other.bodies, **one.bodies})
     return max(one, other, key=lambda window: window.stamp)
 

@@ -242,9 +242,10 @@ class DurableReplica:
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""
-        if self._stored.listed and copy.lacks:
+        lacks = copy.lacks
+        if lacks and self._stored.listed:
             copy = with_messages(copy, self.segments.read(self._stored.listed, wanted=copy.may_show))
-        return self.log(copy) if copy.lacks else copy
+        return copy if lacks <= copy.messages.keys() else self.log(copy)
 
     def log(self, copy: Copy) -> Copy:
         """Return a copy with all messages of the log."""

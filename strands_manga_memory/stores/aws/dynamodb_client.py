@@ -28,6 +28,7 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
         connect_timeout=2,
         read_timeout=1,
         tcp_keepalive=True,
+        parameter_validation=False,  # DynamoDB validates as well, and this package makes every request itself
         max_pool_connections=50,
         user_agent_extra="strands-manga-memory",
     )

@@ -170,8 +170,10 @@ def load_stored(data: bytes, record: object) -> Any:
     Raises:
         CorruptRecordError: It is nothing that ``dump`` makes. Names ``record``, by its ``str()``.
     """
-    with trusted(record):
+    try:
         return load(data)
+    except MALFORMED as error:
+        raise damaged(record, error) from error
 
 
 class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record: a generator takes four times as long
@@ -191,14 +193,19 @@ class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Raise the error as one that names the record."""
-        if isinstance(error, _OF_MALFORMED) and not isinstance(error, MangaMemoryError):
-            name = str(self._record)
-            raise CorruptRecordError(
-                f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}", record=name
-            ) from error
+        if isinstance(error, MALFORMED) and not isinstance(error, MangaMemoryError):
+            raise damaged(self._record, error) from error
 
 
-_OF_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What a malformed record makes the code that reads it raise."""
+
+
+def damaged(record: object, error: Exception) -> CorruptRecordError:
+    """Return the error to raise for what reading a record raised."""
+    name = str(record)
+    return CorruptRecordError(f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}", record=name)
+
 
 _AS_NODES = b"V"  # JSON text never starts with it
 

@@ -25,30 +25,29 @@ MOST_LEVELS = 100
 _MOST_BITS = 63
 """Larger whole numbers are no JSON: readers of JSON take them for other ones."""
 
-_PLAIN = frozenset({str, bool, type(None)})
+_KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
 
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
     """Tell whether JSON text of these levels, and numbers of these bits and binary exponents, stands for exactly this value."""
-    level = [value]
+    level: list[Any] = [[value]]
     for _ in range(levels):
-        inner: list[Any] = []
-        for item in level:
-            kind = type(item)
-            if kind is dict:
-                if not all(type(key) is str for key in item):
-                    return False
-                inner += item.values()
-            elif kind is list:
-                inner += item
-            elif kind not in _PLAIN and not (
-                (kind is int and item.bit_length() <= bits)
-                or (kind is float and math.isfinite(item) and abs(math.frexp(item)[1]) <= exponents)
-            ):
+        held: dict[int, Any] = {}  # one that holds itself twice would grow
+        for holder in level:
+            if type(holder) is dict and not _KEYS.issuperset(map(type, holder)):
                 return False
-        if not inner:
+            for item in holder.values() if type(holder) is dict else holder:
+                kind = type(item)
+                if kind is dict or kind is list:
+                    held[id(item)] = item
+                elif kind not in _PLAIN and not (
+                    (kind is int and item.bit_length() <= bits)
+                    or (kind is float and math.isfinite(item) and abs(math.frexp(item)[1]) <= exponents)
+                ):
+                    return False
+        if not held:
             return True
-        level = list({id(item): item for item in inner}.values())  # one that holds itself twice would grow
+        level = list(held.values())
     return False
 
 
@@ -65,7 +64,7 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
 def is_nested_deeper(value: Any, levels: int) -> bool:
     """Tell whether a value has more levels than these."""
     level = [value]
-    for _ in range(levels + 1):
+    for _ in range(levels):
         held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]
         if not held:
             return False

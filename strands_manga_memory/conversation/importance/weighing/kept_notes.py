@@ -160,20 +160,22 @@ class KeptNotes:
         known, counted = list[tuple[Message, _Kept]](), list[tuple[Message, int]]()
         at = 0
         for message in messages:
-            tokens: list[int] = []
-            for part in (parts := parted(message)):
-                if is_stub(part):
-                    tokens.append(notes.count(part))
-                    continue
+            if is_stub(message):
+                counted.append((message, notes.count(message)))
+                continue
+            tokens, is_whole, parts = 0, True, parted(message)
+            for part in parts:
                 try:
                     at = keys.index(_key(part), at) + 1
                 except ValueError:  # it is none of those
+                    is_whole = False
                     continue
-                tokens.append(kept[at - 1].tokens)
-                known.append((part, kept[at - 1]))
-                counted += [(part, kept[at - 1].tokens)] if len(parts) > 1 else []
-            if len(tokens) == len(parts):
-                counted.append((message, sum(tokens)))
+                found = kept[at - 1]
+                known.append((part, found))
+                counted.append((part, found.tokens))
+                tokens += found.tokens
+            if is_whole and len(parts) > 1:
+                counted.append((message, tokens))
         notes.take_over(counted, lambda: [(message, note) for message, kept in known if (note := kept.note(notes)) is not None])
         notes.vocabulary.take_over(texts, telling, user, assistant)
         self._at = notes.taken
@@ -200,6 +202,9 @@ def _name(asked: object) -> str | None:
 
 def _key(message: Message) -> bytes:
     """Return a hash of what a model is sent of a message that is the same in every process."""
-    said = message["content"][0]["text"] if len(message["content"]) == 1 and message["content"][0].keys() == {"text"} else None
-    text = said if said is not None else json.dumps(message["content"], sort_keys=True, default=repr)
+    content = message["content"]
+    if len(content) == 1 and len(block := content[0]) == 1 and "text" in block:
+        text = block["text"]
+    else:
+        text = json.dumps(content, sort_keys=True, default=repr)
     return zlib.crc32(f"{message['role']}\0{text}".encode(errors="surrogatepass")).to_bytes(4, "big")[-_KEY_BYTES:]

@@ -12,14 +12,14 @@ from strands_manga_memory.session.core.merge import EMPTY
 from strands_manga_memory.session.core.records import Body, framed
 from strands_manga_memory.session.core.vector import Entry
 
-WINDOW = [1, "a", [], 0, {}]
+WINDOW = b'[1,"a",[],0,{}]'
 ENTRY = [1, 1, 0, 0, 0.0, 0]
 
 
 @pytest.mark.parametrize(
     "cell",
     [
-        ["w", "x", WINDOW],
+        ["w", "x", 0],
         ["v", [1], ENTRY],
         ["v", "a", "b", ENTRY],
         ["r", "a", "1", 1],
@@ -32,14 +32,14 @@ ENTRY = [1, 1, 0, 0, 0.0, 0]
 )
 def test_a_cell_with_a_name_that_its_kind_does_not_have_is_damaged(cell: Any) -> None:
     copy, found, damaged = read_cells(
-        Head(EMPTY), [("there", framed([["w", WINDOW]])), ("odd", framed([cell], [b"{}"]))], "record"
+        Head(EMPTY), [("there", framed([["w", 0]], [WINDOW])), ("odd", framed([cell], [b"{}"]))], "record"
     )
     assert damaged == ["odd"]
     assert list(found) == [("w",)]
     assert copy.window is not None
 
 
-@pytest.mark.parametrize("cells", [None, 5, ["w", WINDOW], [["b", "x", [None, 0, None]]], [["v", "a", ENTRY], 7]])
+@pytest.mark.parametrize("cells", [None, 5, ["w", 0], [["w", 0]], [["b", "x", [None, 0, None]]], [["v", "a", ENTRY], 7]])
 def test_a_record_that_has_no_cells_is_damaged(cells: Any) -> None:
     _, found, damaged = read_cells(Head(EMPTY), [("odd", framed(cells))], "record")
     assert (list(found), damaged) == ([], ["odd"])
