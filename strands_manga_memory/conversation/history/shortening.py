@@ -262,10 +262,10 @@ def _described(media: Any) -> str:
 
 
 def _texts(content: Any) -> Iterable[str]:
-    if type(content) is list and len(content) == 1 and type(block := content[0]) is dict and len(block) == 1:
-        text = block.get("text")
-        if isinstance(text, str):
-            return (text,)  # as most messages have it, without three generators
+    if type(content) is list:
+        texts = [block.get("text") for block in content if type(block) is dict and len(block) == 1]
+        if len(texts) == len(content) and {*map(type, texts)} == {str}:
+            return texts  # type: ignore[return-value]  # as most messages have it, without three generators
     return _texts_within(content)
 
 

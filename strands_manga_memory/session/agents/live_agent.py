@@ -66,20 +66,20 @@ class LiveAgent:
         with self.conversation.lock:
             own = self.conversation.own
             own.keeps_window = own.keeps_window and not agent.model.stateful
-            has_log = bool(messages or own.facts.messages)
+            has_log, fields = bool(messages or own.facts.messages), own.fields
         if messages is not None:
             if seeds and has_log:
                 logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
-            self._restore(agent, seeds if not has_log else [] if agent.model.stateful else messages)
+            self._restore(agent, seeds if not has_log else [] if agent.model.stateful else messages, fields)
             self._give_back_stash(agent)
         with self.conversation.lock:  # an agent as it was built is nothing to save
-            own.as_built(snapshot.fields_of(self._as_built))
+            own.as_built(snapshot.fields_of(self._as_built), fields)
         if not has_log:
             self._seed(agent.messages)
 
-    def _restore(self, agent: Agent, messages: list[Message], *, over: Mapping[str, Any] = MappingProxyType({})) -> None:
-        with self.conversation.lock:
-            fields = self.conversation.own.fields
+    def _restore(
+        self, agent: Agent, messages: list[Message], fields: Mapping[str, bytes], over: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         snapshot.give(agent, messages, fields, over=over, record=self.conversation.place.conversation)
 
     def _give_back_stash(self, agent: Agent) -> None:
@@ -118,7 +118,9 @@ class LiveAgent:
             raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers")
         messages = conversation.take_over(agent.messages)
         if messages is not None:
-            self._restore(agent, messages, over=copy.deepcopy(self._as_built))
+            with conversation.lock:
+                fields = conversation.own.fields
+            self._restore(agent, messages, fields, copy.deepcopy(self._as_built))
             await asyncio.to_thread(self._give_back_stash, agent)
         self.in_turn = True
         with conversation.lock:

@@ -223,7 +223,8 @@ def _place_of_piece(piece: Piece, print_: int) -> Place:
     places = tuple(
         _place_shown(one, id_of(part), fingerprint(part)) for one, part in zip(piece.shown, parted(message), strict=True)
     )
-    return replace(places[0], tracking_id=id_, print=print_, parts=places)
+    first = places[0]
+    return Place(first.held, id_, print_, first.revision, first.was_lost, places)
 
 
 def _place_shown(shown: Shown, id_: str, print_: int, message: Mapping[str, Any] | None = None) -> Place:

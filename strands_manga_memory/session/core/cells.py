@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy, merge
+from strands_manga_memory.session.core.packed_messages import header_of, message_of
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
-from strands_manga_memory.session.core.records import Body, Message, framed, header_of, message_of, unframed
+from strands_manga_memory.session.core.records import Body, Message, framed, unframed
 from strands_manga_memory.session.core.registers import Register, is_derived
 from strands_manga_memory.session.core.vector import Entry, Tally, Vector
 from strands_manga_memory.session.core.window import Window
@@ -108,7 +109,7 @@ def read_cells(
     found: dict[Key, Cell] = {}
     records: dict[Key, str] = {}
     damaged: list[str] = []
-    segments: dict[Segment, Segment] = {}
+    segments: dict[tuple[Any, ...], Segment] = {}
     for name, data in cells:
         try:
             read = _read(data, name, segments)
@@ -124,7 +125,7 @@ def read_cells(
     return _copy_of(head.copy, found), versions, damaged
 
 
-def _read(data: bytes, record: str, segments: dict[Segment, Segment]) -> dict[Key, Cell]:
+def _read(data: bytes, record: str, segments: dict[tuple[Any, ...], Segment]) -> dict[Key, Cell]:
     header, blobs = unframed(data, record)
     blobs.reverse()  # each cell takes its own from the end
     found: dict[Key, Cell] = {}

@@ -1,17 +1,16 @@
-"""Records: messages and bodies as values, and their framed form. Pure."""
+"""Records: messages and bodies as values, and the framed form of what is stored. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.shared_record import Shared, made, shared_with
-from strands_manga_memory.stores.encoding.codec import MALFORMED, damaged, json_bytes, json_value, load_stored, trusted
+from strands_manga_memory.stores.encoding.codec import MALFORMED, damaged, json_bytes, json_value, load_stored
 
 WRITES = 2
 """Version of the stored form that is written."""
@@ -52,9 +51,13 @@ class Message:
 
     def __eq__(self, other: object) -> bool:
         """Tell whether it is the same message, in whichever way the record is kept."""
-        return isinstance(other, Message) and pack_messages([self]) == pack_messages([other])
+        return isinstance(other, Message) and self._said == other._said
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _said(self) -> tuple[Any, ...]:
+        return self.segment, self.name, self.clock, round(self.at * 1000), self.revision, self.about, self.record
 
     @property
     def writer(self) -> str:
@@ -70,6 +73,11 @@ class Message:
     def record(self) -> bytes:
         """The message as dumped bytes."""
         return self.kept if isinstance(self.kept, bytes) else made(self.kept)
+
+    def joining(self) -> Message:
+        """Return it as one that an agent has in one message with what is before it."""
+        kept, about, lost = self.kept, self.about, self.was_lost  # by hand: ``replace`` takes four times as long
+        return Message(self.segment, self.name, self.clock, self.at, kept, self.revision, about, lost, joins=True)
 
     def share(self, message: Any) -> None:
         """Keep nothing of the record that an agent's own message has as well, if it is that message's."""
@@ -123,6 +131,10 @@ class Body:
     def __str__(self) -> str:
         """Return what it is called in errors."""
         return f"body {self.id}"
+
+    def joining(self) -> Body:
+        """Return it as one that an agent has in one message with what is before it."""
+        return replace(self, joins=True)
 
     @property
     def id(self) -> str:
@@ -211,83 +223,6 @@ def unframed(data: bytes, record: str) -> tuple[Any, list[bytes]]:
     except MALFORMED as error:
         raise damaged(record, error) from error
     return header, blobs
-
-
-def pack_messages(messages: Iterable[Message]) -> bytes:
-    """Return messages as one value.
-
-    Its header has a run for messages of one writer and segment whose numbers follow one another: the writer, the segment, the
-    first number, how much the clock goes up to each message, and the time, in milliseconds; what most messages do not have, a
-    revision and what else is kept with one, comes last, by place.
-    """
-    kept = sorted(messages, key=lambda one: (one.segment, one.order))
-    runs: list[Any] = []
-    before: Message | None = None
-    for one in kept:
-        writer, number = one.name
-        at = round(one.at * 1000)
-        if before is None or before.segment != one.segment or before.name != Name(writer, number - 1):
-            runs.append([writer, [*one.segment], number, [one.clock], [at], {}])
-        else:
-            runs[-1][3].append(one.clock - before.clock)
-            runs[-1][4].append(at - round(before.at * 1000))
-        if one.revision or one.about:
-            runs[-1][5][str(len(runs[-1][3]) - 1)] = [one.revision, one.about]
-        before = one
-    return framed(runs, [one.record for one in kept])
-
-
-Wanted = Callable[[Name, int], bool]
-"""Tells whether a message is to be read, by its name and the clock of its turn."""
-
-
-def unpack_messages(data: bytes, record: str, *, wanted: Wanted | None = None) -> list[Message]:
-    """Return what :func:`pack_messages` was given; raise ``CorruptRecordError`` naming ``record`` if it is something else.
-
-    Without ``wanted`` all of them are read.
-    """
-    runs, blobs = unframed(data, record)
-    found: list[Message] = []
-    blobs.reverse()
-    with trusted(record):
-        for writer, (life, clock, author, first), number, clocks, times, others in runs:
-            segment = Segment(str(life), _count(clock), str(author), _count(first))
-            turns, said = itertools.accumulate(clocks), itertools.accumulate(times)
-            for at, (turn, milliseconds) in enumerate(zip(turns, said, strict=True)):
-                name, blob = Name(str(writer), _count(number) + at), blobs.pop()
-                if wanted is None or wanted(name, _count(turn)):
-                    revision, about = others.get(str(at), (0, ""))
-                    found.append(Message(segment, name, _count(turn), milliseconds / 1000, blob, _count(revision), str(about)))
-        if blobs:
-            raise ValueError("it has more messages than it says")
-    return found
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.100} is no number of anything")
-    return value
-
-
-def header_of(message: Message) -> list[Any]:
-    """Return what is stored of a message beside its name and its record."""
-    segment = message.segment
-    header = [segment.life, segment.clock, segment.number, message.clock, round(message.at, 3), message.revision]
-    rest = [message.about, "" if segment.writer == message.writer else segment.writer]
-    while rest and not rest[-1]:
-        rest.pop()
-    return [*header, *rest]
-
-
-def message_of(name: Name, header: Any, record: bytes, segments: dict[Segment, Segment]) -> Message:
-    """Return the message with this name, header and record, one of equal ``segments``; raise ``ValueError`` if it is none."""
-    life, first_clock, first, clock, at, revision, *rest = header
-    for one in (name.number, first_clock, first, clock, revision):
-        if type(one) is not int or one < 0:
-            raise ValueError(f"{header!r:.100} is no message's")
-    about, author, *_ = (*map(str, rest), "", "")
-    segment = Segment(str(life), first_clock, author or name.writer, first)
-    return Message(segments.setdefault(segment, segment), name, clock, float(at), record, revision, about)
 
 
 def has_id(record: bytes, tracking_id: str) -> bool:

@@ -169,7 +169,7 @@ def _resolved(slot: Slot, bodies: Mapping[str, Body], messages: Mapping[Name, Me
         return slot
     if isinstance(slot, Joined):
         part = _resolved(slot.slot, bodies, messages)
-        return replace(part, joins=True) if isinstance(part, Message | Body) else part
+        return part.joining() if isinstance(part, Message | Body) else part
     if isinstance(slot, BodySlot) and slot.body in bodies:
         return bodies[slot.body]
     name = shown_name(slot) or Name("", 0)  # of a synthesized body that is gone nothing is known

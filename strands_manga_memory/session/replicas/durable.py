@@ -45,7 +45,7 @@ class _Stored:
         item: The head; None if there is none.
         versions: The version of each cell in it.
         cells: Their stored forms, but for those of messages: what did not change is written as it is.
-        listed: Segments in which messages of its view are.
+        listed: Segments in which messages of its view are, packed.
         carried: Messages that the head has along with it.
         unreadable: Cells that cannot be read. They stay.
     """
@@ -54,7 +54,7 @@ class _Stored:
     item: Item | None = None
     versions: Mapping[CellKey, Version] = field(default_factory=dict)
     cells: Mapping[CellKey, bytes] = field(default_factory=dict)
-    listed: frozenset[Segment] = frozenset()
+    listed: Sequence[Any] = ()
     carried: frozenset[Name] = _NONE
     unreadable: tuple[bytes, ...] = ()
 
@@ -140,9 +140,7 @@ class DurableReplica:
         name = "/".join(self._key)
         item, data = whole_value(self._table, item)
         codec = Codec() if item.get("state") == DELETED else self._codec  # graves are read though the keys are destroyed
-        header, blobs = unframed(codec.unseal(data, name), name)
-        with trusted(name):
-            listed = unpack_listed(header)
+        listed, blobs = unframed(codec.unseal(data, name), name)
         numbered = {str(at): blob for at, blob in enumerate(blobs[1:])}
         copy, versions, damaged = read_cells(head_of(blobs[0], name), numbered.items(), name)
         if damaged:
@@ -214,15 +212,16 @@ class DurableReplica:
         if versions == before.versions and copy.head == before.copy.head and not self._is_unclean:
             return True
         listed = frozenset(copy.messages[name].segment for name in copy.needed if name not in names)
-        if not base.listed <= listed and copy.lacks:  # what is not at hand may be where it was
-            listed |= base.listed
+        if base.listed and copy.lacks:  # what is not at hand may be where it was
+            listed |= self._listed(base)
         forms = {
             key: base.cells[key] if key in base.cells and base.versions[key] == versions[key] else packed({key: cell})
             for key, cell in cells.items()
         }
         blobs = [Head.of(copy, cells).pack(), *forms.values(), *base.unreadable]
         codec = self._codec if copy.has_begun else Codec()
-        data = codec.seal(framed(pack_listed(listed), blobs), "/".join(self._key))
+        runs = pack_listed(listed)
+        data = codec.seal(framed(runs, blobs), "/".join(self._key))
         self.forget()
         when = ABSENT if before.item is None else Condition(equals={"v": before.item.get("v")})
         attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: self._new_expiry(copy)}
@@ -237,15 +236,19 @@ class DurableReplica:
             return False
         self._is_unclean = False
         self._has_looked = self._has_looked and (before.copy.has_begun or not copy.has_begun)
-        self._stored = _Stored(copy, item, versions, _lasting(forms), listed, names, base.unreadable)
+        self._stored = _Stored(copy, item, versions, _lasting(forms), runs, names, base.unreadable)
         return True
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that the log has: one batch, and the whole log if that was not enough."""
         lacks = copy.lacks
         if lacks and self._stored.listed:
-            copy = with_messages(copy, self.segments.read(self._stored.listed, wanted=copy.may_show))
+            copy = with_messages(copy, self.segments.read(self._listed(self._stored), wanted=copy.may_show))
         return copy if lacks <= copy.messages.keys() else self.log(copy)
+
+    def _listed(self, stored: _Stored) -> frozenset[Segment]:
+        with trusted("/".join(self._key)):
+            return unpack_listed(stored.listed)
 
     def log(self, copy: Copy) -> Copy:
         """Return a copy with all messages of the log."""

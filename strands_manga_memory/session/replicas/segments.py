@@ -11,7 +11,8 @@ from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
-from strands_manga_memory.session.core.records import Message, Wanted, in_order, pack_messages, unpack_messages
+from strands_manga_memory.session.core.packed_messages import Wanted, pack_messages, unpack_messages
+from strands_manga_memory.session.core.records import Message, in_order
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.objects import OBJECT, delete_rows

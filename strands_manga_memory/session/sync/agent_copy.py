@@ -146,10 +146,10 @@ class AgentCopy:
         self._fields = {**self._fields, name: data}
         self.touch()
 
-    def as_built(self, fields: Mapping[str, bytes]) -> None:
-        """Take the states that the agent was built with, or was given: they are nothing to save."""
+    def as_built(self, fields: Mapping[str, bytes], stored: Mapping[str, bytes]) -> None:
+        """Take the states that the agent was built with, and the stored ones that it was given: they are nothing to save."""
         self._built = fields
-        self._fields = {**fields, **self.fields}
+        self._fields = {**fields, **stored}
 
     def take_over_states(self) -> None:
         """Take the states that are stored for those that the agent has: it is given them with the history."""

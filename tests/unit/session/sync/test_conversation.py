@@ -221,7 +221,7 @@ def test_what_is_said_when_the_session_is_over_is_counted_in_the_next_one() -> N
 def test_what_was_kept_of_a_deleted_life_is_nothing_of_the_next_one() -> None:
     world = World("hot")
     conversation = world.open()
-    conversation.own.as_built({"state.agent": b"{}"})
+    conversation.own.as_built({"state.agent": b"{}"}, {})
     conversation.own.capture([], {"state.agent": b'{"secret": 1}'}, in_turn=False)
     world.turn(conversation, "hello")
     world.open().bury()
