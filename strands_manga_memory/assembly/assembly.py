@@ -127,7 +127,7 @@ class Assembly(Process):
             trim_to: Tokens to which a history over ``max_tokens`` is brought in one step, so that until the next step each
                 request begins with the whole one before and a provider's prompt cache has it. ``max_tokens`` itself: a full
                 history holds as much as it can, and is trimmed in every turn. Default that of the process: what leaves room
-                for about eight turns like the last ones, at least four fifths of ``max_tokens``.
+                for about seven turns like the last ones, at least two thirds of ``max_tokens``.
             max_turns: Turns that a history keeps at most, whatever room it has. Default: as many as fit.
             recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
                 search them. They take up to three quarters of ``max_tokens``; the history gives way to them for that call. The

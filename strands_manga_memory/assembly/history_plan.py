@@ -14,8 +14,8 @@ from strands_manga_memory.stores import HotStore
 
 _TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
 
-_TRIM_EVERY = 8
-"""So many turns apart a full history is trimmed: of seven requests and more in eight, the whole one before is the beginning."""
+_TRIM_EVERY = 7
+"""So many turns apart a full history is trimmed: of six requests in seven the whole one before is the beginning."""
 
 _RECALLED = 3, 4
 """Of the history's tokens at most so many parts in so many are for what is recalled."""

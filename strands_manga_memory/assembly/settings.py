@@ -109,7 +109,7 @@ class MangaMemorySettings(BaseModel):
         None,
         ge=1,
         le=10_000_000,
-        description="Tokens to which a full history is brought; unset: what leaves room for eight turns",
+        description="Tokens to which a full history is brought; unset: what leaves room for seven turns",
     )
     max_turns: Turns | None = Field(
         None, ge=1, le=10_000, description="Turns that a history keeps at most; unset: as many as fit"

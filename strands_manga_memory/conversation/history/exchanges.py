@@ -8,12 +8,17 @@ from typing import NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.messages import calls_tools, is_tool_pair, is_turn_start, turns
+from strands_manga_memory.messages import calls_tools, is_tool_pair, is_turn_start, tool_result_ids, turns
 
 
 def last_turn_of(messages: Sequence[Message]) -> int:
     """Return where the last turn begins; 0 if none does."""
     return next((at for at in reversed(range(len(messages))) if is_turn_start(messages[at])), 0)
+
+
+def results_of_last_turn(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of the last turn that bring tool results."""
+    return [message for message in messages[last_turn_of(messages) :] if tool_result_ids(message)]
 
 
 def ages(messages: Sequence[Message]) -> list[int]:

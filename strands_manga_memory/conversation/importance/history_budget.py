@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn
+from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn, results_of_last_turn
 from strands_manga_memory.conversation.history.stubs import as_said, condensed
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.choosing.choice import Candidate, Choice, Limits
@@ -87,6 +87,10 @@ class HistoryBudget:
         most = self._calibration.budget(max(self.max_tokens, self.grow_to))
         if tokens > most and tokens > most + self._headroom(messages, most).tokens:
             return True
+        if self.steps and tokens > self._calibration.budget(self.steps.lowest) and is_turn_start(messages[-1]):
+            results = self._notes.total(results_of_last_turn(messages[:-1]))
+            if results >= self._calibration.budget(self.steps.large):
+                return True
         return self.max_turns is not None and sum(map(is_turn_start, as_said(messages))) > self.max_turns
 
     def choice(

@@ -79,8 +79,9 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         signals: What each signal counts when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is brought, and the same share of ``max_turns``; None (default):
-            just below ``max_tokens``. What must stay may take more.
-        trim_every: How many turns like the last ones a history over ``max_tokens`` makes room for, in at most a fifth of it.
+            just below ``max_tokens``. What must stay may take more. Trimmed in steps, tool results of the turn before are
+            a reason for one, too, if they take an eighth of ``max_tokens`` and the history is above the low mark.
+        trim_every: How many turns like the last ones a history over ``max_tokens`` makes room for, in at most a third of it.
         max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
         includes_recall: Whether what ``HistoryRecall`` quotes in a request counts into ``max_tokens`` too: the history gives
             way to it for that one call. What is kept of the history is as much as without recall.

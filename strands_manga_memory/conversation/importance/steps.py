@@ -10,8 +10,12 @@ from strands.types.content import Message
 
 from strands_manga_memory.messages import is_turn_start
 
-_MOST = 5
+_MOST = 3
 """At most one part in so many of a history is given up for the turns to come."""
+
+_LARGE = 8
+"""Results of a turn that is over which take one part in so many of a history are shortened before it is full: until the next
+step they would keep others from staying, and the request after them seldom finds room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,20 @@ class Steps:
         """Whether there are steps: else a full history is trimmed in every turn."""
         return self.turns is not None or self.low < self.high
 
+    @property
+    def lowest(self) -> int:
+        """The lowest that the low mark may be."""
+        return self.low if self.turns is None else min(self.low, self.high - self.high // _MOST)
+
+    @property
+    def large(self) -> int:
+        """From how many tokens on the results of a turn that is over are a reason to trim."""
+        return self.high // _LARGE
+
     def mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
-        """Return the tokens to which a history is to be brought."""
+        """Return the tokens to which a history is to be brought, given what was said of late, each message whole."""
         if self.turns is None:
             return self.low
         starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
         since = min(islice(starts, self.turns), default=0)
-        return min(self.low, max(self.high - self.high // _MOST, self.high - total(messages[since:])))
+        return min(self.low, max(self.lowest, self.high - total(messages[since:])))

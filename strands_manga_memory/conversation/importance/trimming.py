@@ -160,12 +160,12 @@ class Trimming:
         """
         budget, reserve = self._budget, self._reserve
         reserve.take_in(said, self._notes.tokens)
-        mark = budget.steps.mark([*said, *coming], self._notes.total)
         if not budget.steps and not reserve.is_due(budget.max_tokens, 0):
-            choice = budget.choice([*said, *coming], beside=beside, trim_to=mark, coming=len(coming))
+            choice = budget.choice([*said, *coming], beside=beside, coming=len(coming))
             if not reserve.is_due(budget.max_tokens, choice.budget - choice.tokens):
                 return choice, said
         pool = reserve.at_hand(said, budget.max_tokens, self._notes.total, budget.narrowed)
+        mark = budget.steps.mark([*pool, *coming], self._notes.total)
         return budget.choice([*pool, *coming], beside=beside, trim_to=mark, coming=len(coming)), pool
 
     def _commit(
