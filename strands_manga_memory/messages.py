@@ -5,7 +5,6 @@ Strands accepts messages with blocks of any shape, so nothing here asks more of 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -91,8 +90,8 @@ def starts_turn(message: Message, previous: Message | None) -> bool:
 
 def turns(messages: Sequence[Message]) -> list[range]:
     """Return the turns as ranges of positions. What precedes the first user message is a range of its own."""
-    bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
-    return [range(start, stop) for start, stop in itertools.pairwise([*bounds, len(messages)])]
+    bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
+    return list(map(range, bounds, [*bounds[1:], len(messages)]))
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:

@@ -23,8 +23,8 @@ def results_of_last_turn(messages: Sequence[Message]) -> list[Message]:
 
 def ages(messages: Sequence[Message]) -> list[int]:
     """Return for each message how many turns began after it."""
-    began = list(itertools.accumulate((is_turn_start(message) for message in reversed(messages)), initial=0))
-    return began[-2::-1]
+    began = (message["role"] == "user" and is_turn_start(message) for message in reversed(messages))
+    return list(itertools.accumulate(began, initial=0))[-2::-1]
 
 
 class Exchange(NamedTuple):

@@ -74,10 +74,12 @@ def condensed(said: Sequence[Message]) -> list[list[int]]:
     as somebody said them so, and a short one: "yes, at six" is a reply, and would be read as a part of something else.
     """
     roles = [None, *(message["role"] for message in said), None]
-    alone = [roles[at + 1] in (roles[at], roles[at + 2]) or _is_short(message) for at, message in enumerate(said)]
+
+    def may(at: int) -> bool:
+        return roles[at + 1] not in (roles[at], roles[at + 2]) and not _is_short(said[at])
 
     def joins(one: int, other: int) -> bool:
-        return other < len(said) - 1 and not alone[one] and not alone[other] and may_join(said[one], said[other])
+        return other < len(said) - 1 and may(one) and may(other) and may_join(said[one], said[other])
 
     return runs(said, joins)
 
@@ -127,7 +129,7 @@ def _goes_on(before: Message, message: Message) -> bool:
     return message["role"] == before["role"] and is_text(before) and is_text(message)
 
 
-def joined(messages: list[Message]) -> list[Message]:
+def as_sent(messages: list[Message]) -> list[Message]:
     """Return what a model is sent: marks between two texts of one speaker go, and the texts become one message.
 
     A model that is shown marks as answers might answer with one. The list itself is returned if nothing in it is to be joined;

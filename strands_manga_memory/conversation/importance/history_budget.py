@@ -8,11 +8,12 @@ from dataclasses import replace
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import ids_of_first_turn, results_of_last_turn
-from strands_manga_memory.conversation.history.stubs import as_said, condensed
+from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.conversation.importance import headroom
-from strands_manga_memory.conversation.importance.choosing.choice import Candidate, Choice, Limits
+from strands_manga_memory.conversation.importance.choosing.choice import Choice, Limits
 from strands_manga_memory.conversation.importance.choosing.selection import choose
 from strands_manga_memory.conversation.importance.steps import Steps
+from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.scoring import Bands
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
@@ -101,7 +102,7 @@ class HistoryBudget:
         If it is brought down at all, it is to ``trim_to`` tokens as the model counts them, where that is less. All but the last
         ``coming`` are to be a history, which does without most marks; without that number all marks count.
         """
-        candidates = self._candidates(messages)
+        notes = self._notes.read(messages)
         limits = self._limits(max(1, self.tokens - beside), self._headroom(messages, self.tokens))
         if trim_to is not None and trim_to < self.max_tokens:
             limits = replace(
@@ -110,52 +111,55 @@ class HistoryBudget:
                 turns=self.max_turns and max(1, self.max_turns * trim_to // self.max_tokens),
                 lasts=self.steps.turns or 0,
             )
-        return self._chosen(candidates, limits) if coming is None else self._condensed(candidates, limits, coming)
+        if coming is None:
+            return self._chosen(messages, notes, limits)
+        return self._condensed(messages, notes, limits, len(messages) - coming)
 
-    def _condensed(self, candidates: Sequence[Candidate], limits: Limits, coming: int) -> Choice:
+    def _condensed(self, messages: Sequence[Message], notes: Sequence[Note], limits: Limits, until: int) -> Choice:
         """Choose where marks that the history does without take no room: as much as the last time, less if that is too much."""
         most = limits.tokens if limits.fill_to is None else min(limits.tokens, limits.fill_to)
         spare = self._spare
         for _ in range(_TRIES):
             fill_to = None if limits.fill_to is None else limits.fill_to + spare
-            choice = self._chosen(candidates, replace(limits, tokens=limits.tokens + spare, fill_to=fill_to))
-            kept = [message for at, message in choice.kept.items() if at < len(candidates) - coming]
-            stays = {at for run in condensed(kept) for at in run}
-            self._spare = sum(self._notes.count(message) for at, message in enumerate(kept) if at not in stays)
+            roomier = replace(limits, tokens=limits.tokens + spare, fill_to=fill_to)
+            choice = self._chosen(messages, notes, roomier).as_history(until)
+            stays = {at for run in choice.runs for at in run}
+            gone = (message for at, message in choice.kept.items() if at < until and at not in stays)
+            self._spare = sum(map(self._notes.count, gone))
             tokens = choice.tokens - self._spare
             if not spare or tokens <= most:
                 return replace(choice, tokens=tokens, budget=limits.tokens)
             spare = max(0, min(spare, self._spare) - (tokens - most))
-        return self._chosen(candidates, limits)
+        return self._chosen(messages, notes, limits).as_history(until)
 
     def half(self, messages: Sequence[Message]) -> Choice:
-        """Return what of messages stays in half of the tokens that they have."""
-        return self._chosen(self._candidates(messages), self._limits(min(self.tokens, self._notes.total(messages) // 2)))
+        """Return what of a history stays in half of the tokens that it has."""
+        notes = self._notes.read(messages)
+        limits = self._limits(min(self.tokens, sum(note.tokens for note in notes) // 2))
+        return self._chosen(messages, notes, limits).as_history(len(messages))
 
     def three_quarters(self, messages: Sequence[Message]) -> Choice:
-        """Return what of messages stays in three quarters of the tokens that they have, more if more must stay as it is."""
+        """Return what of a history stays in three quarters of the tokens that it has, more if more must stay as it is."""
         before, budget = self._notes.total(messages), self.tokens + self._headroom(messages, self.tokens).tokens
-        candidates = self._candidates(messages)
-        return self._chosen(candidates, replace(self._limits(min(budget, before * 3 // 4)), may_shorten=before > budget))
+        notes = self._notes.read(messages)
+        limits = replace(self._limits(min(budget, before * 3 // 4)), may_shorten=before > budget)
+        return self._chosen(messages, notes, limits).as_history(len(messages))
 
     def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
         """Return what of messages stays in so many tokens as the model counts them."""
         if self.reported(messages) <= max_tokens:
             return list(messages)
-        candidates = self._candidates(as_said(messages))
-        return mended(self._chosen(candidates, self._limits(self._calibration.budget(max_tokens))).messages)
+        said = as_said(messages)
+        notes = self._notes.read(said)
+        return mended(self._chosen(said, notes, self._limits(self._calibration.budget(max_tokens))).messages)
 
     def narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
         """Return what of messages stays, whole, in so many tokens, however many turns they are."""
         limits = replace(self._limits(tokens), turns=None, may_shorten=False)
-        return self._chosen(self._candidates(messages), limits).messages
+        return self._chosen(messages, self._notes.read(messages), limits).messages
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> headroom.Headroom:
         return headroom.headroom_for(messages, budget, self._served.agent, self._calibration, self._notes.tokens)
-
-    def _candidates(self, messages: Sequence[Message]) -> list[Candidate]:
-        notes = self._notes.read(messages)
-        return [Candidate(message, note.tokens, note.score, note) for message, note in zip(messages, notes, strict=True)]
 
     def _limits(self, tokens: int, room: headroom.Headroom = headroom.NO_HEADROOM) -> Limits:
         return Limits(
@@ -168,9 +172,8 @@ class HistoryBudget:
             spares_request=room.is_enough,
         )
 
-    def _chosen(self, candidates: Sequence[Candidate], limits: Limits) -> Choice:
+    def _chosen(self, messages: Sequence[Message], notes: Sequence[Note], limits: Limits) -> Choice:
         """Choose; the first turn is known by its ids once it is over: told anew from what is left it might grow."""
-        messages = [candidate.message for candidate in candidates]
         if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
             self._first_turn = ids_of_first_turn(messages)
-        return choose(candidates, limits, first_turn=self._first_turn, count=self._notes.count)
+        return choose(messages, notes, limits, first_turn=self._first_turn, count=self._notes.count)

@@ -30,15 +30,14 @@ class Reserve:
     """
 
     def __init__(self) -> None:
-        self._hand: list[Message] = []
-        self._ids: set[str] = set()
+        self._hand: dict[str, Message] = {}
         self._window: list[str] = []
         self._forms: dict[str, int] = {}
         self._since = 0
 
     def __iter__(self) -> Iterator[Message]:
         """Yield the messages, in the order of speech."""
-        return iter(self._hand)
+        return iter(self._hand.values())
 
     def __len__(self) -> int:
         """Return how many messages there are."""
@@ -48,13 +47,12 @@ class Reserve:
         """Take in what was said since the last time: it stands at the end of the history."""
         new: list[Message] = []
         for message in reversed(history):
-            if message.get("tracking_id") in self._ids:
+            if message.get("tracking_id") in self._hand:
                 break
             new.append(message)
         new.reverse()
-        self._hand += new
+        self._hand |= {id_of(message): message for message in new}
         self._window += [id_of(message) for message in new if not is_stub(message)]
-        self._ids.update(map(id_of, new))
         self._since += sum(map(count, new))
 
     def is_due(self, budget: int, room: int) -> bool:
@@ -80,44 +78,38 @@ class Reserve:
         self._since = 0
         said = [message for message in history if not is_stub(message)]
         present = {id_of(message): message for message in said}
-        mine = [id_of(message) for message in self._hand]
         fits = (
             len(present) == len(said)
-            and len(self._ids) == len(mine)
             and present.keys() >= set(self._window)
-            and [id_ for id_ in mine if id_ in present] == list(present)
+            and [id_ for id_ in self._hand if id_ in present] == list(present)
         )
         if not fits:
             self._window, self._forms = list(present), {}
             return self.shrink(history)
-        self._hand = [self._said(message, present.get(id_)) for id_, message in zip(mine, self._hand, strict=True)]
-        return self._hand[:]
-
-    def _said(self, message: Message, shown: Message | None) -> Message:
-        """Return a message as it was said; as the history shows it, if somebody else changed it there."""
-        if shown is None or shown is message:
-            return message
-        return message if logged_fingerprint(shown) == self._forms.get(id_of(shown)) else shown
+        for id_, shown in present.items():
+            mine = self._hand[id_]
+            if shown is not mine and logged_fingerprint(shown) not in (self._forms.get(id_), logged_fingerprint(mine)):
+                self._hand[id_] = shown  # somebody else changed it there
+        return list(self)
 
     def show(self, history: Sequence[Message], chosen: Sequence[Message]) -> None:
         """Take note of what was chosen in the place of a history: what in it is new and no longer as it was said, is ours."""
-        said = {id_of(message): message for message in self._hand}
         old = frozenset(map(id, history))
-        self._window = [id_of(message) for message in chosen if not is_stub(message)]
-        forms = {}
-        for message in chosen:
-            id_ = id_of(message)
-            if id(message) not in old and said.get(id_) is not message:
-                forms[id_] = logged_fingerprint(message)
-            elif id_ in self._forms:
-                forms[id_] = self._forms[id_]
-        self._forms = forms
+        said = [(id_of(message), message) for message in chosen if not is_stub(message)]
+        self._window = [id_ for id_, _ in said]
+        ours = {
+            id_: logged_fingerprint(message)
+            for id_, message in said
+            if id(message) not in old and self._hand.get(id_) is not message
+        }
+        self._forms = {id_: self._forms[id_] for id_, _ in said if id_ in self._forms} | ours
 
     def shrink(self, kept: Sequence[Message]) -> list[Message]:
         """Hold no more than this, and return it."""
-        self._hand, self._ids = list(kept), set(map(id_of, kept))
-        return self._hand[:]
+        self._hand = {id_of(message): message for message in kept}
+        return list(kept)
 
     def forget(self, id_: str) -> None:
         """Forget what a message said; a mark keeps its place."""
-        self._hand = [stub_of(message) if id_of(message) == id_ else message for message in self._hand]
+        if id_ in self._hand:
+            self._hand[id_] = stub_of(self._hand[id_])

@@ -10,7 +10,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.message_list import History
 from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
-from strands_manga_memory.conversation.history.stubs import as_said, joined
+from strands_manga_memory.conversation.history.stubs import as_said, as_sent
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.history_budget import HistoryBudget
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
@@ -44,7 +44,7 @@ class Sending:
             if work is not Work.NONE:
                 history, tokens = await work.done(lambda: self._fitted(history, quoted))
                 history = mended(history)
-            history = joined(history)
+            history = as_sent(history)
             self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=History(with_added(history, added)))
         except Exception:

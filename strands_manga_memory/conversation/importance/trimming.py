@@ -184,7 +184,7 @@ class Trimming:
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
         agent.messages[: len(history)] = view.messages
-        self._reserve.show(said, as_said(view.messages))
+        self._reserve.show(said, view.said)
         self._archive.keep_cut(self._served.agent, pool, view.cut)
         view.tell(self._notes.total(history), choice)
         self._explanations.follow(view, pool, choice.why)

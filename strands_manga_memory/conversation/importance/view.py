@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.stubs import condensed, is_between, is_stub
+from strands_manga_memory.conversation.history.stubs import is_between, is_stub
 from strands_manga_memory.conversation.importance.choosing.choice import Choice
 from strands_manga_memory.conversation.tokens.ledger import same_objects
 from strands_manga_memory.joining import is_joined, joined
@@ -24,7 +24,7 @@ class View:
         history: The history, joined where it was joined.
         said: Its messages as they were said.
         pool: What was chosen from: ``said``, or more.
-        choice: The choice.
+        choice: The choice, made a history.
 
     Attributes:
         messages: The history after, joined. What has not changed is the same object as before.
@@ -36,22 +36,18 @@ class View:
     """
 
     def __init__(self, history: Sequence[Message], said: Sequence[Message], pool: Sequence[Message], choice: Choice) -> None:
-        present = {message.get("tracking_id"): message for message in said} if pool is not said else {}
-        shown = [at for at in choice.kept if at < len(pool)]
-        joined_to = condensed([choice.kept[at] for at in shown])
-        stays = {shown[at] for run in joined_to for at in run}
+        stays = {at: choice.kept[at] for run in choice.runs for at in run}
+        was = _present(said, pool)
         self.said: list[Message] = []
         self.left: list[Message] = []
         self.gone: list[int] = []
         self.newly_marked: list[int] = []
-        for at, message in enumerate(pool):
-            before = message if pool is said else present.get(message.get("tracking_id"))
-            before = None if before is None or is_between(before) else before
-            after = choice.kept[at] if at in stays else None
+        for at in sorted(stays.keys() | was.keys()):
+            before, after = was.get(at), stays.get(at)
+            if before is not None and after is None:
+                self.gone.append(at)
+                self.left.append(before)
             if after is None:
-                if before is not None:
-                    self.gone.append(at)
-                    self.left.append(before)
                 continue
             if before is not None and after is not before and at in choice.shortened:
                 if content_fingerprint(after) == content_fingerprint(before):
@@ -61,7 +57,7 @@ class View:
                     if is_stub(after):
                         self.newly_marked.append(at)
             self.said.append(after)
-        self.messages = _joined(history, self.said, joined_to)
+        self.messages = _joined(history, self.said, choice.runs)
         self.cut = {at: choice.kept[at] for at in choice.shortened if at < len(pool) and not is_stub(choice.kept[at])}
         self.is_unchanged = same_objects(self.messages, history)
 
@@ -72,6 +68,14 @@ class View:
             logger.info(said, len(self.cut), tokens_before, choice.tokens, choice.budget)
         freed = max(0, tokens_before - choice.tokens)
         note(TRIM, counts={"messages": len(self.gone), "shortened": len(choice.shortened), "tokens": freed})
+
+
+def _present(said: Sequence[Message], pool: Sequence[Message]) -> dict[int, Message]:
+    """Return the messages of a history as it shows them, by position in a pool; of marks that only stand between none."""
+    if pool is said:
+        return {at: message for at, message in enumerate(said) if not is_between(message)}
+    shown = {message.get("tracking_id"): message for message in said if not is_between(message)}
+    return {at: shown[id_] for at, message in enumerate(pool) if (id_ := message.get("tracking_id")) in shown}
 
 
 def _joined(history: Sequence[Message], said: Sequence[Message], runs_of_all: Sequence[Sequence[int]]) -> list[Message]:

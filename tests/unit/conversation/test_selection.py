@@ -16,13 +16,13 @@ from strands_manga_memory.conversation.importance.choosing.choice import (
     FIRST_TURN,
     NO_ROOM,
     TOO_MANY_TURNS,
-    Candidate,
     Choice,
     Limits,
 )
 from strands_manga_memory.conversation.importance.choosing.filling import PLACE_KEPT
 from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
 from strands_manga_memory.conversation.importance.choosing.selection import choose
+from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
@@ -50,12 +50,12 @@ COUNT = Words().count
 
 
 def chosen(history: list[Any], budget: int, *, first: int = 2, scores: dict[int, float] | None = None, **limits: Any) -> Choice:
-    candidates = [
-        Candidate(message, COUNT(message), (scores or {}).get(at, RuleScorer().score(message)))
+    notes = [
+        Note(size := COUNT(message), (scores or {}).get(at, RuleScorer().score(message)), gist=(message, size))
         for at, message in enumerate(history)
     ]
     ids = [message["tracking_id"] for message in history[:first]]
-    return choose(candidates, Limits(budget, **limits), first_turn=ids, count=COUNT)
+    return choose(history, notes, Limits(budget, **limits), first_turn=ids, count=COUNT)
 
 
 def words(number: int, start: str = "w") -> str:

@@ -1,13 +1,13 @@
-"""The choice: what is chosen from, what it has to keep to, and its outcome. Pure."""
+"""The choice: what it has to keep to, and its outcome. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.history.stubs import condensed
 from strands_manga_memory.conversation.importance.weighing.scoring import Bands
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
 
@@ -16,15 +16,6 @@ CURRENT_TURN = "current turn"
 PINNED = "pinned, or in the exchange of a pinned message"
 NO_ROOM = "no room in the budget"
 TOO_MANY_TURNS = "over the cap in turns"
-
-
-class Candidate(NamedTuple):
-    """A message and what is known about it."""
-
-    message: Message
-    tokens: int
-    score: float
-    note: Note | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +58,7 @@ class Choice:
         tokens: The tokens of what stays.
         tokens_before: The tokens of the history.
         budget: What they had to keep to.
+        runs: Where it was made a history: positions of what is one message of it each; of marks that it does without in none.
     """
 
     kept: dict[int, Message]
@@ -75,6 +67,13 @@ class Choice:
     tokens: int
     tokens_before: int
     budget: int = 0
+    runs: Sequence[Sequence[int]] = ()
+
+    def as_history(self, until: int) -> Choice:
+        """Return it with what stays of the messages before a position made a history."""
+        shown = [at for at in self.kept if at < until]
+        runs = condensed([self.kept[at] for at in shown])
+        return replace(self, runs=[[shown[at] for at in run] for run in runs])
 
     @property
     def messages(self) -> list[Message]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.exchanges import Exchange, exchanges
-from strands_manga_memory.conversation.importance.choosing.choice import CURRENT_TURN, FIRST_TURN, PINNED, Candidate
-from strands_manga_memory.conversation.importance.weighing.scoring import Band, Bands
+from strands_manga_memory.conversation.importance.choosing.choice import CURRENT_TURN, FIRST_TURN, PINNED
+from strands_manga_memory.conversation.importance.weighing.note import Note
+from strands_manga_memory.conversation.importance.weighing.scoring import LOW, MIDDLE, Band, Bands
 from strands_manga_memory.messages import is_turn_start
 
 
@@ -27,18 +28,21 @@ class Group:
     spoken: int = 0
 
 
-def groups_of(candidates: Sequence[Candidate], bands: Bands, first_turn: Collection[str]) -> list[Group]:
+def groups_of(messages: Sequence[Message], notes: Sequence[Note], bands: Bands, first_turn: Collection[str]) -> list[Group]:
     """Return all groups, from the newest exchange to the oldest, parents before children."""
-    first = frozenset(_first_positions(candidates, first_turn))
-    pinned = frozenset(at for at, candidate in enumerate(candidates) if is_pinned(candidate.message))
+    first = frozenset(_first_positions(messages, first_turn))
+    pinned = frozenset(at for at, message in enumerate(messages) if "metadata" in message and is_pinned(message))
+    must = first | pinned
     found: list[Group] = []
     current = True
-    for exchange in reversed(exchanges([candidate.message for candidate in candidates])):
-        groups = _of_exchange(exchange, candidates, bands)
+    for exchange in reversed(exchanges(messages)):
+        groups = _of_exchange(exchange, messages, notes, bands)
         core = groups[0]
         for group in groups:
             if current and (group is core or group.is_cycle):
                 group.required = CURRENT_TURN
+            elif must.isdisjoint(group.positions):
+                continue
             elif not group.is_cycle and not first.isdisjoint(group.positions):
                 group.required = FIRST_TURN
                 core.required = core.required or FIRST_TURN
@@ -50,31 +54,31 @@ def groups_of(candidates: Sequence[Candidate], bands: Bands, first_turn: Collect
     return found
 
 
-def _first_positions(candidates: Sequence[Candidate], ids: Collection[str]) -> Iterator[int]:
+def _first_positions(messages: Sequence[Message], ids: Collection[str]) -> Iterator[int]:
     """Where the messages of the first turn are; a caller may have sent the same message again later."""
     missing = set(ids)
-    for at, candidate in enumerate(candidates):
+    for at, message in enumerate(messages):
         if not missing:
             return
-        id_ = candidate.message.get("tracking_id")
+        id_ = message.get("tracking_id")
         if id_ in missing:
             missing.remove(id_)
             yield at
 
 
-def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Bands) -> list[Group]:
+def _of_exchange(exchange: Exchange, messages: Sequence[Message], notes: Sequence[Note], bands: Bands) -> list[Group]:
     """The groups of one exchange: its core, its cycles, and the unanswered turns before it, the newest first.
 
     A parent is worth at least as much as its children, so that it is chosen before them. An unanswered turn stays only if all
     that follows it does: two user messages that did not meet before would meet otherwise.
     """
-    core = _group(candidates, exchange.core, None)
+    core = _group(messages, notes, exchange.core, None)
     if not exchange.cycles and not exchange.unanswered:
         core.band = bands.of(core.score)
         return [core]
-    cycles = [_group(candidates, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
+    cycles = [_group(messages, notes, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
     waiting = core
-    unanswered = [waiting := _group(candidates, positions, waiting) for positions in reversed(exchange.unanswered)]
+    unanswered = [waiting := _group(messages, notes, positions, waiting) for positions in reversed(exchange.unanswered)]
     for child in (*cycles, *reversed(unanswered)):
         parent = child.parent or core
         parent.score = max(parent.score, child.score)
@@ -85,22 +89,27 @@ def _of_exchange(exchange: Exchange, candidates: Sequence[Candidate], bands: Ban
 
 
 def _group(
-    candidates: Sequence[Candidate], positions: tuple[int, ...], parent: Group | None, *, is_cycle: bool = False
+    messages: Sequence[Message],
+    notes: Sequence[Note],
+    positions: tuple[int, ...],
+    parent: Group | None,
+    *,
+    is_cycle: bool = False,
 ) -> Group:
-    tokens, score, spoken = 0, 0.0, 0
+    tokens, score = 0, 0.0
     for at in positions:
-        message, size, worth, _ = candidates[at]
-        tokens += size
-        if worth > score:
-            score = worth
-        if is_turn_start(message):
-            spoken += size
-    return Group(positions, tokens, score, Band.LOW, parent, "", is_cycle, spoken)
+        note = notes[at]
+        tokens += note.tokens
+        if note.score > score:
+            score = note.score
+    first = positions[0]  # no other begins a turn
+    spoken = notes[first].tokens if is_turn_start(messages[first]) else 0
+    return Group(positions, tokens, score, LOW, parent, "", is_cycle, spoken)
 
 
 def band_of(group: Group) -> Band:
     """Return the band in which a group is chosen: a tool call with its result is never among the first out."""
-    return max(Band.MIDDLE, group.band) if group.is_cycle else group.band
+    return max(MIDDLE, group.band) if group.is_cycle else group.band
 
 
 def is_pinned(message: Message) -> bool:

@@ -15,31 +15,37 @@ from collections.abc import Callable, Collection, Sequence
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import Shortener
-from strands_manga_memory.conversation.importance.choosing.choice import NO_ROOM, Candidate, Choice, Limits
+from strands_manga_memory.conversation.importance.choosing.choice import NO_ROOM, Choice, Limits
 from strands_manga_memory.conversation.importance.choosing.filling import Filling
 from strands_manga_memory.conversation.importance.choosing.groups import groups_of, is_pinned
 from strands_manga_memory.conversation.importance.choosing.making_room import make_room
+from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.messages import is_turn_start, tool_use_ids
 
 
 def choose(
-    candidates: Sequence[Candidate], limits: Limits, *, first_turn: Collection[str], count: Callable[[Message], int]
+    messages: Sequence[Message],
+    notes: Sequence[Note],
+    limits: Limits,
+    *,
+    first_turn: Collection[str],
+    count: Callable[[Message], int],
 ) -> Choice:
-    """Choose what stays of candidates; ``first_turn`` are the ids of the first turn, none while it is the current one.
+    """Choose what stays of a history; ``first_turn`` are the ids of the first turn, none while it is the current one.
 
     It is over the budget only if pinned messages, reasoning, calls that wait for their results or a request that is spared
     are.
     """
-    groups = groups_of(candidates, limits.bands, first_turn)
+    groups = groups_of(messages, notes, limits.bands, first_turn)
     required = {at: group.required for group in groups if group.required for at in group.positions}
-    why: dict[int, str] = dict(required)
-    locked = {at for at in required if is_pinned(candidates[at].message) or _waits(at, candidates)}
+    why = {**dict.fromkeys(range(len(messages)), NO_ROOM), **required}
+    locked = {at for at in required if is_pinned(messages[at]) or _waits(at, messages)}
     if limits.spares_request:
-        said = (at for at in reversed(range(len(candidates))) if is_turn_start(candidates[at].message))
+        said = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
         locked.update(itertools.islice(said, 1))
     shortener = Shortener(
-        {at: candidates[at].message for at in sorted(required)},
-        {at: candidates[at].tokens for at in required},
+        {at: messages[at] for at in sorted(required)},
+        {at: notes[at].tokens for at in required},
         count,
         frozenset(locked),
     )
@@ -49,13 +55,13 @@ def choose(
         why[at] = NO_ROOM
     kept = shortener.messages
     most = limits.tokens if limits.fill_to is None else min(limits.tokens, limits.fill_to)
-    filling = Filling(kept, candidates, limits, most - shortener.tokens, why, count)
+    filling = Filling(kept, messages, notes, limits, most - shortener.tokens, why, count)
     filling.fill(groups)
     changed = frozenset(shortener.changed | filling.changed)
-    tokens_before = sum(candidate.tokens for candidate in candidates)
+    tokens_before = sum(group.tokens for group in groups)
     return Choice({at: kept[at] for at in sorted(kept)}, changed, why, most - filling.room, tokens_before, limits.tokens)
 
 
-def _waits(at: int, candidates: Sequence[Candidate]) -> bool:
+def _waits(at: int, messages: Sequence[Message]) -> bool:
     """Whether the message is last and calls tools: they may be about to run with the very input it holds."""
-    return at == len(candidates) - 1 and bool(tool_use_ids(candidates[at].message))
+    return at == len(messages) - 1 and bool(tool_use_ids(messages[at]))

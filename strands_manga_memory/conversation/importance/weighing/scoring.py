@@ -37,6 +37,10 @@ class Band(IntEnum):
     """Kept as long as anything else can go."""
 
 
+LOW, MIDDLE, HIGH = Band
+"""Names of their own: a band is asked for of every message, and an enumeration finds its own slowly."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bands:
     """Where the bands begin.
@@ -56,7 +60,7 @@ class Bands:
 
     def of(self, score: float) -> Band:
         """Return the band of a score."""
-        return Band.HIGH if score >= self.high else Band.MIDDLE if score >= self.middle else Band.LOW
+        return HIGH if score >= self.high else MIDDLE if score >= self.middle else LOW
 
 
 @dataclass(frozen=True, kw_only=True)
