@@ -41,7 +41,7 @@ class History:
     def capture(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Take the messages of the history as they are now."""
         places = matched(messages, self.places)
-        if _shape(places) != _shape(self.places):
+        if places != self.places and _shape(places) != _shape(self.places):
             self.moves += 1
         self.places = places
 

@@ -85,7 +85,8 @@ class Place:
     def renamed(self, names: Mapping[Name, Name]) -> Place:
         """Return it with what it holds under the names that drafts got."""
         if self.parts:
-            return self.with_parts(tuple(part.renamed(names) for part in self.parts))
+            parts = tuple([part.renamed(names) for part in self.parts])
+            return self if parts == self.parts else self.with_parts(parts)
         if isinstance(self.held, Name) and self.held not in names:
             return self
         return self.holding(renamed(self.held, names))

@@ -193,12 +193,11 @@ class Committing:
         name = self._place.conversation
         with self._pair.lock:
             copy, stored = self._pair.copy, self._pair.durable.copy
-            facts, flushed = facts_of(copy, name), facts_of(stored, name)
-            if not flushed.is_ahead or copy.redactions != stored.redactions:
+            if not facts_of(stored, name).is_ahead or copy.redactions != stored.redactions:
                 return copy.has_begun
             if copy.vector != stored.vector and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
                 return True
-            return facts.turns - flushed.turns >= self._tiers.flush_every and not self._own.in_turn
+            return copy.vector.tally.turns - stored.vector.tally.turns >= self._tiers.flush_every and not self._own.in_turn
 
     def _flush_quietly(self, *, offers: bool = True) -> None:
         if self._is_flushed:

@@ -26,6 +26,8 @@ _FEW_COUNTED, _FEW_NOTED = 24, 12
 """So many messages counted, or noted, since are no reason to write anew."""
 
 _ACTS = (*(act.value for act in DialogueAct), "tool_use", "tool_result")
+_NUMBER_OF = {act: number for number, act in enumerate(_ACTS)}
+
 _COUNTED = len(_ACTS)
 """In place of an act: only the tokens are known."""
 
@@ -114,13 +116,19 @@ class KeptNotes:
         """
         if self._counter is not None and self._is_due(messages, notes):
             said = as_said(messages)
-            kept = [(_key(message), known) for message in said if (known := self._known(message, notes)) is not None]
+            tokens = notes.tokens.each(said)
+            noted = [None] * len(said) if self._scorer is None else notes.each(said)
+            kept = [
+                (_key(message), _kept(count, note))
+                for message, count, note in zip(said, tokens, noted, strict=True)
+                if count is not None and count < _MOST_TOKENS and not is_stub(message)
+            ]
             *columns, scores = zip(*(known for _, known in kept), strict=True) if kept else [()] * 7
             self._state = {
                 "v": VERSION,
                 "by": [self._counter, self._scorer],
                 "keys": base64.b64encode(b"".join(key for key, _ in kept)).decode(),
-                "of": ["".join(chr(_FIRST + number) for number in column) for column in columns],
+                "of": ["".join(map(chr, map(_FIRST.__add__, column))) for column in columns],
                 "said": list(notes.vocabulary.said),
             }
             if not self._by_act:
@@ -131,16 +139,6 @@ class KeptNotes:
     def _is_due(self, messages: Sequence[Message], notes: Notes) -> bool:
         counted, noted = (min(now - then, len(messages)) for now, then in zip(notes.taken, self._at, strict=True))
         return counted > _FEW_COUNTED or (self._scorer is not None and noted > _FEW_NOTED)
-
-    def _known(self, message: Message, notes: Notes) -> _Kept | None:
-        tokens = notes.tokens.get(message)
-        if tokens is None or tokens >= _MOST_TOKENS or is_stub(message):
-            return None
-        note = None if self._scorer is None else notes.noted(message)
-        if note is None or note.act not in _ACTS:
-            return _Kept(tokens, score=0.0)
-        names, new, referenced = (min(_MOST, count) for count in (note.traits.names, note.new, note.referenced))
-        return _Kept(tokens, _ACTS.index(note.act), _bits(note), names, new, referenced, note.score)
 
     def restore(self, state: Any) -> None:
         """Take back what a session kept, if the same counter and scorer were asked."""
@@ -194,6 +192,14 @@ class KeptNotes:
         if len(kept) != len(keys):
             raise ValueError("there are notes without a key")
         return keys, kept
+
+
+def _kept(tokens: int, note: Note | None) -> _Kept:
+    """Return what is kept of a message of so many tokens."""
+    if note is None or note.act not in _NUMBER_OF:
+        return _Kept(tokens, score=0.0)
+    names, new, referenced = min(_MOST, note.traits.names), min(_MOST, note.new), min(_MOST, note.referenced)
+    return _Kept(tokens, _NUMBER_OF[note.act], _bits(note), names, new, referenced, note.score)
 
 
 def _name(asked: object) -> str | None:

@@ -144,10 +144,10 @@ class Notes:
             self._unheard = kept()
             self._notes.know(self._unheard)
 
-    def noted(self, message: Message) -> Note | None:
-        """Return the note of a message if it was taken."""
+    def each(self, messages: Sequence[Message]) -> list[Note | None]:
+        """Return the notes of messages, None of those of which none was taken."""
         self._take_in()
-        return self._notes.get(message)
+        return self._notes.each(messages)
 
     @property
     def taken(self) -> tuple[int, int]:
