@@ -6,19 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from strands_manga_memory.session.core.cells import (
-    Cell,
-    Head,
-    Key,
-    Version,
-    cells_of,
-    head_of,
-    packed,
-    read_cells,
-    versions_of,
-)
+from strands_manga_memory.session.core.cells import Cell, Head, Key, Version, cells_of, head_of, packed, read_cells, versions_of
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
+from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas import hot_fields
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -210,7 +201,7 @@ class HotReplica:
     def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, dict[Key, Cell], list[str]]:
         """Return what the store has afterwards, the cells that change, and the names of the fields that go."""
         shown = copy.needed
-        due = [name for name in copy.messages if name in shown or self._is_due(copy, name, base)]
+        due = [name for name, message in copy.messages.items() if name in shown or self._is_due(message, base)]
         cells = cells_of(copy, due)
         archived = base.archived - cells.keys() if base.archived else base.archived
         if alone := self._durable is None:
@@ -220,13 +211,16 @@ class HotReplica:
         versions = {key: base.versions[key] for key in archived - cells.keys() if key in base.versions}
         versions |= _noted(versions_of(cells))
         was, now = base.versions, versions
-        changed = {key: cell for key, cell in cells.items() if key not in base.fields or was.get(key) != now.get(key)}
+        others = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)} | (cells.keys() - base.fields.keys())
+        changed = {key: cell for key, cell in cells.items() if key in others}
         beside = hot_fields.staying_beside(base.fields, needed)
-        redacted = [key for key in beside if copy.redactions.get(Name(*key), 0) > base.versions.get(key, 0)]
+        redacted = [key for key in beside if copy.redactions and copy.redactions.get(Name(*key), 0) > was.get(key, 0)]
         anew = hot_fields.written_anew(base.fields, [*changed, *redacted], alone=alone)
         if anew:
             changed = {key: cell for key, cell in cells.items() if key in changed or base.fields.get(key) in anew}
-        stays = {key for key in (needed | beside) & base.fields.keys() if base.fields[key] not in anew}
+        stays: Set[Key] = (needed | beside) & base.fields.keys()
+        if anew:
+            stays = {key for key in stays if base.fields[key] not in anew}
         versions |= {key: base.versions[key] for key in beside & stays if key in base.versions}
         fields = {key: number for key, number in base.fields.items() if key in stays}
         new = {key: cell for key, cell in changed.items() if key not in fields}
@@ -239,13 +233,12 @@ class HotReplica:
         )
         return after, changed, list(map(message_field, sorted(gone)))
 
-    def _is_due(self, copy: Copy, name: Name, base: _Stored) -> bool:
+    def _is_due(self, message: Message, base: _Stored) -> bool:
         """Tell whether a message that no view shows has to be in the replica."""
-        message, durable = copy.messages[name], self._durable
-        if durable is not None and durable.copy.has(message):
+        if self._durable is not None and self._durable.copy.has(message):
             return False
         # What it includes and does not have has left, as the durable replica has it.
-        return name in base.fields or not base.copy.vector.includes(name, message.clock)
+        return message.name in base.fields or not base.copy.vector.includes(message.name, message.clock)
 
     def completed(self, copy: Copy) -> Copy:
         """Return a copy with the messages of its view that a restore does not read, as no window showed them."""
