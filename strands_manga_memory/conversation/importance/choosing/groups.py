@@ -11,7 +11,6 @@ from strands_manga_memory.conversation.history.exchanges import Exchange, exchan
 from strands_manga_memory.conversation.importance.choosing.choice import CURRENT_TURN, FIRST_TURN, PINNED
 from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.conversation.importance.weighing.scoring import LOW, MIDDLE, Band, Bands
-from strands_manga_memory.messages import is_turn_start
 
 
 @dataclass(eq=False, slots=True)
@@ -25,7 +24,6 @@ class Group:
     parent: Group | None
     required: str = ""
     is_cycle: bool = False
-    spoken: int = 0
 
 
 def groups_of(messages: Sequence[Message], notes: Sequence[Note], bands: Bands, first_turn: Collection[str]) -> list[Group]:
@@ -36,7 +34,7 @@ def groups_of(messages: Sequence[Message], notes: Sequence[Note], bands: Bands, 
     found: list[Group] = []
     current = True
     for exchange in reversed(exchanges(messages)):
-        groups = _of_exchange(exchange, messages, notes, bands)
+        groups = _of_exchange(exchange, notes, bands)
         core = groups[0]
         for group in groups:
             if current and (group is core or group.is_cycle):
@@ -66,19 +64,19 @@ def _first_positions(messages: Sequence[Message], ids: Collection[str]) -> Itera
             yield at
 
 
-def _of_exchange(exchange: Exchange, messages: Sequence[Message], notes: Sequence[Note], bands: Bands) -> list[Group]:
+def _of_exchange(exchange: Exchange, notes: Sequence[Note], bands: Bands) -> list[Group]:
     """The groups of one exchange: its core, its cycles, and the unanswered turns before it, the newest first.
 
     A parent is worth at least as much as its children, so that it is chosen before them. An unanswered turn stays only if all
     that follows it does: two user messages that did not meet before would meet otherwise.
     """
-    core = _group(messages, notes, exchange.core, None)
+    core = _group(notes, exchange.core, None)
     if not exchange.cycles and not exchange.unanswered:
         core.band = bands.of(core.score)
         return [core]
-    cycles = [_group(messages, notes, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
+    cycles = [_group(notes, positions, core, is_cycle=True) for positions in reversed(exchange.cycles)]
     waiting = core
-    unanswered = [waiting := _group(messages, notes, positions, waiting) for positions in reversed(exchange.unanswered)]
+    unanswered = [waiting := _group(notes, positions, waiting) for positions in reversed(exchange.unanswered)]
     for child in (*cycles, *reversed(unanswered)):
         parent = child.parent or core
         parent.score = max(parent.score, child.score)
@@ -88,23 +86,14 @@ def _of_exchange(exchange: Exchange, messages: Sequence[Message], notes: Sequenc
     return groups
 
 
-def _group(
-    messages: Sequence[Message],
-    notes: Sequence[Note],
-    positions: tuple[int, ...],
-    parent: Group | None,
-    *,
-    is_cycle: bool = False,
-) -> Group:
+def _group(notes: Sequence[Note], positions: tuple[int, ...], parent: Group | None, *, is_cycle: bool = False) -> Group:
     tokens, score = 0, 0.0
     for at in positions:
         note = notes[at]
         tokens += note.tokens
         if note.score > score:
             score = note.score
-    first = positions[0]  # no other begins a turn
-    spoken = notes[first].tokens if is_turn_start(messages[first]) else 0
-    return Group(positions, tokens, score, LOW, parent, "", is_cycle, spoken)
+    return Group(positions, tokens, score, LOW, parent, "", is_cycle)
 
 
 def band_of(group: Group) -> Band:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from strands_manga_memory.conversation.history.shortening import Shortener
 from strands_manga_memory.conversation.importance.choosing.choice import CURRENT_TURN, FIRST_TURN, PINNED
@@ -13,7 +13,9 @@ from strands_manga_memory.messages import tool_use_ids
 _HARD_FLOOR = 24
 
 
-def make_room(shortener: Shortener, groups: Sequence[Group], *, budget: int, headroom: int = 0) -> None:
+def make_room(
+    shortener: Shortener, groups: Sequence[Group], spoken_in: Callable[[Group], int], *, budget: int, headroom: int = 0
+) -> None:
     """Shorten what must stay until it is within the budget; large tool results, and an answer once it is given, further.
 
     Both give way to the high band. The first turn's answer keeps its ends in any case. In this order, each step as far as it
@@ -22,21 +24,24 @@ def make_room(shortener: Shortener, groups: Sequence[Group], *, budget: int, hea
     calls; then the same more drastically; then what stays only because a message beside it is pinned; at last nothing of a
     piece but the note that it was cut. At least half of the budget is left to what must stay; if it was over the budget, up to
     a quarter is freed for the middle band, so that one huge result does not drive out the conversation. Pinned messages are
-    never touched: if they alone are over the budget, the rest keeps a readable size and the result is over it.
+    never touched: if they alone are over the budget, the rest keeps a readable size and the result is over it. ``spoken_in``
+    tells the tokens of what the user says in a group.
     """
-    others = dict.fromkeys(Band, 0)
-    spoken = 0
-    for group in groups:
-        others[band_of(group)] += 0 if group.required else group.tokens
-        spoken += 0 if group.required else group.spoken
-    middle = others[Band.MIDDLE] if shortener.tokens > budget else min(others[Band.MIDDLE], spoken)
-    usual = budget - headroom
-    wanted = others[Band.HIGH] + min(middle, usual // 4)
-    aim = headroom + max(usual // 2, usual - wanted)
+    was_over, usual = shortener.tokens > budget, budget - headroom
     first = [at for group in groups if group.required == FIRST_TURN for at in group.positions]
     floor = max(64, usual // 32)
     answers = [at for at in first if shortener.messages[at]["role"] == "assistant"]
     shortener.shorten("text", answers, 0, 2 * floor)  # what was asked first must stay, not all that was answered
+    if shortener.tokens <= headroom + usual // 2:
+        return
+    others = dict.fromkeys(Band, 0)
+    spoken = 0
+    for group in groups:
+        others[band_of(group)] += 0 if group.required else group.tokens
+        spoken += 0 if group.required else spoken_in(group)
+    middle = others[Band.MIDDLE] if was_over else min(others[Band.MIDDLE], spoken)
+    wanted = others[Band.HIGH] + min(middle, usual // 4)
+    aim = headroom + max(usual // 2, usual - wanted)
     if shortener.tokens <= aim:
         return
     everything = list(shortener.messages)

@@ -17,7 +17,7 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.history.shortening import Shortener
 from strands_manga_memory.conversation.importance.choosing.choice import NO_ROOM, Choice, Limits
 from strands_manga_memory.conversation.importance.choosing.filling import Filling
-from strands_manga_memory.conversation.importance.choosing.groups import groups_of, is_pinned
+from strands_manga_memory.conversation.importance.choosing.groups import Group, groups_of, is_pinned
 from strands_manga_memory.conversation.importance.choosing.making_room import make_room
 from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.messages import is_turn_start, tool_use_ids
@@ -36,6 +36,11 @@ def choose(
     It is over the budget only if pinned messages, reasoning, calls that wait for their results or a request that is spared
     are.
     """
+
+    def spoken_in(group: Group) -> int:
+        first = group.positions[0]  # no other begins a turn
+        return notes[first].tokens if is_turn_start(messages[first]) else 0
+
     groups = groups_of(messages, notes, limits.bands, first_turn)
     required = {at: group.required for group in groups if group.required for at in group.positions}
     why = {**dict.fromkeys(range(len(messages)), NO_ROOM), **required}
@@ -50,7 +55,7 @@ def choose(
         frozenset(locked),
     )
     if limits.may_shorten:
-        make_room(shortener, groups, budget=limits.tokens, headroom=limits.headroom)
+        make_room(shortener, groups, spoken_in, budget=limits.tokens, headroom=limits.headroom)
     for at in required.keys() - shortener.messages.keys():
         why[at] = NO_ROOM
     kept = shortener.messages

@@ -220,9 +220,10 @@ class Notes:
     def _note(self, message: Message) -> Note:
         if self._unheard:
             self._hear_again()
-        act = message_act(message)
+        is_mark = is_stub(message)
+        act = DialogueAct.UNMATCHED.value if is_mark else message_act(message)
         note = Note(self.tokens(message), self._score(message, act), act)
-        if is_stub(message) or (self._skims and note.score <= self._average):
+        if is_mark or (self._skims and note.score <= self._average):
             return note
         if act in _OF_TOOLS:
             text = _tool_text(message)
