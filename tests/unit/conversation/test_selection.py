@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 from hypothesis import given, settings
@@ -50,10 +51,7 @@ COUNT = Words().count
 
 
 def chosen(history: list[Any], budget: int, *, first: int = 2, scores: dict[int, float] | None = None, **limits: Any) -> Choice:
-    notes = [
-        Note(size := COUNT(message), (scores or {}).get(at, RuleScorer().score(message)), gist=(message, size))
-        for at, message in enumerate(history)
-    ]
+    notes = [Note(COUNT(message), (scores or {}).get(at, RuleScorer().score(message))) for at, message in enumerate(history)]
     ids = [message["tracking_id"] for message in history[:first]]
     return choose(history, notes, Limits(budget, **limits), first_turn=ids, count=COUNT)
 
@@ -102,6 +100,14 @@ def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None
     assert not {2, 3, 4, 5} <= now.kept.keys()
     assert not {7, 8} & later.kept.keys()
     assert {2, 3, 4, 5} <= later.kept.keys()
+
+
+def test_a_result_that_is_little_more_than_its_gist_stays_whole() -> None:
+    found = json.dumps([f"volume {number % 30}" for number in range(33)])
+    tools = [user(words(5)), calls("a"), results("a", content=[{"text": found}]), assistant(words(5))]
+    choice = chosen([*exchange(), *tools, *exchange()], 100)
+    assert choice.kept[4] is tools[2]
+    assert choice.tokens == sum(map(COUNT, choice.kept.values()))
 
 
 def test_an_answer_stays_without_its_question_whose_place_a_mark_keeps() -> None:

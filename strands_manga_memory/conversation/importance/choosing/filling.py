@@ -210,7 +210,7 @@ class Filling:
         self.room -= cost
         if not item.place.is_open:
             self._open(item.place)
-        for link in chain:
+        for link in reversed(chain):  # the gist first: the rest makes it whole
             link.taken = True
             for at in link.positions:
                 message = self._messages[at]
