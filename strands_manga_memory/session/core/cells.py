@@ -97,16 +97,28 @@ def head_of(data: bytes, record: str) -> Head:
         return Head(copy, int(registers))
 
 
-def read_cells(
-    head: Head, cells: Iterable[tuple[str, bytes]], record: str
-) -> tuple[Copy, dict[Key, tuple[str, Version]], list[str]]:
-    """Return the copy that a head and cells make, the record and version of each cell, and the records that cannot be read.
+class ReadCells(NamedTuple):
+    """What cells were read as.
 
-    A record has one cell, or several that were packed together.
+    Args:
+        copy: The copy that they make.
+        records: The record of each cell.
+        versions: The version of each cell.
+        damaged: The records that cannot be read.
+    """
+
+    copy: Copy
+    records: dict[Key, str]
+    versions: dict[Key, Version]
+    damaged: list[str]
+
+
+def read_cells(head: Head, cells: Iterable[tuple[str, bytes]], record: str) -> ReadCells:
+    """Return what a head and cells are; a record has one cell, or several that were packed together.
 
     Raises ``CorruptRecordError`` naming ``record`` if there are fewer registers than the head says.
     """
-    found: dict[Key, Cell] = {}
+    found: dict[str, dict[Any, Cell]] = {kind: {} for kind in _KINDS}
     records: dict[Key, str] = {}
     damaged: list[str] = []
     segments: dict[tuple[Any, ...], Segment] = {}
@@ -115,20 +127,21 @@ def read_cells(
             read = _read(data, name, segments)
         except CorruptRecordError:
             damaged.append(name)
-        else:
-            found.update(read)
-            records.update(dict.fromkeys(read, name))
-    missing = head.registers - sum(kind_of(key) not in _OPTIONAL for key in found)
+            continue
+        for kind, key, cell in read:
+            found[kind][key] = cell
+            records[key] = name
+    missing = head.registers - sum(len(of_kind) for kind, of_kind in found.items() if kind not in _OPTIONAL)
     if missing > 0:
         raise CorruptRecordError(f"record={record!r} is damaged: {missing} of its registers cannot be read", record=record)
-    versions = {key: (records[key], version) for key, version in versions_of(found).items()}
-    return _copy_of(head.copy, found), versions, damaged
+    versions = {key: _KINDS[kind].version(cell) for kind, of_kind in found.items() for key, cell in of_kind.items()}
+    return ReadCells(_copy_of(head.copy, found), records, versions, damaged)
 
 
-def _read(data: bytes, record: str, segments: dict[tuple[Any, ...], Segment]) -> dict[Key, Cell]:
+def _read(data: bytes, record: str, segments: dict[tuple[Any, ...], Segment]) -> list[tuple[str, Key, Cell]]:
     header, blobs = unframed(data, record)
     blobs.reverse()  # each cell takes its own from the end
-    found: dict[Key, Cell] = {}
+    found: list[tuple[str, Key, Cell]] = []
     try:
         for kind, *name, rest in header:
             _, _, read, named_by = _KINDS[kind]
@@ -136,34 +149,30 @@ def _read(data: bytes, record: str, segments: dict[tuple[Any, ...], Segment]) ->
                 raise ValueError(f"{name!r:.100} names no cell")
             if read is None:
                 of = Name(*name)
-                found[of] = message_of(of, rest, blobs.pop(), segments)
+                found.append((kind, of, message_of(of, rest, blobs.pop(), segments)))
             else:
-                found[(kind, *name)] = read(rest, blobs)
+                found.append((kind, (kind, *name), read(rest, blobs)))
     except MALFORMED as error:
         raise damaged(record, error) from error
     return found
 
 
-def _copy_of(head: Copy, cells: Mapping[Key, Cell]) -> Copy:
-    """Return the copy. What it has at hand it includes, also if the cell that says so is damaged."""
-    kinds: dict[str, dict[Any, Cell]] = {kind: {} for kind in _KINDS}
-    for key, cell in cells.items():
-        kind = kind_of(key)
-        kinds[kind][key if kind == _MESSAGE else key[1:]] = cell
-    messages: dict[Name, Message] = kinds[_MESSAGE]
-    vector = head.vector.joined(Vector({writer: entry for (writer,), entry in kinds["v"].items()}))
+def _copy_of(head: Copy, cells: Mapping[str, dict[Any, Cell]]) -> Copy:
+    """Return the copy of cells by kind. What it has at hand it includes, also if the cell that says so is damaged."""
+    messages: dict[Name, Message] = cells[_MESSAGE]
+    vector = head.vector.joined(Vector({writer: entry for (_, writer), entry in cells["v"].items()}))
     for message in messages.values():
         if not vector.includes(message.name, message.clock):
             vector = vector.including(message.name.writer, Entry(message.number, message.clock))
-    window: Window | None = kinds["w"].get(())
-    bodies = {id_: body for (id_,), body in kinds["b"].items()}
+    window: Window | None = cells["w"].get(("w",))
+    bodies = {id_: body for (_, id_), body in cells["b"].items()}
     drawn = replace(
         head,
         vector=vector,
         messages=messages,
         window=replace(window, bodies=bodies) if window is not None and bodies else window,
-        states=kinds["s"],
-        redactions={Name(*name): revision for name, revision in kinds["r"].items()},
+        states={key[1:]: register for key, register in cells["s"].items()},
+        redactions={Name(*name): revision for (_, *name), revision in cells["r"].items()},
     )
     drawn = replace(drawn, clock=max(drawn.clock, drawn.clock_of_parts))
     return merge(drawn, drawn) if drawn.redactions else drawn

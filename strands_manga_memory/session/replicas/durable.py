@@ -142,13 +142,12 @@ class DurableReplica:
         codec = Codec() if item.get("state") == DELETED else self._codec  # graves are read though the keys are destroyed
         listed, blobs = unframed(codec.unseal(data, name), name)
         numbered = {str(at): blob for at, blob in enumerate(blobs[1:])}
-        copy, versions, damaged = read_cells(head_of(blobs[0], name), numbered.items(), name)
-        if damaged:
-            logger.warning("record=<%s>, cells=<%d> | cells cannot be read and stay as they are", name, len(damaged))
-        kept = tuple(numbered[at] for at in damaged)
-        carried = frozenset(copy.messages)
-        cells = _lasting({key: numbered[at] for key, (at, _) in versions.items()})
-        return _Stored(copy, item, {key: version for key, (_, version) in versions.items()}, cells, listed, carried, kept)
+        read = read_cells(head_of(blobs[0], name), numbered.items(), name)
+        if read.damaged:
+            logger.warning("record=<%s>, cells=<%d> | cells cannot be read and stay as they are", name, len(read.damaged))
+        kept = tuple(numbered[at] for at in read.damaged)
+        cells = _lasting({key: numbered[at] for key, at in read.records.items()})
+        return _Stored(read.copy, item, read.versions, cells, listed, frozenset(read.copy.messages), kept)
 
     def pending(self, copy: Copy) -> list[Message]:
         """Return the messages of a copy that the replica lacks, or has in a lower revision."""

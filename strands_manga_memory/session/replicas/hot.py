@@ -136,22 +136,22 @@ class HotReplica:
                 cells.append((name, payload))
             else:
                 unreadable.append(number)
-        copy, versions, damaged = read_cells(head, cells, self._name)
-        unreadable += [numbers[name] for name in damaged]
+        read = read_cells(head, cells, self._name)
+        unreadable += [numbers[name] for name in read.damaged]
         if unreadable:
             logger.warning(
                 "conversation=<%s>, cells=<%d> | cells cannot be read and stay as they are", self._name, len(unreadable)
             )
         archive = self._archive(record.fields.get(_LOG))
-        found = {key: (numbers[name], version) for key, (name, version) in versions.items()}
+        archived = {key: (number, version) for key, (number, version) in archive.items() if key not in read.records}
         return _Stored(
             (record.epoch, record.version),
             # A claim binds nobody: who writes takes the replica from whoever claimed it.
             record.epoch + (record.state == CLOSING),
-            copy,
-            {key: number for key, (number, _) in [*archive.items(), *found.items()]},
-            _noted({key: version for key, (_, version) in [*archive.items(), *found.items()]}),
-            frozenset(archive.keys() - found.keys()),
+            read.copy,
+            {key: number for key, (number, _) in archived.items()} | {key: numbers[name] for key, name in read.records.items()},
+            _noted({key: version for key, (_, version) in archived.items()} | read.versions),
+            frozenset(archived),
             frozenset(unreadable),
             packed_head,
             record.fields.get(WINDOW_FIELD, b""),
@@ -254,8 +254,8 @@ class HotReplica:
         if not names:
             return copy
         found = self._store.read(self._name, names)
-        read, _, _ = read_cells(Head(EMPTY), [(name, self._unsealed(name, data)) for name, data in found.items()], self._name)
-        return with_messages(copy, read.messages.values())
+        read = read_cells(Head(EMPTY), [(name, self._unsealed(name, data)) for name, data in found.items()], self._name)
+        return with_messages(copy, read.copy.messages.values())
 
     def forget(self) -> None:
         """Take nothing for granted of what the store has."""

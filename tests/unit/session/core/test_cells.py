@@ -31,22 +31,20 @@ ENTRY = [1, 1, 0, 0, 0.0, 0]
     ],
 )
 def test_a_cell_with_a_name_that_its_kind_does_not_have_is_damaged(cell: Any) -> None:
-    copy, found, damaged = read_cells(
-        Head(EMPTY), [("there", framed([["w", 0]], [WINDOW])), ("odd", framed([cell], [b"{}"]))], "record"
-    )
-    assert damaged == ["odd"]
-    assert list(found) == [("w",)]
-    assert copy.window is not None
+    read = read_cells(Head(EMPTY), [("there", framed([["w", 0]], [WINDOW])), ("odd", framed([cell], [b"{}"]))], "record")
+    assert read.damaged == ["odd"]
+    assert list(read.records) == [("w",)]
+    assert read.copy.window is not None
 
 
 @pytest.mark.parametrize("cells", [None, 5, ["w", 0], [["w", 0]], [["b", "x", [None, 0, None]]], [["v", "a", ENTRY], 7]])
 def test_a_record_that_has_no_cells_is_damaged(cells: Any) -> None:
-    _, found, damaged = read_cells(Head(EMPTY), [("odd", framed(cells))], "record")
-    assert (list(found), damaged) == ([], ["odd"])
+    read = read_cells(Head(EMPTY), [("odd", framed(cells))], "record")
+    assert (read.records, read.damaged) == ({}, ["odd"])
 
 
 def test_a_record_has_several_cells() -> None:
     cells = {("b", "x"): Body(b"{}"), ("v", "a"): Entry(*ENTRY), ("b", "y"): Body(b"[]", edits=Name("a", 1)), ("r", "a", 1): 2}
-    _, found, damaged = read_cells(Head(EMPTY), [("both", packed(cells))], "record")
-    assert {key: record for key, (record, _) in found.items()} == dict.fromkeys(cells, "both")
-    assert damaged == []
+    read = read_cells(Head(EMPTY), [("both", packed(cells))], "record")
+    assert read.records == dict.fromkeys(cells, "both")
+    assert read.damaged == []
