@@ -209,12 +209,11 @@ def place_of(message: Mapping[str, Any], held: Held, revision: int = 0) -> Place
 
 def places_of(pieces: Sequence[Piece]) -> list[Place]:
     """Return the places of messages as the agent gets them."""
-    prints = fingerprints([piece.message for piece in pieces])
-    return [_place_of_piece(*each) for each in zip(pieces, prints, strict=True)]
+    messages: list[Any] = [piece.message for piece in pieces]
+    return [*map(_place_of_piece, pieces, messages, fingerprints(messages))]
 
 
-def _place_of_piece(piece: Piece, print_: int) -> Place:
-    message: Any = piece.message
+def _place_of_piece(piece: Piece, message: Any, print_: int) -> Place:
     id_ = message.get("tracking_id") or ""
     if not piece.shown:
         assert piece.closes is not None  # noqa: S101 - for the type checker
@@ -229,6 +228,8 @@ def _place_of_piece(piece: Piece, print_: int) -> Place:
 
 
 def _place_shown(shown: Shown, id_: str, print_: int, message: Mapping[str, Any] | None = None) -> Place:
+    if isinstance(shown, Message):  # as most are
+        return Place(shown.name, id_, print_, shown.revision, shown.was_lost, (), message)
     return Place(held_of(shown), id_, print_, revision_of(shown), was_lost(shown), message=message)
 
 

@@ -43,6 +43,8 @@ class Piece:
     @property
     def message(self) -> dict[str, Any]:
         """The message, made once all that is joined in it is there."""
+        if len(self.parts) == 1:
+            return self.parts[0]
         if self._joined is None:
             self._joined = joined(self.parts)  # type: ignore[assignment, arg-type]
         return self._joined  # type: ignore[return-value]
