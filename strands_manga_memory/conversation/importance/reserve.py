@@ -44,7 +44,7 @@ class Reserve:
         return len(self._hand)
 
     def take_in(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Take in what was said since the last time: it stands at the end of the history."""
+        """Take in what was said since the last time, at the end of the history, and what somebody else changed in it."""
         new: list[Message] = []
         for message in reversed(history):
             if message.get("tracking_id") in self._hand:
@@ -54,6 +54,13 @@ class Reserve:
         self._hand |= {id_of(message): message for message in new}
         self._window += [id_of(message) for message in new if not is_stub(message)]
         self._since += sum(map(count, new))
+        for shown in history:
+            id_ = id_of(shown)
+            mine = self._hand.get(id_)
+            if mine is None or shown is mine or is_stub(shown):
+                continue
+            if logged_fingerprint(shown) not in (self._forms.get(id_), logged_fingerprint(mine)):
+                self._hand[id_] = shown
 
     def is_due(self, budget: int, room: int) -> bool:
         """Whether so much was said since, or so much room is left, that the view is to be chosen anew."""
@@ -86,10 +93,6 @@ class Reserve:
         if not fits:
             self._window, self._forms = list(present), {}
             return self.shrink(history)
-        for id_, shown in present.items():
-            mine = self._hand[id_]
-            if shown is not mine and logged_fingerprint(shown) not in (self._forms.get(id_), logged_fingerprint(mine)):
-                self._hand[id_] = shown  # somebody else changed it there
         return list(self)
 
     def show(self, history: Sequence[Message], chosen: Sequence[Message]) -> None:

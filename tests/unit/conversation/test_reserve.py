@@ -61,7 +61,18 @@ def test_a_mark_that_was_changed_in_place_does_not_bring_back_what_it_stood_for(
     reserve = begun(said, window)
     window[1]["content"] = [{"text": "[redacted]"}]
     reserve.show(window, window)  # another choice was made since, and left it as it was
+    reserve.take_in(window, one)
     assert reserve.around(window)[1]["content"] == [{"text": "[redacted]"}]
+
+
+def test_what_was_changed_before_it_left_does_not_come_back_as_it_was_said() -> None:
+    said = talk(3)
+    reserve = begun(said, said)
+    window = [said[0], {**said[1], "content": [{"text": "[redacted]"}]}, *said[2:]]
+    reserve.take_in(window, one)
+    reserve.show(window, left := [said[0], stub_of(said[1]), *said[2:]])
+    reserve.take_in(left, one)
+    assert reserve.around(left)[1]["content"] == [{"text": "[redacted]"}]
 
 
 def test_nothing_comes_back_once_something_was_taken_out_or_put_between() -> None:
