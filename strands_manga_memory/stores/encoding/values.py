@@ -31,9 +31,11 @@ _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
     """Tell whether JSON text of these levels, and numbers of these bits and binary exponents, stands for exactly this value."""
     level: list[Any] = [[value]]
-    for _ in range(levels):
+    for left in reversed(range(levels + 1)):
         held: dict[int, Any] = {}  # one that holds itself twice would grow
         for holder in level:
+            if holder and not left:
+                return False
             if type(holder) is dict and not _KEYS.issuperset(map(type, holder)):
                 return False
             for item in holder.values() if type(holder) is dict else holder:
@@ -64,7 +66,7 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
 def is_nested_deeper(value: Any, levels: int) -> bool:
     """Tell whether a value has more levels than these."""
     level = [value]
-    for _ in range(levels):
+    for _ in range(levels + 1):
         held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]
         if not held:
             return False
