@@ -96,8 +96,8 @@ def _no_work_left() -> Iterator[None]:
 
 @pytest.fixture
 def unique() -> str:
-    """A name no other test has: letters and digits."""
-    return f"t{os.getpid()}n{next(_numbers)}"
+    """A name no other test has, nor is there one that begins with it: letters and digits."""
+    return f"t{os.getpid()}n{next(_numbers)}e"
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,11 @@ from typing import Any
 
 import hypothesis
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation.history.stubs import as_said, condensed, is_between, is_stub, stub_of
+from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
 from strands_manga_memory.joining import is_joined, joined, may_join, parted
 from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
@@ -83,6 +84,8 @@ _kinds = st.lists(st.tuples(_kind, st.integers(0, 4).map(lambda drawn: drawn == 
 
 
 @given(_kinds)
+@example([("said", False), ("said", False), ("left out", False), ("left out", False), ("said", False), ("left out", True)])
+@example([("said", False), ("pinned", False), ("left out", False), ("left out", False), ("pinned", False)])
 def test_a_history_keeps_its_texts_and_its_order_and_stays_valid(kinds: list[tuple[str, bool]]) -> None:
     said: list[Any] = []
     for kind, has_tool in kinds:
@@ -93,8 +96,8 @@ def test_a_history_keeps_its_texts_and_its_order_and_stays_valid(kinds: list[tup
     history = [joined([said[at] for at in run]) for run in condensed(said)]
     hypothesis.event("joined" if any(map(is_joined, history)) else "nothing is joined")
     assert problems(history) == []
-    alone = [one for one in history if "yes" in str(one["content"]) or "pinned" in str(one.get("metadata"))]
-    assert not any(map(is_joined, alone))
+    assert not any(map(is_joined, (one for one in history if "yes" in str(one["content"]))))
+    assert all(is_pinned(part) == is_pinned(one) for one in history for part in parted(one))
     texts = [each for each in said if not is_stub(each)]
     assert [each for each in as_said(history) if not is_stub(each)] == texts
     assert problems(as_said(history)) == []

@@ -112,7 +112,7 @@ def runs(messages: Sequence[Message], joins: Callable[[int, int], bool] = lambda
             continue
         goes_on = _goes_on(messages[before], message)
         if stubs[at]:
-            goes_on = goes_on and at < last and messages[at + 1]["role"] != message["role"]
+            goes_on = goes_on and at < last and messages[at + 1]["role"] != message["role"] and is_text(messages[at + 1])
         elif message["role"] == "user":
             goes_on = goes_on and at < last and stubs[at + 1]
         if goes_on and not stubs[at] and stubs[before]:
