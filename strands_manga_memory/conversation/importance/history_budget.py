@@ -41,12 +41,15 @@ class HistoryBudget:
         "max_tokens",
         "max_turns",
         "signals",
-        "steps",
+        "trim_every",
+        "trim_to",
     )
 
     def __init__(
         self,
-        steps: Steps,
+        max_tokens: int,
+        trim_to: int | None,
+        trim_every: int | None,
         max_turns: int | None,
         bands: Bands,
         signals: SignalWeights,
@@ -54,8 +57,9 @@ class HistoryBudget:
         calibration: Calibration,
         served: Served,
     ) -> None:
-        self.max_tokens = self.grow_to = steps.high
-        self.steps = steps
+        self.max_tokens = self.grow_to = max_tokens
+        self.trim_to = trim_to
+        self.trim_every = trim_every
         self.max_turns = max_turns
         self.bands = bands
         self.signals = signals
@@ -69,6 +73,12 @@ class HistoryBudget:
     def tokens(self) -> int:
         """The budget, in tokens of the counter."""
         return self._calibration.budget(self.max_tokens)
+
+    @property
+    def steps(self) -> Steps:
+        """The marks between which a history grows, by the number of tokens that it may have now."""
+        low = self.max_tokens if self.trim_to is None else min(self.trim_to, self.max_tokens)
+        return Steps(self.max_tokens, low, self.trim_every)
 
     def reported(self, messages: Sequence[Message]) -> int:
         """Return the tokens of messages as the model counts them."""
@@ -88,11 +98,16 @@ class HistoryBudget:
         most = self._calibration.budget(max(self.max_tokens, self.grow_to))
         if tokens > most and tokens > most + self._headroom(messages, most).tokens:
             return True
-        if self.steps and tokens > self._calibration.budget(self.steps.lowest) and is_turn_start(messages[-1]):
-            results = self._notes.total(results_of_last_turn(messages[:-1]))
-            if results >= self._calibration.budget(self.steps.large):
-                return True
+        if self.grow_to <= self.max_tokens and self._results_are_due(messages, tokens):
+            return True
         return self.max_turns is not None and sum(map(is_turn_start, as_said(messages))) > self.max_turns
+
+    def _results_are_due(self, messages: Sequence[Message], tokens: int) -> bool:
+        """Whether a turn begins, and the results of the one before take much of a history that is above its low mark."""
+        steps = self.steps
+        if not steps or tokens <= self._calibration.budget(steps.lowest) or not is_turn_start(messages[-1]):
+            return False
+        return self._notes.total(results_of_last_turn(messages[:-1])) >= self._calibration.budget(steps.large)
 
     def choice(
         self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None, coming: int | None = None

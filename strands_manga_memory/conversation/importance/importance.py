@@ -30,7 +30,6 @@ from strands_manga_memory.conversation.importance.fates import MessageFate
 from strands_manga_memory.conversation.importance.history_budget import HistoryBudget
 from strands_manga_memory.conversation.importance.manager_state import ManagerState
 from strands_manga_memory.conversation.importance.sending import Sending
-from strands_manga_memory.conversation.importance.steps import Steps
 from strands_manga_memory.conversation.importance.trimming import Trimming
 from strands_manga_memory.conversation.importance.weighing.kept_notes import KeptNotes
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
@@ -99,6 +98,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     max_tokens = Delegated[int]("budget")
     grow_to = Delegated[int]("budget")
+    trim_to = Delegated["int | None"]("budget")
+    trim_every = Delegated["int | None"]("budget")
     max_turns = Delegated["int | None"]("budget")
     bands = Delegated[Bands]("budget")
     signals = Delegated[SignalWeights]("budget")
@@ -126,10 +127,10 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         super().__init__(proactive_compression=proactive_compression)
         high = positive("max_tokens", max_tokens)
         max_turns = None if max_turns is None else positive("max_turns", max_turns)
-        self.trim_to = high if trim_to is None else positive("trim_to", trim_to)
-        if self.trim_to > high:
+        trim_to = None if trim_to is None else positive("trim_to", trim_to)
+        if trim_to is not None and trim_to > high:
             raise ValueError(f"trim_to must be at most max_tokens ({high}), got {trim_to!r:.80}")
-        steps = Steps(high, self.trim_to, None if trim_every is None else positive("trim_every", trim_every))
+        trim_every = None if trim_every is None else positive("trim_every", trim_every)
         self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message)")
         self.counter = with_method("counter", counter if counter is not None else default_counter(), "count(message)")
         if on_evict is not None:
@@ -141,7 +142,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         calibration = Calibration(exact=getattr(self.counter, "exact", True))
         self._state = ManagerState(notes, self._kept_notes, calibration)
         bands, signals = bands or _BANDS, signals or _SIGNALS
-        self.budget = HistoryBudget(steps, max_turns, bands, signals, notes, calibration, served)
+        self.budget = HistoryBudget(high, trim_to, trim_every, max_turns, bands, signals, notes, calibration, served)
         self.workload = Workload(notes, self.budget.is_over)
         self.trimming = Trimming(self.budget, self.workload, notes, self._state, self.archive, served, on_evict)
         self._requests = Requests(self.counter, calibration)

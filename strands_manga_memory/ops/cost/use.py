@@ -178,7 +178,7 @@ MEASURED = Measured(
     bytes_per_token=3.98,
     tokens_per_message=8.1,
     turns_waiting=3.0,
-    trim_every=(8.0, 0.2),
+    trim_every=(7.0, 1 / 3),
     reads_by_restore=3.0,
     copy_share=0.6,
 )

@@ -120,15 +120,17 @@ def test_a_step_gives_up_a_third_at_most() -> None:
     assert all(1_300 <= after <= 1_420 for after in steps), steps
 
 
-@pytest.mark.parametrize(("characters", "makes_room"), [(3_200, True), (1_200, False)])
+@pytest.mark.parametrize(
+    ("characters", "grow_to", "makes_room"), [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)]
+)
 def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_full(
-    characters: int, *, makes_room: bool
+    characters: int, grow_to: int, *, makes_room: bool
 ) -> None:
     said = sentences(3)
+    manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
+    manager.grow_to = grow_to  # as a manager that summarizes does, so that it sees what is going to leave
     agent = Agent(
-        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0),
-        conversation_manager=ImportanceWeightedConversationManager(4_096, trim_every=7),
-        callback_handler=None,
+        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0), conversation_manager=manager, callback_handler=None
     )
     count = default_counter().count
     while sum(map(count, agent.messages)) < 2_900:
@@ -154,6 +156,24 @@ def test_a_joined_message_that_is_pinned_stays() -> None:
     for prompt in itertools.islice(sentences(22), 30):
         agent(prompt)
     assert pinned <= {block["text"] for message in agent.messages for block in message["content"]}
+
+
+@pytest.mark.parametrize("settings", [{"trim_every": 7}, {"trim_to": 2_867}])
+def test_the_marks_follow_a_budget_that_is_set_later(settings: dict[str, int]) -> None:
+    manager = ImportanceWeightedConversationManager(4_096, **settings)
+    manager.max_tokens = manager.grow_to = 2_000 if "trim_every" in settings else 6_000
+    _, model = talk(manager, 80, seed=4)
+    sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
+    assert max(sizes) <= manager.max_tokens
+    assert whole_prefixes(model.requests[50:]) >= 0.75
+
+
+def test_without_a_low_mark_a_budget_that_is_set_later_is_filled() -> None:
+    manager = ImportanceWeightedConversationManager(1_000)
+    manager.max_tokens = manager.grow_to = 4_000
+    _, model = talk(manager, 60, seed=4)
+    sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
+    assert min(sizes[40:]) > 3_400
 
 
 def test_a_number_of_turns_that_is_none_is_refused() -> None:

@@ -6,8 +6,23 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory.assembly import history_plan
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.ops.cost import CostModel, Workload, capacity_plan, differences, prices, sensitivity, session_use
+from strands_manga_memory.conversation.importance import steps
+from strands_manga_memory.ops.cost import (
+    MEASURED,
+    CostModel,
+    Workload,
+    capacity_plan,
+    differences,
+    prices,
+    sensitivity,
+    session_use,
+)
+
+
+def test_the_model_trims_as_the_facade_does() -> None:
+    assert MEASURED.trim_every == (history_plan._TRIM_EVERY, 1 / steps._MOST)
 
 
 def told(capsys: Any, *arguments: str) -> Any:
