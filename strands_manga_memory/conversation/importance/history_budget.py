@@ -155,8 +155,8 @@ class HistoryBudget:
 
     def three_quarters(self, messages: Sequence[Message]) -> Choice:
         """Return what of a history stays in three quarters of the tokens that it has, more if more must stay as it is."""
-        before, budget = self._notes.total(messages), self.tokens + self._headroom(messages, self.tokens).tokens
-        notes = self._notes.read(messages)
+        notes, budget = self._notes.read(messages), self.tokens + self._headroom(messages, self.tokens).tokens
+        before = sum(note.tokens for note in notes)
         limits = replace(self._limits(min(budget, before * 3 // 4)), may_shorten=before > budget)
         return self._chosen(messages, notes, limits).as_history(len(messages))
 

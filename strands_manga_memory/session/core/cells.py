@@ -47,7 +47,7 @@ def cells_of(copy: Copy, messages: Iterable[Name] = (), *, derived: bool = True)
 def versions_of(cells: Mapping[Key, Cell]) -> dict[Key, Version]:
     """Return the versions of cells."""
     version_of = {kind: one.version for kind, one in _KINDS.items()}
-    return {key: version_of[_MESSAGE if type(key) is Name else key[0]](cell) for key, cell in cells.items()}
+    return {key: version_of[kind_of(key)](cell) for key, cell in cells.items()}
 
 
 def loses(before: Mapping[Key, Version], after: Mapping[Key, Version]) -> bool:

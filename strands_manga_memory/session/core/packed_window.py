@@ -28,6 +28,9 @@ _LONGEST_GAP = 250
 _MOST_SLOTS = 100_000
 """A window that has more is damaged, whatever else it says."""
 
+_MOST_KEPT, _KEPT_BYTES = 64, 4_096
+"""So many windows of up to so many bytes are kept as they were read: a restore reads the same one from both tiers."""
+
 
 def pack_window(window: Window) -> bytes:
     """Return a window without its bodies as bytes of JSON.
@@ -74,9 +77,17 @@ def _alone(slot: Slot) -> list[Any]:
     return ["", role, id_, *(of or ())]
 
 
-@functools.lru_cache(maxsize=64)  # a restore reads the same one from both tiers
 def unpack_window(data: bytes) -> Window:
     """Return what :func:`pack_window` was given; raise ``ValueError``, ``TypeError`` or ``LookupError`` for anything else."""
+    return _kept(data) if len(data) <= _KEPT_BYTES else _unpacked(data)
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _kept(data: bytes) -> Window:
+    return _unpacked(data)
+
+
+def _unpacked(data: bytes) -> Window:
     clock, writer, runs, floor, seen = json_value(data)
     slots: list[Slot] = []
     for run in runs:

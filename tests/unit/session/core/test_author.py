@@ -670,6 +670,15 @@ def test_a_mark_keeps_its_id_whatever_it_is(id_: str) -> None:
     assert (UUID in str(stored), "~" in str(stored)) == (False, id_.startswith("~") or id_ == UUID)
 
 
+def test_a_window_is_read_once_and_a_large_one_is_not_kept() -> None:
+    small = pack_window(Window(Stamp(4, "once"), (Name("a", 1),)))
+    large = pack_window(Window(Stamp(4, "once"), tuple(Name(f"writer{number}", 1) for number in range(400))))
+
+    assert unpack_window(small) is unpack_window(small)
+    assert unpack_window(large) == unpack_window(large)
+    assert unpack_window(large) is not unpack_window(large)
+
+
 def joins(talker: Talker, *at: int) -> None:
     """Have some messages of one speaker in one, and what stands between them go."""
     talker.live[at[0] : at[-1] + 1] = [joined([talker.live[each] for each in at])]
