@@ -39,7 +39,7 @@ class View:
         stays = {at: choice.kept[at] for run in choice.runs for at in run}
         was = _present(said, pool)
         self.said: list[Message] = []
-        self.left: list[Message] = []
+        self.left: list[Message] = _beyond(said, pool)
         self.gone: list[int] = []
         self.newly_marked: list[int] = []
         for at in sorted(stays.keys() | was.keys()):
@@ -49,7 +49,9 @@ class View:
                 self.left.append(before)
             if after is None:
                 continue
-            if before is not None and after is not before and at in choice.shortened:
+            # What is at hand may have a mark where the history has the message.
+            is_changed = at in choice.shortened or (before is not None and is_stub(after) > is_stub(before))
+            if before is not None and after is not before and is_changed:
                 if content_fingerprint(after) == content_fingerprint(before):
                     after = before
                 else:
@@ -76,6 +78,14 @@ def _present(said: Sequence[Message], pool: Sequence[Message]) -> dict[int, Mess
         return {at: message for at, message in enumerate(said) if not is_between(message)}
     shown = {message.get("tracking_id"): message for message in said if not is_between(message)}
     return {at: shown[id_] for at, message in enumerate(pool) if (id_ := message.get("tracking_id")) in shown}
+
+
+def _beyond(said: Sequence[Message], pool: Sequence[Message]) -> list[Message]:
+    """Return the messages of a history that a pool lacks, as it was narrowed: they leave."""
+    if pool is said:
+        return []
+    at_hand = {message.get("tracking_id") for message in pool}
+    return [one for one in said if one.get("tracking_id") not in at_hand and not is_between(one)]
 
 
 def _joined(history: Sequence[Message], said: Sequence[Message], runs_of_all: Sequence[Sequence[int]]) -> list[Message]:

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation.history.stubs import is_stub, stub_of
+from strands_manga_memory.conversation.importance.choosing.choice import Choice
 from strands_manga_memory.conversation.importance.reserve import Reserve
+from strands_manga_memory.conversation.importance.view import View
 from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, user
 
@@ -73,6 +75,15 @@ def test_what_was_changed_before_it_left_does_not_come_back_as_it_was_said() -> 
     reserve.show(window, left := [said[0], stub_of(said[1]), *said[2:]])
     reserve.take_in(left, one)
     assert reserve.around(left)[1]["content"] == [{"text": "[redacted]"}]
+
+
+def test_what_is_narrowed_to_a_mark_or_to_nothing_while_the_history_has_it_is_told_to_have_left() -> None:
+    said = talk(4)
+    pool = [said[0], stub_of(said[1]), *said[4:]]
+    choice = Choice(dict(enumerate(pool)), frozenset(), {}, 5, 8).as_history(len(pool))
+    view = View(said, said, pool, choice)
+    assert sorted(message["tracking_id"] for message in view.left) == [message["tracking_id"] for message in said[1:4]]
+    assert view.newly_marked == [1]
 
 
 def test_nothing_comes_back_once_something_was_taken_out_or_put_between() -> None:
