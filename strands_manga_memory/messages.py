@@ -5,7 +5,9 @@ Strands accepts messages with blocks of any shape, so nothing here asks more of 
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from strands.types.content import ContentBlock, Message
@@ -103,21 +105,48 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, good within this process; CPython remembers the hash of a text, so it is cheap.
+    """Return a hash of a nested value, good within this process.
 
     Values that differ in type, content or order differ in it.
     """
-    if isinstance(value, str):
-        return hash(value)
-    if isinstance(value, dict):
-        return hash((dict, *[item if isinstance(item, str) else fingerprint(item) for pair in value.items() for item in pair]))
-    if isinstance(value, list | tuple):
-        return hash((list, *[fingerprint(item) for item in value]))
-    if isinstance(value, bytes):  # CPython hashes bytes and the text of the same characters alike
-        return hash((bytes, value))
-    if isinstance(value, int):  # the text of a long one is refused; -1 and -2 have one hash, and 1 and True are equal
-        return hash((type(value), int.bit_length(value), int.__hash__(value)))
-    return hash((type(value), text_of(value)))
+    try:
+        # Version 0 writes every value out in full; later versions write references that depend on how objects are shared.
+        return hash(marshal.dumps(value, 0))
+    except ValueError:  # a value of another type, or that holds itself, or of thousands of levels
+        return hash(tuple(_flat(value)))
+
+
+def fingerprints(values: Sequence[Any]) -> list[int]:
+    """Return the fingerprint of each value."""
+    try:
+        return [*map(hash, map(marshal.dumps, values, repeat(0)))]  # in half the time that a call for each takes
+    except ValueError:
+        return [*map(fingerprint, values)]
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """Yield what a value holds. What follows a type says how much of it: two values are never one row."""
+    coming, inside = [value], set[int]()
+    while coming:
+        one = coming.pop()
+        if isinstance(one, _Left):
+            inside.discard(one)
+        elif isinstance(one, dict | list | tuple):
+            yield type(one), len(one), id(one) in inside
+            if id(one) not in inside:  # else it holds itself
+                inside.add(id(one))
+                coming.append(_Left(id(one)))
+                coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
+        elif isinstance(one, int):  # the text of a long one is refused; -1 and -2 have one hash, and 1 and True are equal
+            yield type(one), int.bit_length(one), int.__hash__(one)
+        elif isinstance(one, str | bytes):
+            yield type(one), one
+        else:
+            yield type(one), text_of(one)
+
+
+class _Left(int):
+    """The ``id()`` of what was looked at to its end."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
@@ -130,9 +159,12 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 def content_fingerprint(message: Message) -> int:
     """Return the fingerprint of what the model is sent of ``message``: its role and content, not its id and metadata."""
-    if len(message["content"]) == 1 and len(block := message["content"][0]) == 1 and "text" in block:
-        return hash((message["role"], block["text"]))  # as below, in half the time
-    blocks = [block["text"] if len(block) == 1 and "text" in block else fingerprint(block) for block in message["content"]]
+    content = message["content"]
+    if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
+        return hash((message["role"], text))  # as below; CPython remembers the hash of a text
+    blocks = [
+        text if len(block) == 1 and isinstance(text := block.get("text"), str) else fingerprint(block) for block in content
+    ]
     return hash((message["role"], *blocks))
 
 
@@ -228,15 +260,23 @@ def _paired(message: Message, answered: list[str], asked: list[str]) -> Iterator
 
 
 def is_message(value: Any) -> bool:
-    """Tell whether a value is a message with blocks in it, whatever those hold: what is accepted is what is read."""
+    """Tell whether a value is a message that an agent can live with, whatever its tools and other blocks hold.
+
+    Strands fails in every turn over one that is none, and nothing here reads one: what is accepted is what is read.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
         return False
-    for block in value["content"]:
-        if not isinstance(block, dict) or ("toolUse" in block and not _is_call(block["toolUse"], "name", "input")):
-            return False
-        if "toolResult" in block and not _is_call(block["toolResult"]):
-            return False
-    return True
+    if not isinstance(value.get("tracking_id", ""), str | None):
+        return False
+    return all(map(_is_block, value["content"]))
+
+
+def _is_block(block: Any) -> bool:
+    if not isinstance(block, dict) or not isinstance(block.get("text", ""), str):
+        return False
+    if "toolUse" in block and not (_is_call(block["toolUse"], "input") and isinstance(block["toolUse"].get("name"), str)):
+        return False
+    return "toolResult" not in block or _is_call(block["toolResult"])
 
 
 def _is_call(part: Any, *names: str) -> bool:

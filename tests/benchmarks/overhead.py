@@ -20,7 +20,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.types.content import Message
 
 from strands_manga_memory import MangaMemory
-from strands_manga_memory.session.author.places import fingerprint
+from strands_manga_memory.messages import fingerprint
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text, turn_ms
 

@@ -17,6 +17,7 @@ from tests import servers
 from tests.faults.hostile import draws
 from tests.faults.hostile.__main__ import main
 from tests.faults.hostile.sessions import Case, drawn, played
+from tests.faults.hostile.shapes import lived, shapes
 from tests.faults.hostile.stores import embedded, opened
 
 pytestmark = pytest.mark.xdist_group("services")
@@ -54,6 +55,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_an_agent_lives_with_is_restored(name: str, tmp_path: Path) -> None:
     played(CASES[name], embedded(tmp_path / "m.sqlite3"))
+
+
+@pytest.mark.parametrize("step", [60, pytest.param(3, marks=pytest.mark.long)])
+def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none(step: int, tmp_path: Path) -> None:
+    memory = embedded(tmp_path / "m.sqlite3")()
+    accepted = [lived(at, value, memory, max_tokens=600) for at, value in shapes(step=step)]
+    assert len(accepted) > 4_000 / step
+    assert 0.1 < sum(accepted) / len(accepted) < 0.9
+    memory.close()
 
 
 def test_what_is_drawn_is_restored_from_served_stores(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.encoding.codec import VERSION, Codec, dump, json_bytes, load
-from strands_manga_memory.stores.encoding.values import is_json
+from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json
 
 PLACE = "u:s/agent/head"
 JSON = st.recursive(
@@ -240,6 +240,19 @@ def test_sealed_bytes_that_are_no_value_are_corrupt() -> None:
     with pytest.raises(CorruptRecordError, match="is damaged"):
         Codec().decode(sealed, PLACE)
     assert Codec().unseal(sealed, PLACE) == b"{broken"
+
+
+@pytest.mark.parametrize("beside", [[], [[]] * 200])
+def test_only_what_dump_writes_is_loaded_however_deep(beside: list[Any]) -> None:
+    """Strands fails in every turn over a message of 900 levels, which orjson reads."""
+    for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 4):
+        value: Any = beside
+        for _ in range(levels):
+            value = [value]
+        assert load(dump(value)) == value
+        if not is_json(value) and beside:
+            with pytest.raises(ValueError, match=f"has over {MOST_LEVELS} levels"):
+                load(json_bytes(value))
 
 
 def test_a_value_that_holds_itself_twice_is_judged_in_bounded_time() -> None:

@@ -176,6 +176,22 @@ def test_a_fingerprint_does_not_depend_on_how_objects_are_shared() -> None:
     assert fingerprint([block, block]) == fingerprint([dict(block), {"text": "".join(["the ", "same"])}])
 
 
+def test_values_of_any_depth_have_fingerprints() -> None:
+    deep: Any = "x"
+    for _ in range(100_000):
+        deep = [deep]
+    assert fingerprint(deep) != fingerprint([deep])
+    while isinstance(deep, list):  # a value of so many levels is freed level by level here, or by the C stack
+        deep = deep.pop()
+
+
+def test_what_holds_itself_has_a_fingerprint() -> None:
+    one, other, third = [[0], [0], [0, 1]]
+    for each in (one, other, third):
+        each.append({"in": each})  # type: ignore[arg-type]
+    assert fingerprint(one) == fingerprint(other) != fingerprint(third)
+
+
 def test_what_cannot_be_hashed_is_told_by_what_it_says() -> None:
     assert fingerprint({"data": bytearray(b"a")}) == fingerprint({"data": bytearray(b"a")})
     assert fingerprint({"data": bytearray(b"a")}) != fingerprint({"data": bytearray(b"b")})
@@ -215,7 +231,13 @@ def test_messages_of_the_user_that_follow_one_another_start_one_turn() -> None:
         for kind in ("toolUse", "toolResult")
         for wrong in (None, {}, {"toolUseId": []})
     ]
-    + [{"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]}],
+    + [
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": None, "input": {}}}]},
+        {"role": "user", "content": [{"text": [[]]}]},
+        {"role": "user", "content": [{"text": "x"}, {"text": 5}]},
+        {"role": "user", "content": [], "tracking_id": []},
+    ],
 )
 def test_what_is_no_message_is_told_from_one(value: Any) -> None:
     assert not is_message(value)

@@ -55,8 +55,8 @@ class Ledger(Generic[_Measure]):
     def get(self, message: Message) -> _Measure | None:
         """Return the measure of ``message`` if it is known, also from before it got its id."""
         content, id_ = message["content"], message.get("tracking_id")
-        if len(content) == 1 and len(block := content[0]) == 1 and "text" in block:  # as in _key, without a call for each
-            value = self._measured.get(hash((id_, message["role"], block["text"])))
+        if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
+            value = self._measured.get(hash((id_, message["role"], text)))  # as in _key, without a call for each
         else:
             value = self._measured.get(_key(message, id_))
         if value is None and id_ is not None:
@@ -71,8 +71,8 @@ class Ledger(Generic[_Measure]):
         look, found = self._measured.get, list[_Measure | None]()
         for message in messages:
             content = message["content"]
-            if len(content) == 1 and len(block := content[0]) == 1 and "text" in block:  # as in get, without calls
-                value = look(hash((message.get("tracking_id"), message["role"], block["text"])))
+            if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
+                value = look(hash((message.get("tracking_id"), message["role"], text)))  # as in get, without calls
                 found.append(self.get(message) if value is None else value)
             else:
                 found.append(self.get(message))
@@ -107,6 +107,6 @@ class Ledger(Generic[_Measure]):
 
 def _key(message: Message, id_: str | None) -> int:
     content = message["content"]
-    if len(content) == 1 and len(block := content[0]) == 1 and "text" in block:
-        return hash((id_, message["role"], block["text"]))  # most messages: in half the time
+    if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
+        return hash((id_, message["role"], text))  # most messages: in half the time
     return hash((id_, content_fingerprint(message)))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import marshal
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Any
 
 from strands_manga_memory.joining import parted
 from strands_manga_memory.language.texts.marks import STUB
-from strands_manga_memory.messages import id_of
+from strands_manga_memory.messages import fingerprint, fingerprints, id_of
 from strands_manga_memory.session.author.showing import Piece, mark_id, was_lost
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
@@ -95,23 +93,6 @@ class Place:
 def each_part(places: Iterable[Place]) -> list[Place]:
     """Return the parts of places, in order."""
     return [part for place in places for part in place.parts or (place,)]
-
-
-def fingerprint(message: Any) -> int:
-    """Return a number that changes when a message changes anywhere. Good for this process only."""
-    try:
-        # Version 0 writes every value out in full; later versions write references that depend on how objects are shared.
-        return hash(marshal.dumps(message, 0))
-    except ValueError:
-        return hash(dump(message))
-
-
-def fingerprints(messages: Sequence[Any]) -> list[int]:
-    """Return the fingerprint of each message."""
-    try:
-        return [*map(hash, map(marshal.dumps, messages, repeat(0)))]  # in half the time that a call for each takes
-    except ValueError:
-        return [*map(fingerprint, messages)]
 
 
 def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> list[Place]:

@@ -20,8 +20,8 @@ from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Tabl
 
 logger = logging.getLogger(__name__)
 
-_MOST_LISTED = 100_000
-"""A head that lists more segments is damaged, whatever else it says."""
+_MOST_LISTED, _MOST_NAME = 100_000, 100
+"""A head that lists more segments, or has longer names of lives and writers, is damaged, whatever else it says."""
 
 _MOST_TRIES = 8
 """How often a segment that others change meanwhile is joined before the flush is put off."""
@@ -35,13 +35,20 @@ def head_key(session: str, member: str) -> Key:
 def segment_key(session: str, member: str, segment: Segment) -> Key:
     """Return the key of a segment of the log."""
     life, clock, writer, number = segment
-    return session, f"{member}#LOG#{life}#{clock:012d}#{writer}#{number:08d}"
+    return session, f"{member}#LOG#{_name(life, member)}#{clock:012d}#{_name(writer, member)}#{number:08d}"
 
 
 def log_range(member: str, life: str | None = None) -> tuple[str, str]:
     """Return the first and the last sort value of the log: of one life, or of all."""
-    first = f"{member}#LOG#" if life is None else f"{member}#LOG#{life}#"
+    first = f"{member}#LOG#" if life is None else f"{member}#LOG#{_name(life, member)}#"
     return first, f"{first}\U0010ffff"
+
+
+def _name(name: str, member: str) -> str:
+    """Return the name of a life or a writer; raise ``CorruptRecordError`` if no store has a key with it."""
+    if name.isascii() and len(name) <= _MOST_NAME:
+        return name
+    raise CorruptRecordError(f"record={member!r} is damaged: it names a life or writer {name!r:.100}", record=member)
 
 
 def pack_listed(segments: Iterable[Segment]) -> list[list[Any]]:

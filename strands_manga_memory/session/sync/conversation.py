@@ -11,7 +11,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.author.places import fingerprint
+from strands_manga_memory.messages import fingerprint
 from strands_manga_memory.session.author.showing import paired, shown_messages
 from strands_manga_memory.session.basis.expiry import FIRST_LOOK, ExpiryIndex
 from strands_manga_memory.session.basis.facts import Facts, facts_of

@@ -12,7 +12,7 @@ import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 from strands_manga_memory.stores.encoding.packing import packed, unpacked
-from strands_manga_memory.stores.encoding.values import is_json, nodes_of, value_of
+from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper, nodes_of, value_of
 
 VERSION = 2
 """Version of the stored form. A record of another one is refused, never guessed at."""
@@ -157,11 +157,13 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """Return what ``dump`` was given."""
-    as_nodes = data[:1] == _AS_NODES
-    text = data[1:] if as_nodes else data
-    value = json_value(text)
-    return value_of(value) if as_nodes else value
+    """Return what ``dump`` was given; raise ``ValueError`` for JSON of more levels than it writes."""
+    if data[:1] == _AS_NODES:
+        return value_of(json_value(data[1:]))
+    value = json_value(data)
+    if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_nested_deeper(value, MOST_LEVELS):
+        raise ValueError(f"it has over {MOST_LEVELS} levels")
+    return value
 
 
 def load_stored(data: bytes, record: object) -> Any:

@@ -101,10 +101,10 @@ def raw(rng: random.Random) -> Iterator[Any]:
 def mutated(value: Any, rng: random.Random) -> Any:
     """Return a copy of a JSON value with something in it replaced, removed, added or doubled."""
     value = copy.deepcopy(value)
-    places = list(_places(value))
-    if not places:
+    found = list(places(value))
+    if not found:
         return rng.choice(LEAVES)()
-    holder, key = rng.choice(places)
+    holder, key = rng.choice(found)
     action = rng.randrange(5)
     if action == 0:
         del holder[key]
@@ -117,11 +117,12 @@ def mutated(value: Any, rng: random.Random) -> Any:
     return value
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place of a JSON value, as what holds it and where: a key or an index."""
     if isinstance(value, dict | list):
         for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
             yield value, key
-            yield from _places(item)
+            yield from places(item)
 
 
 def mutated_dump(data: bytes, rng: random.Random) -> bytes:

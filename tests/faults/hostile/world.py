@@ -40,6 +40,7 @@ class World:
         self.prefix = prefix
         self.durable, self.memories = durable, memories
         self._opened: list[SQLiteTable] = []
+        self.planted: tuple[Any, ...] = ()
         agent = self.agent(self.memory())
         for text in (
             "find volume 3 of Titan. My favorite genre is horror.",
@@ -112,8 +113,11 @@ class World:
         self.client.delete(self.hash_key("A:default"))
 
     def plant(self, rng: random.Random) -> bool:
-        """Damage something, of any kind and place; False if the store itself does not take it."""
-        return rng.choice([self._row, self._row, self._field, self._field, self._bytes_of_a_row])(rng)
+        """Damage something, of any kind and place; False if it cannot be written, or the store itself does not take it."""
+        try:
+            return rng.choice([self._row, self._row, self._field, self._field, self._bytes_of_a_row])(rng)
+        except (TypeError, ValueError, RecursionError, MangaMemoryError):
+            return False
 
     def _row(self, rng: random.Random) -> bool:
         table, row = rng.choice(self._was[1])
@@ -124,10 +128,8 @@ class World:
             name = rng.choice([name for name in row if name not in (table.schema.partition, table.schema.sort)])
             value = rng.choice(planted.LEAVES)()
         self._forget_hot(rng)
-        try:
-            table.put({**row, name: value})
-        except (ValueError, RecursionError, MangaMemoryError):
-            return False
+        self.planted = place, name, value
+        table.put({**row, name: value})
         return True
 
     def _field(self, rng: random.Random) -> bool:
@@ -141,6 +143,7 @@ class World:
             damaged = rng.choice(list(planted.raw(rng)))
             if rng.random() < 0.8:
                 damaged = _CODEC.seal(planted.mutated_dump(_CODEC.unseal(value, place), rng), place)
+        self.planted = key, field, damaged
         self.client.hset(key, field, damaged)
         return True
 
@@ -152,7 +155,8 @@ class World:
         with table._file.connected() as connection:
             write = f"UPDATE {table.schema.name} SET item = ? WHERE partition = ? AND sort = ?"
             key = (row[table.schema.partition], row[table.schema.sort])
-            connection.execute(write, (rng.choice(list(planted.payloads(rng))), *key))
+            self.planted = *key, rng.choice(list(planted.payloads(rng)))
+            connection.execute(write, (self.planted[-1], *key))
         return True
 
     def _forget_hot(self, rng: random.Random) -> None:
@@ -191,6 +195,9 @@ class World:
                 assert may_be_new or found, "taken for empty"
             except MangaMemoryError as error:
                 errors.append(error)
+            except Exception as error:
+                error.add_note(f"after this was planted: {self.planted!r:.3000}")
+                raise
         assert all(str(error) for error in errors)
         assert all(error.record for error in errors if isinstance(error, CorruptRecordError))
         return errors

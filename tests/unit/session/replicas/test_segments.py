@@ -1,4 +1,4 @@
-"""The list of segments in a head."""
+"""The list of segments in a head, and the keys of segments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.replicas.segments import pack_listed, unpack_listed
+from strands_manga_memory.session.replicas.segments import log_range, pack_listed, segment_key, unpack_listed
 
 NUMBERS = st.integers(0, 10**15)
 
@@ -46,3 +47,15 @@ def test_the_list_says_life_and_writer_once_and_hardly_grows_with_age() -> None:
 def test_what_is_no_list_of_segments_is_refused(damaged: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         unpack_listed(damaged)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "第", "9" * 5_000])
+def test_what_names_no_segment_is_no_key(name: str) -> None:
+    for key in (
+        lambda: log_range("A:a", name),
+        lambda: segment_key("s", "A:a", Segment(name, 1, "w", 1)),
+        lambda: segment_key("s", "A:a", Segment("l", 1, name, 1)),
+    ):
+        with pytest.raises(CorruptRecordError, match="names a life or writer") as caught:
+            key()
+        assert caught.value.record == "A:a"
