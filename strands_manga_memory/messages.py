@@ -268,11 +268,12 @@ def is_message(value: Any) -> bool:
         return False
     if not isinstance(value.get("tracking_id", ""), str | None):
         return False
-    return all(map(_is_block, value["content"]))
+    said_by_model = value["role"] == "assistant"
+    return all(_is_block(block, said_by_model=said_by_model) for block in value["content"])
 
 
-def _is_block(block: Any) -> bool:
-    if not isinstance(block, dict) or not isinstance(block.get("text", ""), str):
+def _is_block(block: Any, *, said_by_model: bool) -> bool:
+    if not isinstance(block, dict) or (said_by_model and not isinstance(block.get("text"), str | None)):
         return False
     if "toolUse" in block and not (_is_call(block["toolUse"], "input") and isinstance(block["toolUse"].get("name"), str)):
         return False

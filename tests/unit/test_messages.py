@@ -234,8 +234,8 @@ def test_messages_of_the_user_that_follow_one_another_start_one_turn() -> None:
     + [
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]},
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": None, "input": {}}}]},
-        {"role": "user", "content": [{"text": [[]]}]},
-        {"role": "user", "content": [{"text": "x"}, {"text": 5}]},
+        {"role": "assistant", "content": [{"text": [[]]}]},
+        {"role": "assistant", "content": [{"text": "x"}, {"text": 5}]},
         {"role": "user", "content": [], "tracking_id": []},
     ],
 )
@@ -244,7 +244,12 @@ def test_what_is_no_message_is_told_from_one(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [user(), calls("a"), results("a"), {"role": "user", "content": []}, {"role": "x", "content": [{}]}]
+    "value",
+    [
+        *(user(), calls("a"), results("a"), {"role": "user", "content": []}, {"role": "x", "content": [{}]}),
+        {"role": "user", "content": [{"text": [[]]}, {"text": 42}, {"text": None}]},
+        {"role": "assistant", "content": [{"text": None}]},
+    ],
 )
 def test_messages_of_any_blocks_are_messages(value: Any) -> None:
     assert is_message(value)
