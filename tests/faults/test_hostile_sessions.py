@@ -66,6 +66,21 @@ def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none
     memory.close()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"role": "assistant", "content": [{"text": [[]]}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": 5, "input": {}}}]},
+        {"role": "user", "content": [{"text": "x"}], "tracking_id": 5},
+    ],
+)
+def test_an_agent_is_not_built_with_what_is_no_message(wrong: Any, tmp_path: Path) -> None:
+    memory = embedded(tmp_path / "m.sqlite3")()
+    with pytest.raises(ValueError, match=r"^messages must have a role and a list of content blocks: .*; got \{'role'"):
+        Agent(model=ScriptedModel(), messages=[wrong], **memory.agent_kwargs(user_id="u", session_id="s"))
+    memory.close()
+
+
 def test_what_is_drawn_is_restored_from_served_stores(
     valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str
 ) -> None:

@@ -90,7 +90,10 @@ class LiveAgent:
         with self.conversation.lock:
             for message in seeds:
                 if not is_message(message):
-                    raise ValueError(f"messages must have a role and a list of content blocks, got {message!r:.200}")
+                    raise ValueError(
+                        "messages must have a role and a list of content blocks: text in what the assistant says, an id in "
+                        f"each tool call and result, name and input in each call; got {message!r:.200}"
+                    )
                 if not message.get("tracking_id"):
                     message["tracking_id"] = str(uuid.uuid4())
                 self.conversation.own.say(message, at=now)
