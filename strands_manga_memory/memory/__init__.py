@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from strands_manga_memory.memory.profile.profile_source import Profile, ProfileSource, TableProfileSource
     from strands_manga_memory.memory.recall.context import AgentContext
     from strands_manga_memory.memory.recall.ranking import RankingWeights
+    from strands_manga_memory.memory.recall.user_query import extract_user_query
     from strands_manga_memory.memory.records.memory_records import MemoryRecord
     from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
     from strands_manga_memory.memory.rollup import MemoryRollup
@@ -45,6 +46,7 @@ else:
             "profile.profile_source": "Profile ProfileSource TableProfileSource",
             "recall.context": "AgentContext",
             "recall.ranking": "RankingWeights",
+            "recall.user_query": "extract_user_query",
             "records.memory_records": "MemoryRecord",
             "records.retention": "MemoryType RETENTION Retention",
             "rollup": "MemoryRollup",
@@ -78,4 +80,5 @@ __all__ = [
     "TableProfileSource",
     "UserContext",
     "UserMemoryStore",
+    "extract_user_query",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.search.embedding import Embed
+from strands_manga_memory.language.texts.injection import without_own_blocks
 from strands_manga_memory.memory.profile.profile_reader import ProfileReader
 from strands_manga_memory.memory.recall.context import AgentContext, agent_context
 from strands_manga_memory.memory.recall.memory_snapshot import Hit, Snapshot
@@ -88,7 +89,8 @@ class MemoryReader:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def found(self, query: str, limit: int | None) -> list[Hit]:
-        """Return the memories and passages that have most to do with ``query``."""
+        """Return the memories and passages that have most to do with ``query``, blocks of this package in it aside."""
+        query = without_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
             hits = (
                 self._current().ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from strands import Agent
 from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, BeforeInvocationEvent, HookOrder, MessageAddedEvent
-from strands.memory import InjectionFormatContext
+from strands.memory import InjectionFormatContext, InjectionQueryContext
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.models import Model
 from strands.plugins import Plugin
@@ -24,6 +25,7 @@ from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.learning import Learn, Learner
 from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, AgentContext, fitting
+from strands_manga_memory.memory.recall.user_query import user_query
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.telemetry import missed, within
@@ -80,6 +82,7 @@ class UserContext(Plugin):
         self._max_tokens = max_tokens
         self._deadline = deadline
         self._at_start = AgentContext()
+        self._agent: weakref.ref[Agent] | None = None
         self._pending: list[Message] = []
         self._read: dict[str, tuple[str, ...]] = {}
         self._writer = cache.writer
@@ -91,6 +94,7 @@ class UserContext(Plugin):
         Raises:
             KeyMissingError: It is encrypted, and its key was not given, or is destroyed.
         """
+        self._agent = weakref.ref(agent)
         try:
             with within("memories", self._deadline):
                 self._at_start = self._cache.load(lambda: self._store.agent_context(max(1, self._max_tokens * 3 // 4))).context
@@ -190,6 +194,14 @@ class UserContext(Plugin):
         if not done:
             missed("hot")
         return self._with_history(self._with_preferences(context))
+
+    def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
+        """Return the user's words of the current turn, from the agent's own messages: no plugin has added text to those.
+
+        For ``MemoryManager(injection={"query": ...})``.
+        """
+        agent = self._agent() if self._agent is not None else None
+        return user_query(context.messages if agent is None else agent.messages)
 
     def found(self, context: InjectionFormatContext) -> str:
         """Return the memories that a search found as they are told: as data, each short, within what the budget has left.

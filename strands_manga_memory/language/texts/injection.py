@@ -46,6 +46,7 @@ _SLASH = "/\uff0f\u2044\u2215"
 # Brackets of Japanese titles; they stay, unless something follows that makes them look like a tag.
 _TITLE_AS_TAG = expression(rf"[\u3008\u300a](?=\s*(?:[{_SLASH}!?]|(?:{'|'.join(BLOCKS)})(?![a-z_])))", re.IGNORECASE)
 _OWN_TAG = expression(rf"([{_LIKE_OPEN}\u3008\u300a])(?=[\s{_SLASH}]*(?:{'|'.join(BLOCKS)})(?![a-z_]))", re.IGNORECASE)
+_OWN_BLOCK = expression(rf"<({'|'.join(BLOCKS)})>")
 _INVISIBLE = expression(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -95,6 +96,24 @@ def harmless(text: str) -> str:
         return text
     visible = _INVISIBLE.sub("", text)
     return _TITLE_AS_TAG.sub("&lt;", by_stretches(lambda part: part.translate(_ESCAPED), visible))
+
+
+def without_own_blocks(text: str) -> str:
+    """Return a text without the blocks that this package injects, each from its opening to its closing tag."""
+    kept, start = [], 0
+    unclosed: set[str] = set()
+    for opening in _OWN_BLOCK.finditer(text):
+        name = opening[1]
+        if opening.start() < start or name in unclosed:
+            continue
+        closing = f"</{name}>"
+        end = text.find(closing, opening.end())
+        if end < 0:
+            unclosed.add(name)  # searched once: a text of many opening tags takes linear time
+            continue
+        kept.append(text[start : opening.start()])
+        start = end + len(closing)
+    return "".join([*kept, text[start:]])
 
 
 def without_own_tags(text: str) -> str:
