@@ -17,6 +17,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
 from strands_manga_memory.language.texts.models import setting_of
+from strands_manga_memory.language.texts.usage import prompt_tokens
 from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheStats, CacheUse, Cause, Drop, Prices
 from strands_manga_memory.prompt.prefix import Mark, fingerprint, marks, repeated_tokens, shared
 
@@ -39,6 +40,7 @@ class _Seen:
     parts: Mapping[Cause, str]
     messages: Sequence[Mark]
     at: float
+    model_class: type
 
 
 class PromptCacheMonitor(Plugin):
@@ -102,7 +104,7 @@ class PromptCacheMonitor(Plugin):
         """Compare a request with the conversation's one before; return why its prefix cannot come from the cache."""
         now = self._clock()
         key = _key(context.agent)
-        seen = _Seen(self._parts(context), marks(context), now)
+        seen = _Seen(self._parts(context), marks(context), now, type(context.model))
         with self._lock:
             before = self._seen.get(key)
             self._seen[key] = seen
@@ -149,17 +151,16 @@ class PromptCacheMonitor(Plugin):
     def record(self, agent: Any, usage: Mapping[str, Any]) -> None:
         """Take the usage a provider reported for the agent's last request."""
         read, write = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
-        # Bedrock and Anthropic count cached tokens beside ``inputTokens``.
-        total = (usage.get("inputTokens") or 0) + read + write
         now = self._clock()
         with self._lock:
+            known = self._seen.get(_key(agent))
+            total = prompt_tokens(usage, type(agent.model) if known is None else known.model_class)
             hour = self._hours.setdefault(int(now // _HOUR), [0, 0, 0, 0])
             for at, amount in enumerate((1, total, read, write)):
                 hour[at] += amount
             while len(self._hours) > _MOST_HOURS:
                 del self._hours[min(self._hours)]
             causes = self._pending.pop(_key(agent), ())
-            known = self._seen.get(_key(agent))
             if read >= _HIT * total:  # whatever happened in between, the prompt came from the cache
                 causes = tuple(cause for cause in causes if cause in OF_PREFIX)
             elif not causes and write and known is not None and len(known.messages) > 1:

@@ -13,8 +13,7 @@ from strands.types.content import ContentBlock, Message
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.texts.marks import is_quote
-
-_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+from strands_manga_memory.language.texts.usage import prompt_tokens
 
 _OPEN_REQUESTS = 16
 
@@ -27,7 +26,7 @@ class Requests:
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter
         self._calibration = calibration
-        self._counted: dict[int, int] = {}
+        self._counted: dict[int, tuple[int, type]] = {}
         self._prompt: tuple[Any, int] = (None, 0)
 
     def quoted(self, added: Sequence[ContentBlock]) -> int:
@@ -42,15 +41,15 @@ class Requests:
             tokens += self._counter.count({"role": "user", "content": added})
         if len(self._counted) >= _OPEN_REQUESTS:  # cancelled ones are never answered
             self._counted.clear()
-        self._counted[id(context.invocation_state)] = tokens
+        self._counted[id(context.invocation_state)] = tokens, type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
         """Compare the usage reported for a request, if there is any, with what was counted."""
-        counted = self._counted.pop(id(event.invocation_state), 0)
+        counted, model_class = self._counted.pop(id(event.invocation_state), (0, type(None)))
         if event.stop_response is None:
             return
         usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
-        self._calibration.observe(counted, sum(usage.get(part) or 0 for part in _INPUT))
+        self._calibration.observe(counted, prompt_tokens(usage, model_class))
 
     def _prompt_tokens(self, context: InvokeModelContext) -> int:
         """Count system prompt and tool specifications, anew only when the prompt or the names of the tools have changed."""

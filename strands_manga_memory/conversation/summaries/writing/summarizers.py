@@ -11,6 +11,7 @@ from strands.types.content import Messages
 
 from strands_manga_memory.language.summaries.summarizer import Draft, Prompt, Summarizer
 from strands_manga_memory.language.texts.models import setting_of
+from strands_manga_memory.language.texts.usage import prompt_tokens
 
 MOST_CHARACTERS = 100_000
 """So much of an answer is read; no summary is so long."""
@@ -39,7 +40,7 @@ class ModelSummarizer:
                     break
             elif "metadata" in event:
                 usage = event["metadata"].get("usage") or {}
-        return Draft("".join(texts), usage.get("inputTokens") or 0, usage.get("outputTokens") or 0)
+        return Draft("".join(texts), prompt_tokens(usage, type(self.model)), usage.get("outputTokens") or 0)
 
 
 def summarizer_of(model: Model | Summarizer) -> Summarizer:
