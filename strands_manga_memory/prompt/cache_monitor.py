@@ -95,8 +95,9 @@ class PromptCacheMonitor(Plugin):
     ) -> AsyncGenerator[Any, None]:
         try:
             self.compare(context)
-        except Exception:  # who watches a request must not be what it fails by
-            logger.warning("the request could not be compared with the one before", exc_info=True)
+        except Exception as error:  # who watches a request must not be what it fails by
+            logger.warning("error=<%s> | the request could not be compared with the one before", type(error).__name__)
+            logger.debug("the request could not be compared with the one before", exc_info=True)
         async for event in next_fn(context):
             yield event
 

@@ -216,8 +216,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
             after = self._tokens(agent)
             self._waiting = after if after >= bounds.trigger else 0
             self._judge(freed=before - after)
-        except Exception:
-            logger.warning("the history could not be compacted | leaving it as it is", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | the history could not be compacted, leaving it as it is", type(error).__name__)
+            logger.debug("the history could not be compacted", exc_info=True)
             self._judge(freed=0)
 
     def _judge(self, *, freed: int) -> None:

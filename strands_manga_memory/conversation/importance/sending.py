@@ -47,8 +47,11 @@ class Sending:
             history = as_sent(history)
             self._requests.sending(context, tokens, added)
             return context if history is messages else context.replace(messages=History(with_added(history, added)))
-        except Exception:
-            logger.warning("the history could not be trimmed for this call | sending it as it is", exc_info=True)
+        except Exception as error:
+            logger.warning(
+                "error=<%s> | the history could not be trimmed for this call, sending it as it is", type(error).__name__
+            )
+            logger.debug("the history could not be trimmed for this call", exc_info=True)
             return context
 
     def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:

@@ -132,8 +132,9 @@ class Trimming:
         if said and self.on_evict is not None:
             try:
                 self.on_evict(said)
-            except Exception:
-                logger.warning("on_evict failed | the messages have left the history", exc_info=True)
+            except Exception as error:
+                logger.warning("error=<%s> | on_evict failed, the messages have left the history", type(error).__name__)
+                logger.debug("on_evict failed", exc_info=True)
 
     def _trim(self, agent: Agent, coming: Sequence[Message], room: int = 0) -> None:
         """Drop and shorten messages of the agent until they are within the budget, with those ``coming`` and some room."""
@@ -150,8 +151,9 @@ class Trimming:
                 self._within = []
                 if same_objects(stays, coming):
                     self._is_within(agent, coming)
-        except Exception:
-            logger.warning("the history could not be trimmed | leaving it as it is", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | the history could not be trimmed, leaving it as it is", type(error).__name__)
+            logger.debug("the history could not be trimmed", exc_info=True)
 
     def _chosen_anew(self, said: list[Message], coming: Sequence[Message], beside: int) -> tuple[Choice, list[Message]]:
         """Return a choice and what it is made from: in a step all that is at hand.

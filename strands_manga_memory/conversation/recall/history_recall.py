@@ -161,8 +161,9 @@ class HistoryRecall(Plugin):
         """Return the quotes that work finds; an empty text if there are none, or it fails."""
         try:
             return await asyncio.to_thread(work, *arguments)
-        except Exception:
-            logger.warning("recall failed | sending the request without it", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | recall failed, sending the request without it", type(error).__name__)
+            logger.debug("recall failed", exc_info=True)
             return ""
 
     @tool

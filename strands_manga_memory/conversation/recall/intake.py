@@ -100,8 +100,12 @@ class Intake:
         try:
             self._add(each for each in archived(map(_said, self._source())) if each.id not in open_ids)
             self._tries = 0
-        except Exception:
-            logger.warning("the earlier history could not be read | recalling only what this process has seen", exc_info=True)
+        except Exception as error:
+            logger.warning(
+                "error=<%s> | the earlier history could not be read, recalling only what this process has seen",
+                type(error).__name__,
+            )
+            logger.debug("the earlier history could not be read", exc_info=True)
 
 
 def archived(messages: Iterable[Said]) -> Iterator[Archived]:

@@ -100,8 +100,9 @@ class SummaryRuns:
         self._pending = None
         try:
             summary = pending.run.result(0)
-        except Exception:
-            logger.warning("no summary was written | leaving the history as it is", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
+            logger.debug("no summary was written", exc_info=True)
             self._stats.failed += 1
             self._rest.failed()
             return None

@@ -52,8 +52,9 @@ class SummarySwaps:
             counted = self._trigger.tokens if is_wanted else tokens
             if self._trigger.is_due(fold, counted, fresh_tokens=lambda: self._trimmer.tokens(fold.fresh)):
                 self._runs.begin(fold, agent)
-        except Exception:
-            logger.warning("no summary could be begun | leaving the history as it is", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | no summary could be begun, leaving the history as it is", type(error).__name__)
+            logger.debug("no summary could be begun", exc_info=True)
 
     def swap_in(self, agent: Agent) -> None:
         """Put a finished summary in the place of the turns it covers, in one step, if they are still the same."""
@@ -71,8 +72,9 @@ class SummarySwaps:
                 else:
                     self._stats.discarded += 1
                     logger.debug("the history has changed meanwhile | the summary is not used")
-            except Exception:
-                logger.warning("the summary could not be used | leaving the history as it is", exc_info=True)
+            except Exception as error:
+                logger.warning("error=<%s> | the summary could not be used, leaving the history as it is", type(error).__name__)
+                logger.debug("the summary could not be used", exc_info=True)
 
     def _swap_in_again(self, agent: Agent) -> None:
         """Use the latest summary again if the turns it covers are back: another process saved its window before ours."""
@@ -80,8 +82,11 @@ class SummarySwaps:
         try:
             if latest is not None and self._fits(latest, agent):
                 self._put_in(agent, latest)
-        except Exception:
-            logger.warning("the summary could not be used again | leaving the history as it is", exc_info=True)
+        except Exception as error:
+            logger.warning(
+                "error=<%s> | the summary could not be used again, leaving the history as it is", type(error).__name__
+            )
+            logger.debug("the summary could not be used again", exc_info=True)
 
     def _fits(self, replacement: Replacement, agent: Agent) -> bool:
         """Whether the history begins with the turns a summary is for, and the recent ones stand behind them."""
@@ -112,5 +117,6 @@ class SummarySwaps:
                 self._trimmer.trimming.evicted(gone)
         except CorruptRecordError:
             logger.warning("the record of the summary cannot be read | it is left as it is")
-        except Exception:
-            logger.warning("the facts could not be written | leaving the history as it is", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | the facts could not be written, leaving the history as it is", type(error).__name__)
+            logger.debug("the facts could not be written", exc_info=True)

@@ -162,8 +162,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         try:
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
                 await self._runs.wait(self.schedule.wait_seconds)
-        except Exception:
-            logger.warning("the summary could not be waited for | going on without it", exc_info=True)
+        except Exception as error:
+            logger.warning("error=<%s> | the summary could not be waited for, going on without it", type(error).__name__)
+            logger.debug("the summary could not be waited for", exc_info=True)
         await self.trimmer.workload.off_loop(agent.messages, lambda: self._swaps.swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.

@@ -281,8 +281,9 @@ class CircuitBreaker:
         if self._on_event is not None:
             try:
                 self._on_event(event)
-            except Exception:
-                logger.warning("breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True)
+            except Exception as error:
+                logger.warning("breaker=<%s>, error=<%s> | a listener of the breaker raised", self.name, type(error).__name__)
+                logger.debug("breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True)
 
     def __repr__(self) -> str:
         details: dict[str, Any] = {"state": str(self.state), "failures": self._failures}

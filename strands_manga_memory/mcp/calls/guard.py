@@ -90,10 +90,13 @@ class Guard:
                 verdict = self.policy.classify(call)
                 if verdict is not None:
                     return Verdict(Outcome(verdict.outcome), str(verdict.code))
-            except Exception:
+            except Exception as error:
                 logger.warning(
-                    "tool=<%s> | the classifier of the policy raised, going by the rules", self.tool_name, exc_info=True
+                    "tool=<%s>, error=<%s> | the classifier of the policy raised, going by the rules",
+                    self.tool_name,
+                    type(error).__name__,
                 )
+                logger.debug("tool=<%s> | the classifier of the policy raised", self.tool_name, exc_info=True)
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> bool:
@@ -126,8 +129,13 @@ class Guard:
         """Return an error text without what may be secret; nothing of it if the rules fail."""
         try:
             return self._redact(text) if text else ""
-        except Exception:
-            logger.warning("tool=<%s> | the redaction of an error text raised, all of it is cut", self.tool_name, exc_info=True)
+        except Exception as error:
+            logger.warning(
+                "tool=<%s>, error=<%s> | the redaction of an error text raised, all of it is cut",
+                self.tool_name,
+                type(error).__name__,
+            )
+            logger.debug("tool=<%s> | the redaction of an error text raised", self.tool_name, exc_info=True)
             return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> Problem:

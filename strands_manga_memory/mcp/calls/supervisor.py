@@ -213,8 +213,11 @@ class ServerSupervisor:
         for listener in list(self._listeners):
             try:
                 listener.reconnected()
-            except Exception:
-                logger.warning("server=<%s> | what follows a reconnection failed", name_of(self.client), exc_info=True)
+            except Exception as error:
+                logger.warning(
+                    "server=<%s>, error=<%s> | what follows a reconnection failed", name_of(self.client), type(error).__name__
+                )
+                logger.debug("server=<%s> | what follows a reconnection failed", name_of(self.client), exc_info=True)
 
     # --- who is to blame for silence -----------------------------------------------------------------------------------
 

@@ -144,7 +144,8 @@ class DurableReplica:
         numbered = {str(at): blob for at, blob in enumerate(blobs[1:])}
         read = read_cells(head_of(blobs[0], name), numbered.items(), name)
         if read.damaged:
-            logger.warning("record=<%s>, cells=<%d> | cells cannot be read and stay as they are", name, len(read.damaged))
+            logger.warning("tier=<durable>, cells=<%d> | cells cannot be read and stay as they are", len(read.damaged))
+            logger.debug("record=<%s> | cells cannot be read", name)
         kept = tuple(numbered[at] for at in read.damaged)
         cells = _lasting({key: numbered[at] for key, at in read.records.items()})
         return _Stored(read.copy, item, read.versions, cells, listed, frozenset(read.copy.messages), kept)

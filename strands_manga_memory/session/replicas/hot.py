@@ -139,9 +139,8 @@ class HotReplica:
         read = read_cells(head, cells, self._name)
         unreadable += [numbers[name] for name in read.damaged]
         if unreadable:
-            logger.warning(
-                "conversation=<%s>, cells=<%d> | cells cannot be read and stay as they are", self._name, len(unreadable)
-            )
+            logger.warning("tier=<hot>, cells=<%d> | cells cannot be read and stay as they are", len(unreadable))
+            logger.debug("conversation=<%s> | cells cannot be read", self._name)
         archive = self._archive(record.fields.get(_LOG))
         archived = {key: (number, version) for key, (number, version) in archive.items() if key not in read.records}
         return _Stored(

@@ -181,7 +181,8 @@ def _unpacked(payload: bytes | CorruptRecordError, name: str, wanted: Wanted | N
             raise payload
         return unpack_messages(payload, name, wanted=wanted)
     except CorruptRecordError as error:
-        logger.warning("record=<%s>, error=<%s> | segment cannot be read and stays as it is", name, type(error).__name__)
+        logger.warning("error=<%s> | segment cannot be read and stays as it is", type(error).__name__)
+        logger.debug("record=<%s> | segment cannot be read", name)
         return None
 
 

@@ -40,7 +40,8 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Listi
                 found.append(Listing(scope, row.get("state") == DELETED))
                 continue
         unreadable.append(f"{key[0]}/{row['sk']}")
-        logger.warning("record=<%s> | an entry of a directory makes no sense, it is left", unreadable[-1])
+        logger.warning("an entry of a directory makes no sense, it is left")
+        logger.debug("record=<%s> | an entry of a directory makes no sense", unreadable[-1])
     return found, unreadable
 
 

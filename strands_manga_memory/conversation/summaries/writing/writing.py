@@ -132,8 +132,9 @@ class SummaryWriter:
     def _extracted(self, messages: Sequence[Message]) -> list[Slot]:
         try:
             return list(self._extractor.extract(messages))
-        except Exception:  # an extractor may be the user's own code; the rules always work
-            logger.warning("the slot extractor failed | using the rules", exc_info=True)
+        except Exception as error:  # an extractor may be the user's own code; the rules always work
+            logger.warning("error=<%s> | the slot extractor failed, using the rules", type(error).__name__)
+            logger.debug("the slot extractor failed", exc_info=True)
             return RuleSlotExtractor(self._types).extract(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
