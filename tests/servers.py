@@ -129,14 +129,14 @@ class Postgres(Server):
         programs = Path(package.origin).parent / "pginstall/bin"
         self.folder = tempfile.mkdtemp(prefix="postgres")
         # The server refuses to run as root.
-        self._as = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
-        if self._as:
+        self.as_other = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
+        if self.as_other:
             os.chown(self.folder, 65534, -1)
-        made = [*self._as, str(programs / "initdb"), "-D", self.folder, "-U", "tests", "-A", "trust", "-E", "UTF8", "-N"]
+        made = [*self.as_other, str(programs / "initdb"), "-D", self.folder, "-U", "tests", "-A", "trust", "-E", "UTF8", "-N"]
         subprocess.run(made, check=True, capture_output=True, cwd="/")
         settings = ["fsync=off", "max_connections=80", "unix_socket_directories=", f"listen_addresses={HOST}"]
         options = [word for setting in settings for word in ("-c", setting)]
-        server = [*self._as, str(programs / "postgres"), "-D", self.folder, *options]
+        server = [*self.as_other, str(programs / "postgres"), "-D", self.folder, *options]
         super().__init__(lambda port: [*server, "-p", str(port)], cwd="/")
 
     @property

@@ -149,7 +149,9 @@ def _postgres(url: str, schema: TableSchema) -> Table:
     try:
         from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
     except ImportError as error:
-        raise _refused(url, "psycopg is missing: pip install 'strands-manga-memory[postgres]'", _TABLES) from error
+        raise _refused(
+            url, "psycopg or psycopg-pool is missing: pip install 'strands-manga-memory[postgres]'", _TABLES
+        ) from error
     try:
         return PostgresTable(url, schema)
     except ValueError as error:

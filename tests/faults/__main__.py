@@ -1,9 +1,9 @@
 """The fault campaign: ``python -m tests.faults --seeds 1000 --start 0 --jobs 2``; one line a seed, and how many passed.
 
-Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and the DynamoDB API or SQLite,
-two to five worker processes with Strands agents, and whatever goes wrong meanwhile. Afterwards the journals of the workers are
-compared with what is stored. A seed always draws the same scenario; processes and servers keep their own time, so it may take
-a few repetitions until one that failed fails again.
+Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and the DynamoDB API, SQLite or
+PostgreSQL, two to five worker processes with Strands agents, and whatever goes wrong meanwhile. Afterwards the journals of the
+workers are compared with what is stored. A seed always draws the same scenario; processes and servers keep their own time, so
+it may take a few repetitions until one that failed fails again.
 """
 
 from __future__ import annotations

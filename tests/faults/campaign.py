@@ -29,11 +29,11 @@ from tests.faults.worker import END_WITHIN, Orders, window, work
 
 _HELD_WITHIN = 20.0
 _SOCKET = {"reset", "delay", "blackhole", "half_open", "drip", "drop_answers"}
-_SOCKET |= {f"durable_{name}" for name in ("timeout", "reset", "delay", "drop_answers")}
+_SOCKET |= {f"durable_{name}" for name in ("timeout", "reset", "delay", "drop_answers", "half_open")}
 
 # Workers are forked from a process that has neither threads nor the sockets of proxies, and has imported everything.
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.faults.worker", "boto3", "redis"])
+_processes.set_forkserver_preload(["tests.faults.worker", "boto3", "psycopg_pool", "redis"])
 
 
 @dataclass

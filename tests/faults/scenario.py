@@ -9,7 +9,7 @@ from typing import Literal
 from strands_manga_memory import ConversationScope, TtlPolicy
 
 Hot = Literal["none", "memory", "single", "replicated", "cluster"]
-Durable = Literal["none", "dynamodb", "sqlite"]
+Durable = Literal["none", "dynamodb", "sqlite", "postgres"]
 
 USERS = 2
 """Two users talk at once, in sessions of the same name."""
@@ -32,6 +32,7 @@ _DURABLE_FAULTS = {
     "none": (),
     "dynamodb": ("throttle", "server_error", "durable_timeout", "durable_reset", "durable_delay", "durable_drop_answers"),
     "sqlite": ("disk_full", "disk_full"),
+    "postgres": ("durable_half_open", "durable_timeout", "durable_reset", "durable_delay", "durable_drop_answers"),
 }
 
 
@@ -84,7 +85,7 @@ class Scenario:
         """Return the scenario of a seed, in the tiers asked for."""
         rng = random.Random(seed)
         drawn_hot = rng.choices(["none", "memory", "single", "replicated", "cluster"], [1, 0.4, 4, 3, 3])[0]
-        drawn_durable = rng.choices(["none", "dynamodb", "sqlite"], [0.5, 3, 2])[0]
+        drawn_durable = rng.choices(["none", "dynamodb", "sqlite", "postgres"], [0.5, 3, 2, 2])[0]
         hot = hot or drawn_hot
         durable = durable or drawn_durable
         if durable == "none" and hot in ("none", "memory"):

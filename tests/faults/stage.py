@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import redis
 from botocore.exceptions import BotoCoreError, ClientError
 from redis.crc import key_slot
@@ -167,6 +168,19 @@ class Stage:
         self.durable_url = [f"sqlite:///{self.file}"] * slots
         self.durable = self._opened(open_table(f"sqlite:///{self.file}"))
         self.durable.create_if_missing()
+
+    def _begin_postgres(self, slots: int, _: Path) -> None:
+        server = self._running.get("postgres", servers.postgres)
+        self._name = f"seed_{self.scenario.seed}_{time.monotonic_ns()}"
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {self._name}")
+        self._postgres_url = server.url.replace("/postgres", f"/{self._name}")
+        self.durable = self._opened(open_table(self._postgres_url))
+        self.durable.create_if_missing()
+        for slot in range(slots):
+            proxy = self._stack.enter_context(servers.FaultyProxy(server.host, server.port))
+            self._durable_proxies.append(proxy)
+            self.durable_url[slot] = self._postgres_url.replace(f":{server.port}/", f":{proxy.port}/")
 
     def _opened(self, store: Any) -> Any:
         self._stack.callback(store.close)
@@ -327,12 +341,21 @@ class Stage:
             connection.close()
             for (partition,) in keys:
                 yield from map(dict, self.durable.query(partition))
+        elif self.scenario.durable == "postgres" and self.durable is not None:
+            with psycopg.connect(self._postgres_url) as connection:
+                rows = connection.execute("SELECT DISTINCT partition FROM manga_sessions").fetchall()
+            for (partition,) in rows:
+                yield from map(dict, self.durable.query(partition.decode()))
 
     def end(self) -> None:
         """Throw away what only this seed used."""
         if self.scenario.durable == "dynamodb":
             with suppress(BotoCoreError, ClientError):  # the server has ended, and the table with it
                 self._dynamodb.client().delete_table(TableName=self._name)
+        elif self.scenario.durable == "postgres" and self.durable is not None:
+            server = self._running.get("postgres", servers.postgres)
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute(f"DROP DATABASE {self._name} WITH (FORCE)")
 
 
 def tags_of(messages: Any) -> set[str]:

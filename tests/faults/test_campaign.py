@@ -31,7 +31,11 @@ def running() -> Iterator[Servers]:
 
 
 @pytest.mark.parametrize(
-    ("hot", "durable"), [("single", "dynamodb"), ("replicated", "sqlite"), ("cluster", "dynamodb"), ("none", "sqlite")]
+    ("hot", "durable"),
+    [
+        *(("single", "dynamodb"), ("replicated", "sqlite"), ("cluster", "dynamodb")),
+        *(("single", "postgres"), ("none", "sqlite"), ("none", "postgres")),
+    ],
 )
 def test_a_seed_of_each_kind(running: Servers, hot: Hot, durable: Durable) -> None:
     result = run(LONE, running, hot=hot, durable=durable)

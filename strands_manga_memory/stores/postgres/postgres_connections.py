@@ -1,4 +1,4 @@
-"""Connections: those of a PostgreSQL table, each in use by one thread, and none carried over a fork."""
+"""Connection pool of a PostgreSQL table: with deadlines, safe behind transaction poolers, and renewed after a fork."""
 
 from __future__ import annotations
 
@@ -12,19 +12,29 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from strands_manga_memory.forks import at_fork
 
-_MOST_IDLE = 8
+_MOST_CONNECTIONS = 16
+_LEAST_CONNECT_SECONDS = 2
+_TRUSTED_SECONDS = 1.0
+"""A connection that was used so recently is not checked with a round trip."""
+_CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
+"""The check of an idle connection takes at most so long, and at most this share of the deadline."""
+_POLL_SECONDS = 0.05
+"""The pool does not report a failed connection attempt to its waiting clients; they look for one this often."""
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that waits for an answer no longer than its deadline."""
+    """Connection whose operations end at a deadline."""
 
     until: float = math.inf
+    used_at: float = -math.inf
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Go on with ``gen`` whenever the server is ready."""
+        """Run ``gen`` to its end, and stop waiting for the server at the deadline."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
@@ -34,73 +44,139 @@ class Connection(psycopg.Connection[Any]):
                 raise psycopg.OperationalError("the server does not answer within the deadline") from error
             raise
 
+    def is_alive(self, seconds: float) -> bool:
+        """Return whether the server still answers; a connection that idled for over a second is asked, for ``seconds``."""
+        if self._has_input():  # the server reports the end of the connection without being asked
+            return False
+        if time.monotonic() - self.used_at < _TRUSTED_SECONDS:
+            return True
+        self.until = time.monotonic() + seconds
+        try:
+            ConnectionPool.check_connection(self)
+        except psycopg.Error:
+            return False
+        return True
+
+    def _has_input(self) -> bool:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.pgconn.socket, selectors.EVENT_READ)
+            return bool(selector.select(timeout=0))
+
 
 class Connections:
-    """Opens connections as they are needed, and keeps up to 8 that are idle; thread-safe.
+    """Pool of up to 16 connections, opened when they are needed; thread-safe, usable after a fork.
 
     Args:
         conninfo: A URL or connection string of libpq.
-        deadline: Seconds that whoever takes one may use it; for a new connection at least 2.
+        deadline: Seconds that an operation on a connection may take. To get a connection takes as long, or 2 if that is more.
     """
 
     def __init__(self, conninfo: str, deadline: float) -> None:
         self._conninfo = conninfo
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._pool: ConnectionPool[Connection] | None = None
+        self._failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
         _all.add(self)
 
     def __del__(self) -> None:
-        for connection in self._idle:
-            connection.close()
+        self.close()
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
-        """Take a connection; one that is left in the middle of something is closed."""
-        connection = self._taken()
+        """Lend a connection; one that comes back within a transaction is closed."""
+        pool, connection = self._usable()
         connection.until = time.monotonic() + self._deadline
         try:
             yield connection
         finally:
-            is_idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            with self._lock:
-                if is_idle and len(self._idle) < _MOST_IDLE:
-                    self._idle.append(connection)
-                else:
-                    connection.close()
+            connection.used_at = time.monotonic()
+            _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
 
     def close(self) -> None:
-        """Close the idle ones."""
+        """Close the pool. The next operation opens another."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(timeout=0.1)
 
-    def _taken(self) -> Connection:
+    def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
+        started = time.monotonic()
+        until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
+        while True:
+            pool = self._opened()
+            try:
+                connection = pool.getconn(min(_POLL_SECONDS, until - time.monotonic()))
+            except PoolClosed:  # by another thread that shares the table
+                continue
+            except PoolTimeout as error:
+                at, failure = self._failure
+                if failure is not None and at >= started:
+                    raise type(failure)(str(failure)) from failure
+                if time.monotonic() < until:
+                    continue
+                raise psycopg.OperationalError("no connection within the deadline: the server does not answer") from error
+            if connection.is_alive(min(_CHECK_SECONDS, _CHECK_SHARE * self._deadline)):
+                return pool, connection
+            # Whatever ended this connection has probably ended those that idled as long. A failed ``check`` of the pool would
+            # only replace this one, after a pause of a second.
+            _give_back(pool, connection, is_sound=False)
+            pool.drain()
+
+    def _opened(self) -> ConnectionPool[Connection]:
         with self._lock:
-            while self._idle:
-                connection = self._idle.pop()
-                if not _is_ended(connection):
-                    return connection
-                connection.close()
-        seconds = max(2, math.ceil(self._deadline))
-        return Connection.connect(self._conninfo, autocommit=True, connect_timeout=seconds)
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    self._conninfo,
+                    connection_class=_connecting(weakref.ref(self)),
+                    kwargs={
+                        "autocommit": True,
+                        "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
+                        "prepare_threshold": None,  # PgBouncer gives each transaction to another server connection
+                    },
+                    min_size=0,
+                    max_size=_MOST_CONNECTIONS,
+                    reconnect_timeout=0,  # the next operation tries again
+                    num_workers=2,
+                    open=True,
+                )
+            return self._pool
+
+    def note_failure(self, error: psycopg.Error) -> None:
+        """Record why a connection could not be opened, for the clients that wait for it."""
+        self._failure = time.monotonic(), error
 
     def renew(self) -> None:
-        """Begin anew in a forked process; the parent's connections stay, as to close them here would end them there."""
-        _inherited.extend(self._idle)
-        self._lock, self._idle = threading.Lock(), []
+        """Start without a pool in a forked process; the parent's stays referenced, as to close it would end it there."""
+        _inherited.append(self._pool)
+        self._lock, self._pool = threading.Lock(), None
 
 
-def _is_ended(connection: Connection) -> bool:
-    """Whether the server has said something to a connection that asked nothing: that it ends."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.pgconn.socket, selectors.EVENT_READ)
-        return bool(selector.select(timeout=0))
+def _give_back(pool: ConnectionPool[Connection], connection: Connection, *, is_sound: bool) -> None:
+    if not is_sound:
+        connection.close()
+    pool.putconn(connection)
+
+
+def _connecting(owner: weakref.ref[Connections]) -> type[Connection]:
+    """Return a class of connections that reports failed attempts to the owner of the pool."""
+
+    class ReportingConnection(Connection):
+        @classmethod
+        def connect(cls, conninfo: str = "", **options: Any) -> Any:
+            try:
+                return super().connect(conninfo, **options)
+            except psycopg.Error as error:
+                connections = owner()
+                if connections is not None:
+                    connections.note_failure(error)
+                raise
+
+    return ReportingConnection
 
 
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
-_inherited: list[Connection] = []
+_inherited: list[ConnectionPool[Connection] | None] = []
 
 
 def _after_fork_in_child() -> None:

@@ -31,8 +31,10 @@ class PostgresTable(WritingTable):
     """A ``Table`` on a PostgreSQL server, of version 13 or later; needs psycopg 3 (extra ``postgres``).
 
     Records are rows of one table: partition and sort value as UTF-8, which sorts them as DynamoDB does, and the record. Each
-    index of the schema is a table of its own beside it, written in the same transaction. Up to 8 idle connections are kept; a
-    forked process opens its own. Records stay when their TTL attribute has passed, until the sweeper deletes them.
+    index of the schema is a table of its own beside it, written in the same transaction. A pool opens up to 16 connections; a
+    forked process opens its own. PgBouncer may stand before the server in session or transaction mode. A connection
+    that idled for over a second is checked before its next use, as gateways drop idle connections without notice. Records
+    stay when their TTL attribute has passed, until the sweeper deletes them.
 
     Args:
         conninfo: A URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
