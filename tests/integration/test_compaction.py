@@ -121,7 +121,7 @@ def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None
     assert tokens(agent.messages) <= goal
 
 
-@pytest.mark.parametrize("stage", [ToolResultCap(), Snip(), MicroCompaction()])
+@pytest.mark.parametrize("stage", [Snip(), MicroCompaction()])
 def test_the_latest_ten_and_pinned_messages_are_not_touched(stage: Any) -> None:
     messages = [*chat(28), *tool_turn(1, 12_000), *tool_turn(2, 12_000), user("Hello!"), assistant("Hello!")]
     agent = made([stage], messages=list(messages))
@@ -181,8 +181,24 @@ def test_stages_can_be_listed_in_any_order_and_be_ones_own() -> None:
     assert agent.conversation_manager.stats().stages["mine"].enough == 1
 
 
-def test_three_compactions_that_free_nothing_stop_it(caplog: pytest.LogCaptureFixture) -> None:
-    agent = made([Snip()], messages=chat(60), window=8_192)
+class Failing:
+    """A stage that raises, or replaces messages without making the history smaller."""
+
+    name = "failing"
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def apply(self, compaction: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return [dict(message) for message in compaction.messages]
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is full"), None])
+def test_three_compactions_that_fail_stop_it(error: Exception | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Compaction stops after three failures in a row, and logs a warning."""
+    agent = made([Failing(error)], messages=chat(60), window=8_192)
     with caplog.at_level(logging.WARNING):
         for number in range(5):
             agent.messages += [user(f"and {number}"), assistant("yes")]
@@ -190,7 +206,7 @@ def test_three_compactions_that_free_nothing_stop_it(caplog: pytest.LogCaptureFi
     stats = agent.conversation_manager.stats()
     assert stats.stopped
     assert stats.compactions == 3
-    assert "compaction frees nothing and stops" in caplog.text
+    assert "compaction failed too often and stops" in caplog.text
 
 
 def test_a_real_overflow_is_answered_and_a_hopeless_one_raised() -> None:

@@ -17,6 +17,7 @@ from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultA
 from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summaries.writing.writing import Log
+from strands_manga_memory.conversation.tokens.ledger import same_objects
 from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.tokens.token_counter import tokens_of
 from strands_manga_memory.stores.encoding.values import as_json
@@ -52,7 +53,7 @@ class CompactionStats:
 
     Attributes:
         compactions: How often the history was over the trigger.
-        failures: Compactions in a row that freed nothing.
+        failures: Compactions in a row that failed: one raised, or changed the history without making it smaller.
         stopped: Whether it has given up for that reason, until something is freed again.
         stages: What each stage did, by its name.
     """
@@ -68,7 +69,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     By default: cap tool results, drop what is not essential, compress results in place, summarize; and, only after a real
     overflow, halve the history. Each stage runs only if those before it did not free enough. The last 10 messages are not
-    touched, unless they alone are too large. Compaction that frees nothing three times in a row stops, and says so.
+    touched, unless they alone are too large; only their tool results are capped like all others. Compaction that fails three
+    times in a row stops and logs a warning. A run that finds nothing to do is no failure.
 
     One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
 
@@ -76,7 +78,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         stages: The stages in their order; default: all five.
         trigger: Share of the context window from which on there is compaction; less, if the reserves for a cushion and for the
             summary demand it. Default 0.80.
-        untouched: Latest messages that stay as they are. Default 10.
+        untouched: Latest messages that stay as they are, their tool results up to the cap. Default 10.
         window: Tokens of the context window; default: what the model says, 128,000 if it does not.
         log: Returns the raw messages from the beginning, as a session keeps them: from there cut results are read after a
             restart.
@@ -212,24 +214,24 @@ class TieredCompactionConversationManager(StackedConversationManager):
             if self._stats.stopped or before == self._waiting:
                 return  # given up, or nothing has come since a summary was begun
             self._stats.compactions += 1
+            history = agent.messages[:]
             self._run_stages(agent, bounds.target, None)
             after = self._tokens(agent)
             self._waiting = after if after >= bounds.trigger else 0
-            self._judge(freed=before - after)
+            if after < before:
+                self._stats.failures = 0
+            elif not same_objects(history, agent.messages):
+                self._note_failure()
         except Exception as error:
             logger.warning("error=<%s> | the history could not be compacted, leaving it as it is", type(error).__name__)
             logger.debug("the history could not be compacted", exc_info=True)
-            self._judge(freed=0)
+            self._note_failure()
 
-    def _judge(self, *, freed: int) -> None:
-        summary_is_coming = self._summarizing is not None and self._summarizing.is_writing
-        if freed > 0 or summary_is_coming:
-            self._stats.failures = 0
-            return
+    def _note_failure(self) -> None:
         self._stats.failures += 1
         if self._stats.failures >= MOST_FAILURES:
             self._stats.stopped = True
-            logger.warning("failures=<%d> | compaction frees nothing and stops", self._stats.failures)
+            logger.warning("failures=<%d> | compaction failed too often and stops", self._stats.failures)
 
     def _run_stages(self, agent: Agent, goal: int, overflow: Exception | None) -> None:
         """Run stage after stage until the goal is reached."""

@@ -13,6 +13,7 @@ from strands_manga_memory.conversation.copying import CopiedAsNew
 from strands_manga_memory.conversation.history.exchanges import exchanges
 from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive
 from strands_manga_memory.conversation.history.shortening import cap_of, cut_text
+from strands_manga_memory.conversation.history.shorter_json import shorten_json
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text, results_of
 from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
@@ -33,7 +34,7 @@ class Compaction:
     Attributes:
         agent: The agent.
         messages: Its history. A stage changes no message in place.
-        untouched: So many of the latest messages stay as they are.
+        untouched: Number of latest messages that stay as they are; a cap on tool results holds for them, too.
         goal: Tokens the history should have.
         overflow: The error that said so, after a real overflow.
         tokens_of: Counts messages.
@@ -71,9 +72,10 @@ class Stage(Protocol):
 
 
 class ToolResultCap:
-    """Cuts the tool results of each older message to a number of characters that they share, the longest first.
+    """Cuts the tool results of each message, recent ones too, to a number of characters that they share, the longest first.
 
-    Head and tail stay; the full text can be read with the tool ``read_tool_result``.
+    JSON stays JSON, with fewer list items; of other texts the head and the tail stay. The full text can be read with the
+    tool ``read_tool_result``.
 
     Args:
         characters: Most characters of all results in a message. Default 10,000.
@@ -88,8 +90,8 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Cut every older message whose results are over the limit."""
-        return _with_results(compaction, lambda message: self.characters, until_enough=False)
+        """Cut every message whose results are over the limit."""
+        return _with_results(compaction, len(compaction.messages), lambda _: self.characters, until_enough=False)
 
 
 class Snip:
@@ -131,7 +133,9 @@ class MicroCompaction:
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Compress results, the oldest first, until the goal is reached."""
-        return _with_results(compaction, lambda message: self.characters * len(tool_result_ids(message)), until_enough=True)
+        return _with_results(
+            compaction, compaction.touchable, lambda message: self.characters * len(tool_result_ids(message)), until_enough=True
+        )
 
 
 class VerifiedSummary(CopiedAsNew):
@@ -190,11 +194,13 @@ def _is_whole(messages: Sequence[Message], end: int) -> bool:
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 
-def _with_results(compaction: Compaction, most: Callable[[Message], int], *, until_enough: bool) -> Sequence[Message] | None:
-    """Return the history with older tool results cut to so many characters a message; None if none had more."""
+def _with_results(
+    compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
+) -> Sequence[Message] | None:
+    """Cut the tool results before a position to so many characters a message; return None if none had more."""
     history = list(compaction.messages)
     excess, found = compaction.excess, False
-    for at, message in enumerate(history[: compaction.touchable]):
+    for at, message in enumerate(history[:until]):
         if until_enough and excess <= 0:
             break
         if tool_result_ids(message) and not is_pinned(message):
@@ -219,7 +225,8 @@ def _capped(message: Message, characters: int, archive: ResultArchive) -> Messag
         result = block["toolResult"]
         archive.keep(result["toolUseId"], text)
         note = f"\n[shortened; full text: {TOOL_NAME}(tool_use_id={result['toolUseId']!r})]"
-        shorter = cut_text(text.removesuffix(note), max(0, cap - len(note)), len) + note
+        whole, room = text.removesuffix(note), max(0, cap - len(note))
+        shorter = (shorten_json(whole, room) or cut_text(whole, room, len)) + note
         content.append({**block, "toolResult": {**result, "content": [{"text": shorter}, *media_of(result)]}})
     smaller = cast("Message", {**message, "content": content})
     return smaller if sum(len(result_text(result)) for result in results_of(smaller)) < sum(sizes) else message

@@ -1,0 +1,154 @@
+"""Compaction of histories whose latest messages hold large tool results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from strands import Agent, tool
+from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.types.content import Message
+
+from strands_manga_memory import MangaMemory, TieredCompactionConversationManager
+from strands_manga_memory.conversation import default_counter
+from strands_manga_memory.messages import problems
+from strands_manga_memory.testing import ScriptedModel
+
+_WINDOW = 32_000
+_TRIGGER = 21_440
+
+
+def _tokens(messages: list[Message]) -> int:
+    return sum(map(default_counter().count, messages))
+
+
+def _call(number: int) -> list[dict[str, Any]]:
+    return [{"toolUse": {"toolUseId": f"t{number}", "name": "search", "input": {"query": str(number)}}}]
+
+
+@tool
+def search(query: str) -> dict[str, Any]:
+    """Search the shop.
+
+    Args:
+        query: The query.
+    """
+    titles = [{"id": f"B{query}{at:04d}", "title": f"A Silent Voice {at}", "price": 4.5, "stock": at} for at in range(1_500)]
+    return {"status": "success", "content": [{"json": {"query": query, "titles": titles, "total": 1_500}}]}
+
+
+def _agent(turns: int, **more: Any) -> Agent:
+    replies: list[Any] = []
+    for number in range(turns):
+        replies += [_call(number), "It is in stock. " * 8]
+    model = ScriptedModel(replies, usage=lambda _: 0)
+    return Agent(
+        model=model,
+        tools=[search],
+        conversation_manager=TieredCompactionConversationManager(window=_WINDOW),
+        callback_handler=None,
+        **more,
+    )
+
+
+def _results(messages: list[Message]) -> list[Any]:
+    return [block["toolResult"] for message in messages for block in message["content"] if "toolResult" in block]
+
+
+def test_large_results_among_the_latest_messages_are_capped() -> None:
+    """Two results that alone exceed the trigger are cut to 10,000 characters each before the model is asked again."""
+    agent = _agent(2)
+    for number in range(2):
+        agent(f"What about {number}?")
+    assert all(_tokens(request.messages) < _TRIGGER for request in agent.model.requests)
+    assert all(problems(request.messages) == [] for request in agent.model.requests)
+    assert all(len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages))
+    assert len(_results(agent.messages)) == 2
+
+
+def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
+    """A capped result keeps its keys and its first items, counts the others, and names the tool that returns all of it."""
+    agent = _agent(1)
+    agent("What about 0?")
+    text, note = _results(agent.messages)[0]["content"][0]["text"].rsplit("\n", 1)
+    shown = json.loads(text)
+    assert shown.keys() == {"query", "titles", "total"}
+    assert shown["titles"][0] == {"id": "B00000", "title": "A Silent Voice 0", "price": 4.5, "stock": 0}
+    assert shown["titles"][-1] == f"[... {1_500 - len(shown['titles']) + 1} items cut ...]"
+    assert len(shown["titles"]) > 50
+    assert "read_tool_result(tool_use_id='t0')" in note
+    read, more = "", True
+    while more:
+        page = agent.tool.read_tool_result(tool_use_id="t0", offset=len(read), record_direct_tool_call=False)
+        part, more, _ = page["content"][0]["text"].partition("\n[characters")
+        read += part
+    assert len(json.loads(read)["titles"]) == 1_500
+
+
+def test_parallel_results_share_the_cap() -> None:
+    """The results of one message have 10,000 characters together, the smallest of them unchanged."""
+    replies = [[*_call(1), *_call(2), {"toolUse": {"toolUseId": "small", "name": "small", "input": {}}}], "done"]
+
+    @tool
+    def small() -> str:
+        """Return little."""
+        return "small result " * 20
+
+    agent = _agent(0, messages=[])
+    agent.tool_registry.register_tool(small)
+    agent.model = ScriptedModel(replies, usage=lambda _: 0)
+    agent("Compare 1 and 2")
+    texts = [result["content"][0]["text"] for result in _results(agent.messages)]
+    assert sum(map(len, texts)) <= 10_000
+    assert texts[2] == "small result " * 20
+    assert len(agent.model.requests) == 2
+
+
+def test_compaction_goes_on_after_runs_that_find_nothing_to_do() -> None:
+    """A history whose recent messages cannot be made smaller does not stop the compaction of later ones."""
+    pasted = "I read this review today. " * 2_400
+    agent = _agent(30)
+    agent.model = ScriptedModel(lambda messages: "Noted.", usage=lambda _: 0)
+    for _ in range(2):
+        agent(pasted)
+    for number in range(4):
+        agent(f"And number {number}?")
+    stats = agent.conversation_manager.stats()
+    assert stats.compactions >= 3
+    assert (stats.failures, stats.stopped) == (0, False)
+    agent.model = ScriptedModel([_call(7), "In stock."], usage=lambda _: 0)
+    agent("What about 7?")
+    assert len(_results(agent.messages)[-1]["content"][0]["text"]) <= 10_000
+
+
+def test_pinned_results_are_not_capped() -> None:
+    """A message that is pinned keeps its results, however large."""
+    agent = _agent(2)
+    agent("What about 0?")
+    large = {"toolResult": {"toolUseId": "p", "status": "success", "content": [{"text": "found " * 4_000}]}}
+    use = {"toolUse": {"toolUseId": "p", "name": "search", "input": {"query": "p"}}}
+    agent.messages += [
+        {"role": "user", "content": [{"text": "look"}]},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [large]},
+        {"role": "assistant", "content": [{"text": "found"}]},
+    ]
+    pin_message(agent.messages, len(agent.messages) - 2)
+    agent("What about 1?")
+    assert next(result for result in _results(agent.messages) if result["toolUseId"] == "p") == large["toolResult"]
+
+
+def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) -> None:
+    """An agent built for each request shows the same capped results, and reads the whole ones from the session's log."""
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with MangaMemory.open(durable=url) as memory:
+        for number in range(3):
+            model = ScriptedModel([_call(number), "In stock."], usage=lambda _: 0)
+            model.update_config(context_window_limit=_WINDOW)
+            agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search], callback_handler=None)
+            agent(f"What about {number}?")
+            assert all(_tokens(request.messages) < _TRIGGER for request in model.requests)
+        agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search], callback_handler=None)
+        assert all(len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages))
+        page = agent.tool.read_tool_result(tool_use_id="t0", offset=12_000, record_direct_tool_call=False)
+        assert "A Silent Voice" in page["content"][0]["text"]
