@@ -284,6 +284,18 @@ def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> 
     assert taken == [f"value {number}" for number in range(6)]
 
 
+def test_retry_of_one_spool_does_not_replace_that_of_another(table: Table) -> None:
+    """Two spools of one user on one table both store their signals after an outage."""
+    faulty, taken = FaultyTable(table), list[str]()
+    spools = [PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))) for _ in range(2)]
+    faulty.down = True
+    for number, spool in enumerate(spools):
+        spool.emit(OWNER, [Preference("genre", f"g{number}")])
+        shared_writer(None, faulty).submit(("spool", OWNER), lambda: None).result()
+    faulty.down = False
+    servers.wait_until(lambda: sorted(taken) == ["g0", "g1"], "sending both signals", within=10)
+
+
 def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) -> None:
     taken: list[str] = []
     table = SQLiteTable(tmp_path / "memories.sqlite3", USER_MEMORY)

@@ -139,7 +139,7 @@ class PreferenceSpool:
 
         wait = self._waits[task] = min(_LONGEST_WAIT, 2 * self._waits.get(task, 0.1))
         self._put_off.add(task)
-        self._writer.later(("spool", *task), wait, lambda: self._writer.submit(("spool", owner), again))
+        self._writer.later((self, *task), wait, lambda: self._writer.submit(("spool", owner), again))
 
     def store(
         self,

@@ -77,7 +77,7 @@ class Committing:
         self.asked_at = None
         if self._is_due:
             self._is_due = False
-            self._tiers.writer.cancel_later((self._place, "soon"))
+            self._tiers.writer.cancel_later((self, "soon"))
         self._asks_both = self._may_be_ending()
         if self._asks_both:
             return self._tiers.writer.submit(self._place, carried(self._commit_both), slow=True)
@@ -91,7 +91,7 @@ class Committing:
         """Save ``delay`` seconds after the first thing that is new since the last save."""
         if not self._is_due:
             self._is_due = True
-            self._tiers.writer.later((self._place, "soon"), delay, self.request)
+            self._tiers.writer.later((self, "soon"), delay, self.request)
 
     def request_refresh(self) -> Future[None]:
         """Look what someone else saved, and merge it; the future ends when that is done."""
@@ -237,4 +237,5 @@ class Committing:
         health.succeeded()
 
     def _retry(self, health: TierHealth) -> None:
-        self._tiers.writer.later((self._place, "retry"), health.wait + 0.01, lambda: self.request(flush=True))
+        # Not keyed by the place: another agent of the conversation in this process has a retry of its own.
+        self._tiers.writer.later((self, "retry"), health.wait + 0.01, lambda: self.request(flush=True))
