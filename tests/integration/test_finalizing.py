@@ -224,7 +224,10 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back(world: World
     world.talk("s1", "I want romance manga")
     world.clock.advance(1801)
     assert world.sweeper().run_once() == 1
-    assert sorted(record.content[:21] for record in world.summaries()) == ["Asked: I want horror ", "Asked: I want romance"]
+    assert sorted(record.content[:23] for record in world.summaries()) == [
+        'The user said "I want h',
+        'The user said "I want r',
+    ]
     assert {record.version for record in world.summaries()} == {1}
 
 

@@ -101,8 +101,9 @@ STATED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("budget", rf"\b(?:my|our|the) (?:\w+ )?(?:budget|spending limit)\b(?: \w+){{0,4}}? ({_AMOUNT})"),
         (
             "budget",
-            rf"(?:\bspend(?:ing)?|\bpay|\bbudget|\bkeep|\bstay|\bnothing|\bprice|\bafford|\bcosts?)\b.{{0,30}}?\b((?:under"
-            rf"|below|over|less than|up to|at most|(?:no )?more than|within|around|about|of|is|maximum|max)\s+{_AMOUNT})",
+            rf"(?:\bspend(?:ing)?|\bpay|\bbudget|\bkeep|\bstay|\bnothing|\bprice|\bafford|\bcosts?)\b.{{0,30}}?\b"
+            rf"((?:(?<=\bof )|(?<=\bis )"
+            rf"|(?:under|below|over|less than|up to|at most|(?:no )?more than|within|around|about|maximum|max)\s+){_AMOUNT})",
         ),
         (
             "budget",

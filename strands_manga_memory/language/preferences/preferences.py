@@ -25,6 +25,7 @@ from strands_manga_memory.language.preferences.slot_values import (
     touched,
     values_of,
 )
+from strands_manga_memory.language.preferences.subjects import SubjectTracker
 from strands_manga_memory.language.preferences.tastes import tastes_in_english, tastes_in_japanese, wanted_instead
 from strands_manga_memory.language.texts.condense import sentences
 from strands_manga_memory.language.texts.excerpts import excerpt
@@ -52,14 +53,20 @@ def heard_in(texts: Iterable[str]) -> list[Preference]:
     """
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
+        subject = SubjectTracker()
         for sentence in with_antecedents(with_answers(sentences(excerpt(text)))):
-            for said in _heard(sentence):
+            for said in _heard(subject.own_part(sentence)):
+                if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
+                    continue
                 place = said.slot, canonical(said.value)
                 adds = said.adds or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
     chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_HEARD]
     return [said for said in found.values() if said in chosen]
+
+
+_NUMBER = re.compile(r"[\d〇一二三四五六七八九十百千万]|\b(?:ten|twenty|thirty|forty|fifty|hundred|thousand)\b", re.IGNORECASE)
 
 
 _CORRECTS = expression(

@@ -32,6 +32,13 @@ _SHORT_SOURCE = 40
 """A summary may be longer than a source of less than so many tokens."""
 _QUOTED = expression(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NAMES = expression(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
+_ADDRESS = re.compile(
+    r"\b(?:i'm|i am|my name is|my name's|call me|this is|hello|hi|hey|dear|welcome back|thank you|thanks|see you"
+    r"|bye),? [A-Z]\w+"
+    r"|,\s[A-Z]\w+(?=[!.?])",
+    re.IGNORECASE,
+)
+"""A name by which somebody is introduced or addressed, which is no subject."""
 _KATAKANA = expression(r"[ァ-ヴー]{3,}")
 _UNANSWERED = expression(
     r"\b(?:let me check|i(?:'ll| will) (?:check|find out|get back|look into)|not sure|don't know|do not know"
@@ -88,16 +95,9 @@ class RuleSessionSummarizer:
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
         """Return the summary; it never fails."""
         lines = [(role, said) for role, text in lines if (said := without_marks(text))]
-        asked = [text for role, text in lines if role == "user" and _says_something(text)]
         topics = topics_of([text for _, text in lines])
         preferences = stated_preferences(text for role, text in lines if role == "user")
-        parts = [f"Asked: {shortened(asked[0], 90)}"] if asked else []
-        if len(asked) > 1:
-            parts.append(f"then: {shortened(asked[-1], 90)}")
-        answers = [text for role, text in lines if role == "assistant" and text.strip()]
-        if answers:
-            parts.append(f"last answer: {shortened(next(sentences(answers[-1]), answers[-1]), 90)}")
-        text = cut_to_tokens("; ".join(parts) or "A short exchange without a request.", max_tokens)
+        text = cut_to_tokens(_summary_text(lines), max_tokens)
         return SessionSummary(
             text=text,
             topics=tuple(topics),
@@ -106,6 +106,30 @@ class RuleSessionSummarizer:
             open_questions=tuple(open_questions_of(lines)),
             by_rules=True,
         )
+
+
+def _summary_text(lines: Sequence[Line]) -> str:
+    """Return two sentences: the first and the last request of the user, each in their own words, and the last answer.
+
+    Requests are questions; without any, other sentences than instructions and preferences, which are stored as such.
+    """
+    said = [
+        each.strip() for role, text in lines if role == "user" for each in sentences(excerpt(text)) if _says_something(each)
+    ]
+    requests = [each for each in said if _is_question(each)] or [each for each in said if not heard_in([each])] or said
+    if not requests:
+        return "A short exchange without a request."
+    answers = [text for role, text in lines if role == "assistant" and _says_something(text, "assistant")]
+    answer = shortened(next(sentences(answers[-1]), answers[-1]).strip(), 90) if answers else ""
+    first, last = (shortened(each, 90) for each in (requests[0], requests[-1]))
+    if not first.isascii() and _KANA.search(first):
+        asked = f"ユーザーは「{first}」、最後に「{last}」と言った。" if last != first else f"ユーザーは「{first}」と言った。"
+        return f"{asked}最後の回答は「{answer}」。" if answer else asked
+    asked = f'The user said "{first}" and later "{last}".' if last != first else f'The user said "{first}".'
+    return f'{asked} The last answer was "{answer}".' if answer else asked
+
+
+_KANA = re.compile(r"[\u3040-\u30ff]")
 
 
 def checked(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
@@ -137,7 +161,7 @@ def topics_of(texts: Sequence[str]) -> list[str]:
     counts: Counter[str] = Counter()
     for text in map(excerpt, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
-        found += [name for name in _NAMES.findall(text) if name not in _NO_TOPIC]
+        found += [name for name in _NAMES.findall(_ADDRESS.sub(" ", text)) if name not in _NO_TOPIC]
         found += _KATAKANA.findall(_QUOTED.sub(" ", text))
         counts.update(list(dict.fromkeys(found)))
     if not counts:
@@ -190,6 +214,6 @@ def _is_question(text: str) -> bool:
     return text.rstrip().endswith(("?", "？", "ですか", "ますか", "でしょうか"))
 
 
-def _says_something(text: str) -> bool:
+def _says_something(text: str, role: str = "user") -> bool:
     acts = (DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT)
-    return bool(text.strip()) and dialogue_act(text, "user") not in acts
+    return bool(text.strip()) and dialogue_act(text, role) not in acts
