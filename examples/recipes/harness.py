@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from strands_manga_memory import MangaMemory
+from strands.experimental.context_manager import ContextManager
+from strands_harness import create_harness
+
+from strands_manga_memory import MangaMemory, as_strategy
 from strands_manga_memory.testing import ScriptedModel
 
 model: Any = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
@@ -13,7 +16,10 @@ model: Any = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 def main() -> None:
     """Hold a turn; the next run goes on where this one ended."""
     with MangaMemory.open() as memory:
-        agent = memory.harness(model, user_id="hanako", session_id="s1", recall=True, callback_handler=None)
+        parts: dict[str, Any] = {**memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True, model=model)}
+        policies = [*parts.pop("plugins", []), parts.pop("conversation_manager")]
+        context = ContextManager(strategies=[as_strategy(policy) for policy in policies])
+        agent = create_harness(model=model, context_manager=context, callback_handler=None, **parts)
         agent("Which volumes of 寄生獣 are on my shelf?")
         print(len(agent.messages))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
 
 from strands.agent.conversation_manager import ConversationManager
 from strands.memory import MemoryManager
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from strands.types.agent import ConcurrentInvocationMode
     from strands.types.content import Messages, SystemContentBlock
     from strands.types.traces import AttributeValue
-    from strands_harness import (
-        BuiltinPluginName,
-        BuiltinToolName,
-        BuiltinToolsConfig,
-        Effort,
-        InterventionsOption,
-        MemoryConfig,
-    )
 
 
 class SessionSettings(TypedDict, total=False):
@@ -70,16 +62,9 @@ class AgentKwargs(TypedDict, total=False):
     plugins: list[Plugin]
 
 
-class HarnessKwargs(TypedDict, total=False):
-    """What ``MangaMemory.harness_kwargs`` hands to ``strands_harness.create_harness``."""
+class PartsSettings(TypedDict, total=False):
+    """What an agent remembers and is told, where the page of ``MangaMemory.agent_kwargs`` says what each means."""
 
-    agent_id: str
-    context_manager: ContextManager
-    session_manager: TieredSessionManager
-    memory_manager: MemoryManager
-
-
-class _Parts(TypedDict, total=False):
     history: History | None
     max_tokens: int | None
     trim_to: int | None
@@ -87,16 +72,13 @@ class _Parts(TypedDict, total=False):
     recall: bool | None
     learn: memory.Learn | None
     task_state: bool | Mapping[str, Any] | None
+    instructions: bool | prompt.InstructionFiles
     cache_monitor: prompt.PromptCacheMonitor | None
 
 
-class PartsSettings(_Parts, total=False):
-    """What an agent remembers and is told, where the page of ``MangaMemory.agent_kwargs`` says what each means."""
+class AgentOptions(TypedDict, total=False):
+    """The keyword arguments of ``strands.Agent`` beside its model and its id, where its own page says what each means."""
 
-    instructions: bool | prompt.InstructionFiles
-
-
-class _OfAgents(TypedDict, total=False):
     messages: Messages | None
     tools: list[Any] | None
     system_prompt: str | list[SystemContentBlock] | None
@@ -124,11 +106,6 @@ class _OfAgents(TypedDict, total=False):
     sandbox: Sandbox | None
     storage: Storage | None
     background_tasks: bool | BackgroundTasksConfig | None
-
-
-class AgentOptions(_OfAgents, total=False):
-    """The keyword arguments of ``strands.Agent`` beside its model and its id, where its own page says what each means."""
-
     interventions: list[InterventionHandler] | None
 
 
@@ -151,20 +128,6 @@ class _Scope(TypedDict, total=False):
 
 class PartsAsked(_Scope, Options, total=False):
     """The arguments of ``MangaMemory.agent_kwargs``, where its own page says what each means."""
-
-
-class HarnessOptions(SessionSettings, _Parts, _OfAgents, total=False):
-    """What ``MangaMemory.harness`` takes beside its own arguments: what ``agent`` takes, and what ``create_harness`` takes."""
-
-    instructions: bool | str | prompt.InstructionFiles | None
-    effort: Effort
-    mcp_servers: str | dict[str, Any] | None
-    builtin_tools: Sequence[BuiltinToolName] | BuiltinToolsConfig | None
-    builtin_plugins: list[BuiltinPluginName] | None
-    caching: Literal["auto"] | bool | None
-    skills: Any
-    memory: bool | MemoryConfig | MemoryManager | None
-    interventions: InterventionsOption
 
 
 _OF_SESSIONS = tuple(SessionSettings.__annotations__)
@@ -193,20 +156,18 @@ def check_names(settings: Iterable[str], *, beside: Iterable[str] = ()) -> None:
     _check(settings, _OF_SESSIONS, beside)
 
 
-def split_options(options: Mapping[str, Any], *, more: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what is for our parts and the session, and what is for the agent.
 
     Args:
         options: All of it.
-        more: Further names of what is for the agent.
 
     Raises:
         ValueError: One is for neither; the message names it, and what is closest.
     """
-    theirs = {*_OF_AGENTS, *more}
-    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *sorted(theirs)), _OF_SCOPES)
-    agent = {name: value for name, value in options.items() if name in theirs}
-    return {name: value for name, value in options.items() if name not in theirs}, agent
+    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *_OF_AGENTS), _OF_SCOPES)
+    agent = {name: value for name, value in options.items() if name in _OF_AGENTS}
+    return {name: value for name, value in options.items() if name not in _OF_AGENTS}, agent
 
 
 def merged(ours: Mapping[str, Any], own: Mapping[str, Any]) -> AgentKwargs:

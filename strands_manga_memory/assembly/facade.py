@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from strands_manga_memory import mcp, memory, state
 from strands_manga_memory.assembly.agent_options import OF_STORES, SessionSettings, check_names
-from strands_manga_memory.assembly.harnesses import HarnessAssembly
+from strands_manga_memory.assembly.assembly import Assembly
 from strands_manga_memory.assembly.process import DEFAULTS
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.assembly.upkeep import Upkeep
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 5.0
 
 
-class MangaMemory(HarnessAssembly, Upkeep):
+class MangaMemory(Assembly, Upkeep):
     """The stores of a process, and the agents that are built on them.
 
     ``with MangaMemory.open() as memory`` and ``async with`` close it. Every part also works alone; see ``TieredSessionManager``

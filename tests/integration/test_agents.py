@@ -26,8 +26,6 @@ from strands_manga_memory.assembly.agent_options import (
     OF_STORES,
     AgentKwargs,
     AgentOptions,
-    HarnessOptions,
-    Options,
     PartsAsked,
     PartsSettings,
     SessionSettings,
@@ -62,7 +60,6 @@ def test_the_types_name_what_the_constructors_take() -> None:
     assert set(PartsSettings.__annotations__) < set(asked)
     handed_on = {*SessionSettings.__annotations__, *AgentOptions.__annotations__}
     assert set(PartsAsked.__annotations__) == {*asked, *handed_on} - {"self", "options"}
-    assert set(Options.__annotations__) < set(HarnessOptions.__annotations__)
     names = [name for kind in (SessionSettings, PartsSettings, AgentOptions) for name in kind.__annotations__]
     assert len(names) == len(set(names))
     assert {*OF_STORES, "settings"} == set(inspect.signature(MangaMemory.open).parameters)

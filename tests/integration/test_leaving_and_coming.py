@@ -15,7 +15,6 @@ from strands.multiagent import GraphBuilder
 from strands.session import SnapshotSessionManager
 from strands.storage import LocalFileStorage
 from strands.types.tools import ToolContext
-from strands_harness import create_harness
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.cli.app import run
@@ -27,7 +26,7 @@ from tests.unit.session.support import same, tool_use
 
 GUIDE = (Path(__file__).parents[2] / "strands_manga_memory/guide/migration.md").read_text(encoding="utf-8")
 DIFFS = re.findall(r"```diff\n(.*?)```", GUIDE, re.DOTALL)
-NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto", "harness"]
+NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto"]
 
 
 @pytest.fixture
@@ -58,15 +57,13 @@ def test_both_sides_of_each_diff_run(
     if name == "s3":
         request.getfixturevalue("aws")
     monkeypatch.chdir(tmp_path)
-    given: dict[str, Any] = {"Agent": Agent, "SnapshotSessionManager": SnapshotSessionManager, "create_harness": create_harness}
+    given: dict[str, Any] = {"Agent": Agent, "SnapshotSessionManager": SnapshotSessionManager}
     given["model"] = ScriptedModel(["はい"])
     exec(side(DIFFS[NAMES.index(name)], sign), given)
     agent = given["agent"]
     agent("こんにちは")
     assert len(agent.messages) == 2
-    if sign == "+" and name == "harness":
-        given["memory"].close()
-    if name not in ("sliding", "summarizing", "auto") and (name != "harness" or sign == "+"):
+    if name not in ("sliding", "summarizing", "auto"):
         exec(side(DIFFS[NAMES.index(name)], sign), given)
         assert same(given["agent"].messages, agent.messages)
 
