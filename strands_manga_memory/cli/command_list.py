@@ -23,7 +23,6 @@ COMMANDS: dict[str, str] = {
     "ttl-advice": "Say how long conversations should stay hot.",
     "bench": "Show what the layer takes of each turn on these stores.",
     "settings": "Show every setting, and where its value comes from.",
-    "dashboard": "Print the Grafana dashboard of the package's metrics.",
 }
 """The commands, and what their list says of each, short enough for a terminal of 80 columns."""
 

@@ -1,5 +1,5 @@
 """The operator's wing: what the command line uses and a running agent does not.
 
 ``doctor`` checks a deployment, ``cost`` and ``advice`` plan one, ``importing`` and ``exporting`` bring sessions in and out;
-``cloudformation``, ``permissions`` and ``dashboard`` print what is set up elsewhere. Nothing that an agent runs imports it.
+``cloudformation`` and ``permissions`` print what is set up elsewhere. Nothing that an agent runs imports it.
 """
