@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
+    from strands_manga_memory.language.pii.pii_rules import PiiRule
     from strands_manga_memory.memory.finalizing import MemoryKeeper
     from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
-    from strands_manga_memory.memory.pii.pii_rules import PiiRule
     from strands_manga_memory.memory.plugin import UserContext
     from strands_manga_memory.memory.preferences.cache import CachedContext, ProfileCache
     from strands_manga_memory.memory.preferences.learning import Learn
@@ -33,8 +33,7 @@ else:
         __name__,
         {
             "finalizing": "MemoryKeeper",
-            "pii.pii_policy": "PiiPolicy",
-            "pii.pii_rules": "PiiRule",
+            "pii.pii_policy": "PiiPolicy PiiRule",
             "plugin": "UserContext",
             "preferences.cache": "CachedContext ProfileCache",
             "preferences.learning": "Learn",

@@ -12,6 +12,7 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import whole
+from strands_manga_memory.language.pii.personal_data import without_identifiers
 from strands_manga_memory.language.summaries.session_summary import (
     Line,
     RuleSessionSummarizer,
@@ -148,7 +149,9 @@ def export_for_human(
     """
     whole("turns", turns, least=0)
     messages = list(agent.messages if history is None else history)
-    lines: list[Line] = [(message["role"], text) for message in messages if (text := message_text(message).strip())]
+    lines: list[Line] = [
+        (message["role"], without_identifiers(text)) for message in messages if (text := message_text(message).strip())
+    ]
     summarize = summarizer or RuleSessionSummarizer()
     summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
     said = _turns(lines)

@@ -15,6 +15,7 @@ from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
 from strands_manga_memory.conversation.recall.archive import Archived, Retriever
+from strands_manga_memory.language.pii.personal_data import without_identifiers
 from strands_manga_memory.language.texts.marks import is_quote
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
@@ -109,15 +110,20 @@ class Intake:
 
 
 def archived(messages: Iterable[Said]) -> Iterator[Archived]:
-    """Return messages as the archive keeps them; marks, summaries, shortened messages and what was found in it are left out."""
+    """Return messages as the archive keeps them: without identifiers such as card numbers, which must not be quoted.
+
+    Marks, summaries, shortened messages and quotes are left out.
+    """
     for message, at in messages:
         if is_stub(message) or is_synthesized(message) or is_shortened(message):
             continue
         if tool_result_ids(message):
-            speaker, text = "tool", "\n".join(map(result_text, results_of(message)))[:_TOOL_CHARACTERS]
+            speaker, text = "tool", "\n".join(map(result_text, results_of(message)))
         else:
             speaker, text = message["role"], message_text(message)
         if not is_quote(text):
+            text = without_identifiers(text)
+            text = text[:_TOOL_CHARACTERS] if speaker == "tool" else text
             yield Archived(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
 
 

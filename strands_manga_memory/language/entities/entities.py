@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from strands_manga_memory.language.pii.personal_data import CONTACT, find_personal_data
 from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
 from strands_manga_memory.lazy import expression
 
@@ -67,6 +68,8 @@ class Entity:
 class EntityTypes:
     """A set of entity types. Where candidates overlap, the type that comes first has it.
 
+    Personal data is recognized before: a card, an account or an address is no entity, whatever types there are.
+
     Args:
         types: The types. Several may have one name, such as the series that a shop knows before those that a label names.
     """
@@ -94,6 +97,10 @@ class EntityTypes:
         taken = bytearray(len(plain))  # a list of places would be looked through once for each of the places in it
         found = []
         has_digits = _DIGIT.search(plain) is not None
+        contact = bytearray(len(plain))
+        for data in find_personal_data(text) if has_digits else ():
+            if data.kind != "birthday":
+                (contact if data.kind in CONTACT else taken)[data.start : data.end] = b"\1" * (data.end - data.start)
         lower = plain.lower()
         for type_ in self._listed:
             if (type_.has_digits and not has_digits) or (type_.cues and not _holds(lower, type_.cues)):
@@ -102,6 +109,8 @@ class EntityTypes:
                 start, end = match.span("value" if "value" in match.re.groupindex else 0)
                 if taken.find(1, start, end) >= 0:
                     continue
+                if contact.find(1, start, end) >= 0 and type_.name not in CONTACT and not _label(match):
+                    continue  # a telephone number may have the check digit of an ISBN
                 value = type_.canonical(match)
                 if value is not None:
                     taken[start:end] = b"\1" * (end - start)
@@ -116,6 +125,8 @@ class EntityTypes:
         """
         if name not in self:
             raise KeyError(name)
+        if any(data.kind not in {*CONTACT, "birthday"} for data in find_personal_data(text)):
+            return None
         plain = half_width(text).strip()
         for type_ in self._listed:
             for written in (plain, type_.label + plain) if type_.name == name else ():
@@ -124,6 +135,10 @@ class EntityTypes:
                 if value is not None:
                     return value
         return None
+
+
+def _label(match: re.Match[str]) -> str | None:
+    return match["label"] if "label" in match.re.groupindex else None
 
 
 def _holds(text: str, cues: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.entities.entities import EntityType, EntityTypes
+from strands_manga_memory.language.pii.personal_data import find_personal_data
 from strands_manga_memory.language.texts.normalize import kanji_number, normalized
 from strands_manga_memory.lazy import expression
 
@@ -37,6 +38,13 @@ def _price(match: re.Match[str]) -> str:
     sign = (match["before"] or match["after"]).strip().lower()
     amount = float((match["a"] or match["b"]).replace(",", "")) * (10_000 if match["man"] else 1) + int(match["rest"] or 0)
     return f"{_CURRENCIES[sign]} {amount:.2f}".removesuffix(".00")
+
+
+def _phone(match: re.Match[str]) -> str | None:
+    start, end = match.span("value")
+    if not any(data.kind == "phone" and data.start < end and start < data.end for data in find_personal_data(match.string)):
+        return None
+    return "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+")
 
 
 _MONTH_NAMES = (
@@ -154,7 +162,7 @@ PHONE = EntityType(
     expression(
         r"(?<![\w-])(?P<value>\+?\d{1,4}[- ]\d{2,4}[- ]\d{3,4}(?:[- ]\d{2,4})?|\(\d{2,4}\) ?\d{3,4}-\d{4}|0\d{9,10})(?![\w-])"
     ),
-    lambda match: "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+"),
+    _phone,
     is_exact=True,
     has_digits=True,
 )

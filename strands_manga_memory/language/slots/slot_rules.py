@@ -13,6 +13,7 @@ from strands_manga_memory.language.acts.instructions import standing, takes_back
 from strands_manga_memory.language.acts.replies import DECLINES, ELSE, Phrases
 from strands_manga_memory.language.entities.entities import Entity, EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
+from strands_manga_memory.language.pii.personal_data import value_without_identifiers, without_identifiers
 from strands_manga_memory.language.slots.corrections import Value, values_of
 from strands_manga_memory.language.slots.slots import Slot, SlotKind
 from strands_manga_memory.language.texts.condense import condensed, sentences, weight
@@ -85,7 +86,7 @@ class RuleSlotExtractor:
 
     From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the
     assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool
-    results is never taken: it is large, and not of the conversation.
+    results is never taken: it is large, and not of the conversation. Cards, accounts and numbers of documents are left out.
 
     Args:
         types: The entity types to look for.
@@ -102,7 +103,7 @@ class RuleSlotExtractor:
         for message in unhurried(messages):
             source = message.get("tracking_id") or ""
             if message["role"] == "user":
-                text = message_text(message)
+                text = without_identifiers(message_text(message))
                 if not text:
                     continue
                 said = list(self._of_user(text, source, answer))
@@ -115,7 +116,7 @@ class RuleSlotExtractor:
                     for slot in said
                 ]
                 continue
-            text = message_text(message)
+            text = without_identifiers(message_text(message))
             answer = text or answer
             if text and open_questions and _WAITS.are_in(text.lower()):
                 found += open_questions
@@ -194,7 +195,7 @@ class RuleSlotExtractor:
         for block in message["content"]:
             if "toolUse" in block:
                 use = block["toolUse"]
-                values = ", ".join(_short(value) for value in _leaves(use["input"]))
+                values = ", ".join(_short(value) for value in _leaves(value_without_identifiers(use["input"])))
                 yield Slot(SlotKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
 
 
@@ -204,7 +205,7 @@ def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
         (message.get("tracking_id") or "", sentence)
         for message in messages
         if message["role"] == "user"
-        for sentence in sentences(message_text(message))
+        for sentence in sentences(without_identifiers(message_text(message)))
     ]
     if not any(takes_back(sentence) for _, sentence in said):
         return frozenset()

@@ -9,20 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
+from strands_manga_memory.language.pii.personal_data import replace_personal_data
+from strands_manga_memory.language.pii.pii_rules import DEFAULT_RULES, Action, PiiRule
 from strands_manga_memory.lazy import expression
-from strands_manga_memory.memory.pii.pii_rules import DEFAULT_RULES, Action, PiiRule
 from strands_manga_memory.stores.encoding.codec import Cipher
-
-# Full-width forms have the width of one character in both scripts, so positions stay what they are.
-_HALF = str.maketrans(
-    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " "} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
-)
-
-
-def _half(text: str) -> str:
-    return by_stretches(lambda part: part.translate(_HALF), text)
-
 
 _SEALED = expression(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 
@@ -65,22 +55,11 @@ class PiiPolicy:
         Raises:
             PersonalDataError: A rule refuses it. Its message names the rule, not the data.
         """
-        plain = _half(text)
-        for rule in self._rules:
-            parts, end = [], 0
-            for match in matches_of(rule.pattern, plain):
-                if not rule.finds(match):
-                    continue
-                if rule.action == "refuse":
-                    raise PersonalDataError(f"the text holds personal data ({rule.name}), which the policy refuses to store")
-                parts += [text[end : match.start()], self._replacement(rule, match[0], place)]
-                end = match.end()
-            if parts:
-                text = "".join([*parts, text[end:]])
-                plain = _half(text)
-        return text
+        return replace_personal_data(text, self._rules, lambda rule, found: self._replacement(rule, found, place))
 
     def _replacement(self, rule: PiiRule, found: str, place: str) -> str:
+        if rule.action == "refuse":
+            raise PersonalDataError(f"the text holds personal data ({rule.name}), which the policy refuses to store")
         if rule.action == "encrypt" and self._cipher is not None:
             sealed = base64.b64encode(self._cipher.encrypt(found.encode(), place)).decode("ascii")
             return f"[pii:{rule.name}:{sealed}]"

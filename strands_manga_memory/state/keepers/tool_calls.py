@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.language.pii.personal_data import without_identifiers
 from strands_manga_memory.language.texts.tokens import shortened
 from strands_manga_memory.state.keepers.execution_keeper import ExecutionKeeper
 from strands_manga_memory.state.keepers.goal_keeper import GoalKeeper
@@ -57,7 +58,9 @@ class ToolCalls:
                 if known is not None:  # the model used an id twice
                     id_ = f"{use_id}#{len(self._task.layer.steps) + self._task.layer.dropped + 1}"
                 self._task.running[use_id] = id_
-                parameters = {str(key): shortened(str(value)[:_READ], 100) for key, value in list(given.items())[:20]}
+                parameters = {
+                    str(key): shortened(without_identifiers(str(value)[:_READ]), 100) for key, value in list(given.items())[:20]
+                }
                 self._task.begin_if_none()
                 self._task.stepped(TaskStep(id=id_, name=name, parameters=parameters).started(self._shared.clock()))
             elif known.status is not StepStatus.IN_PROGRESS:
@@ -70,7 +73,7 @@ class ToolCalls:
         with self._lock:
             id_ = self._task.running.get(use_id, use_id)
             step = self._task.layer.steps.get(id_)
-            text = text[:_READ]
+            text = without_identifiers(text[:_READ])
             ok, note = status is StepStatus.COMPLETED, shortened(text, 120)
             given = self._given.pop(use_id, {})
             if use_id in self.timed_out:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language import SHOP
+from strands_manga_memory.language.pii.pii_rules import DEFAULT_RULES
 from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
-from strands_manga_memory.memory.pii.pii_rules import DEFAULT_RULES
 
 PATTERNS = [*(type_.pattern for type_ in SHOP), *(rule.pattern for rule in DEFAULT_RULES)]
 PARTS = st.sampled_from(

@@ -18,6 +18,7 @@ from strands_manga_memory.conversation.summaries.writing.summary_prompts import 
 from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.pii.personal_data import without_identifiers
 from strands_manga_memory.language.slots.current_slots import merged
 from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
 from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind, most_important
@@ -131,7 +132,8 @@ class SummaryWriter:
 
     def _extracted(self, messages: Sequence[Message]) -> list[Slot]:
         try:
-            return list(self._extractor.extract(messages))
+            found = self._extractor.extract(messages)
+            return [replace(slot, text=without_identifiers(slot.text), key=without_identifiers(slot.key)) for slot in found]
         except Exception as error:  # an extractor may be the user's own code; the rules always work
             logger.warning("error=<%s> | the slot extractor failed, using the rules", type(error).__name__)
             logger.debug("the slot extractor failed", exc_info=True)
@@ -191,7 +193,7 @@ class SummaryWriter:
             tokens += (draft.input_tokens or self._count(prompt.instructions) + self._count(prompt.source)) + (
                 draft.output_tokens or self._count(draft.text)
             )
-            text = draft.text.strip()
+            text = without_identifiers(draft.text.strip())
             verdict = verify(
                 text, source=known_text, source_tokens=source_tokens, required=required, most_tokens=most, count=self._count
             )

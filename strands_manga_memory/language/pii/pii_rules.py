@@ -1,4 +1,4 @@
-"""PiiRule: the kinds of personal data that must not be remembered, in English and Japanese. Pure.
+"""PiiRule: the kinds of personal data, in English and Japanese. Pure.
 
 The rules are data. They look for forms and for the words before them, not for meaning: an address without a number, or a name,
 is not found.
@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from strands_manga_memory.lazy import expression
-from strands_manga_memory.memory.pii.pii_numbers import (
+from strands_manga_memory.language.pii.pii_numbers import (
     is_card_number,
     is_iban,
     is_international_phone,
@@ -23,6 +22,7 @@ from strands_manga_memory.memory.pii.pii_numbers import (
     is_ssn,
     is_us_phone,
 )
+from strands_manga_memory.lazy import expression
 
 Action = Literal["redact", "encrypt", "refuse"]
 
@@ -87,7 +87,14 @@ def _in_ascii(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
 
 
 _SAYS = r"[^\d\n。.!?]{0,24}?"
-"""What may stand between the word for a number and the number."""
+"""Words that may stand between the name of a number and the number."""
+_NO = r"(?:[ ]?(?:number|num\b\.?|no\b\.?|nr\b\.?|#|№|の?(?:番号|ナンバー)))"
+"""Forms of "number" behind the name of a document or an account."""
+_IS = r"(?:\s?(?:is|was|:|=|は|が|に|第|-){1,2})?\s?"
+"""Words between a name that is followed directly by its number, and the number."""
+_SIGN = r"記号[^\d\n]{0,4}\d{1,8}[^\d\n]{0,4}"
+"""First of the two numbers of an insurance card."""
+_NO_DATE = r"(?!(?:19|20)\d\d[ -]\d{1,2}[ -]\d{1,2}(?!\d))"
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
 _DATE = (
     rf"(?:{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? \d{{4}})?"
@@ -102,6 +109,12 @@ _THINGS_NUMBER = _in_ascii(
     ignore_case=True,
 )
 """A number that is named as that of a thing, and no telephone's."""
+_PARCEL = _in_ascii(
+    r"(?:伝票|追跡|送り状|問い?合わ?せ|荷物|注文|受付|予約|会員|商品|管理|tracking|order|invoice|shipment|parcel|waybill|item|sku|ticket"
+    r"|reference)[^\d<]{0,20}<",
+    ignore_case=True,
+)
+"""Name of a parcel's or an order's number: those often have twelve digits, as individual numbers have."""
 _COUNTED = (
     r"(?:versions?|ver|v|release|firmware|build|revision|patch|chapters?|sections?|バージョン|ファームウェア|リリース|ビルド"
     r"|版|章)"
@@ -154,33 +167,54 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "ssn",
         _in_ascii(
-            rf"\b(?:ssn|social(?: security)?(?: number| no\.?)?)\b{_SAYS}\d{{3}}[ -]?\d{{2}}[ -]?\d{{4}}(?!\d)",
+            rf"\b(?:s\.?s\.?n\.?|itin|soc(?:ial|\.)?(?: ?sec(?:urity|\.)?)?)(?![a-z]){_NO}?{_SAYS}"
+            r"\d{3}[ .-]?\d{2}[ .-]?\d{4}(?![\w-])"
+            rf"|\b(?:national insurance|nino?)(?![a-z]){_NO}?{_SAYS}[a-z]{{2}}(?: ?\d{{2}}){{3}} ?[a-d](?![\w-])",
             ignore_case=True,
         ),
     ),
     PiiRule(
         "passport",
         _in_ascii(
-            r"(?:\bpassport(?: number| no\.?| #)?(?: is| was|:)?\s?|(?:パスポート|旅券)(?:番号)?(?:は|：|:)?\s?)"
-            r"[A-Z]{0,2}\d{6,9}(?!\d)",
+            rf"(?:\bpassport(?![a-z])(?: \([a-z]{{2,6}}\))?|パスポート|旅券){_NO}?{_IS}"
+            r"(?:[a-z]{0,2} ?\d{6,9}|[a-z](?=[a-z0-9]{0,7}\d[a-z]{0,6}\d[a-z]{0,6}\d)[a-z0-9]{7,8})(?![\w])",
             ignore_case=True,
         ),
     ),
     PiiRule(
         "license",
         _in_ascii(
-            rf"(?:\bdriv(?:er'?s?|ing) licen[cs]e(?: number| no\.?)?\b|免許証?(?:の)?番号){_SAYS}"
-            r"(?-i:[A-Z]){0,2}\d(?:[ -]?\d){4,13}(?![\w])",
+            rf"(?:\b(?:driv(?:er['’]?s?['’]?|ing) licen[cs]e|licen[cs]e(?={_NO})|dl(?={_NO}))(?![a-z])|免許証?(?=の?番号|No))"
+            rf"{_NO}?{_SAYS}[a-z]{{0,5}}\d(?:[ -]?\d){{4,13}}[a-z0-9]{{0,5}}(?![\w])",
+            ignore_case=True,
+        ),
+    ),
+    PiiRule(
+        "government_id",
+        _in_ascii(
+            rf"(?:健康保険|保険証|被保険者|基礎年金|年金手帳|在留カード|住民票コード|(?:health|medical) insurance|pension"
+            rf"|residence card)(?:証|カード)?(?:\s?{_SIGN}番号|{_SIGN}|{_NO})"
+            rf"[^\d\n。!?]{{0,10}}?[a-z]{{0,2}}\d(?:[ -]?\d){{3,11}}[a-z]{{0,2}}(?![\w])",
             ignore_case=True,
         ),
     ),
     PiiRule(
         "bank_account",
         _in_ascii(
-            r"(?:\b(?:(?:bank |checking |savings )?account(?: number| no\.?| #)|acct\.?(?: number| no\.?| #)?"
-            r"|routing(?: number| no\.?)?)"
-            rf"\b{_SAYS}|\baccount(?: is|:)?\s(?=\d{{7}})|口座(?:番号)?{_SAYS}|(?:普通|当座)(?:預金)?\s?)\d{{6,17}}(?!\d)"
+            rf"(?:\b(?:account|acct?\.?|a/c)(?![a-z]){_NO}|口座(?:番号|{_NO})?){_SAYS}{_NO_DATE}\d(?:[ -]?\d){{5,16}}(?!\d|-\d)"
+            rf"|\b(?:account|acct?\.?|a/c)(?![a-z]){_IS}\d{{7,17}}(?!\d|-\d)"
+            r"|(?:普通|当座)(?:預金)?(?:口座)?[)\]]?[^\w\n]{0,3}\d{6,8}(?!\d|-\d)|[(\[](?:普|当)[)\]]\s?\d{6,8}(?!\d|-\d)"
             r"|記号[^\d\n]{0,4}\d{5}(?:-?\d)?[^\d\n]{0,4}番号[^\d\n]{0,4}\d{2,8}(?!\d)",
+            ignore_case=True,
+        ),
+    ),
+    PiiRule(
+        "bank_account",
+        _in_ascii(
+            rf"\b(?:(?:transit[ /]?)?routing(?![a-z])(?:[ /]transit)?{_NO}|(?:aba|rtn)(?![a-z])(?: routing)?{_NO}?){_SAYS}"
+            r"\d{4}[ -]?\d{4}[ -]?\d(?!\d|-\d)"
+            rf"|\b(?:routing|transit)(?![a-z]){_IS}\d{{9}}(?!\d|-\d)"
+            rf"|\bsort code(?![a-z]){_NO}?{_SAYS}\d{{2}}[ -]?\d{{2}}[ -]?\d{{2}}(?!\d|-\d)",
             ignore_case=True,
         ),
     ),
@@ -196,16 +230,40 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
         _in_ascii(r"(?<![\w.:-])[0-9a-f]{1,4}(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])", ignore_case=True),
         is_ip_address,
     ),
-    PiiRule("card", _in_ascii(r"(?<![\w-])\d(?:[ .-]{0,2}\d){12,18}(?![\w]|-\d)"), is_card_number),
-    PiiRule("my_number", _in_ascii(r"(?<![\w-])\d{4}[ -]?\d{4}[ -]?\d{4}(?![\w]|-\d)"), is_my_number),
+    PiiRule(
+        "card",
+        _in_ascii(
+            # Digits alone, in fours, or as on American Express and Diners Club; a line may end between the groups.
+            r"(?<![\w-])(?:\d{13,19}|\d{4}(?:[ ._ー-]{0,2}\n?[ ]{0,2}\d{4}){3}(?:[ ._ー-]{1,2}\d{1,3})?"
+            r"|\d{4}[ ._ー-]{0,2}\n?[ ]{0,2}\d{6}[ ._ー-]{0,2}\n?[ ]{0,2}\d{4,5})(?![\w]|-\d)"
+        ),
+        is_card_number,
+    ),
+    PiiRule(
+        "card",
+        _in_ascii(
+            rf"(?:\b(?:card|visa|mastercard|amex)(?![a-z])|クレジットカード|クレカ|カード番号){_NO}?[^\d\n。!?]{{0,24}}?"
+            r"\d{4}(?:[ ._ー-]{0,2}\d{4}){3}(?![\w]|-\d)"
+            r"|(?:\b(?:cvv2?|cvc2?|security code|card verification (?:code|value))(?![a-z])|セキュリティ(?:コード|番号))"
+            r"[^\d\n。!?]{0,24}?\d{3,4}(?!\w|-\d|\.\d)",
+            ignore_case=True,
+        ),
+    ),
     PiiRule(
         "my_number",
-        _in_ascii(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ -]?\d{4}[ -]?\d{4}(?!\d)", ignore_case=True),
+        _in_ascii(r"(?<![\w-])(?<!\d{4}[ ー])\d{4}[ ー-]?\d{4}[ ー-]?\d{4}(?![\w]|-\d| \d{4})"),
+        is_my_number,
+        unless=_PARCEL,
+    ),
+    PiiRule(
+        "my_number",
+        _in_ascii(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ ー-]?\d{4}[ ー-]?\d{4}(?!\d)", ignore_case=True),
     ),
     PiiRule(
         "phone",
         _in_ascii(
-            r"(?<![\w.-])(?:\+81[ .-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()-]{0,2}\d{1,4}){1,2}[ .()-]{0,2}\d{3,4}(?!\d|-\d)"
+            r"(?<![\w.-])(?:\+81[ .ー-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()ー-]{0,2}\d{1,4}){1,2}[ .()ー-]{0,2}\d{3,4}"
+            r"(?!\d|[ー-]\d)"
         ),
         is_japanese_phone,
     ),
@@ -219,18 +277,35 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     PiiRule(
         "phone",
         _in_ascii(
-            r"\b(?:phone|tel|telephone|mobile|cell|call|text|reach|fax)\b[^\d\n]{0,24}"
-            r"(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}(?!\d)",
+            r"\b(?:phone|tel|telephone|mobile|cell|call|ring|text|reach|fax)\b[^\d\n]{0,24}"
+            r"(?:(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}|0\d(?:[ .()-]{0,2}\d){7,9})(?!\d|-\d)",
             ignore_case=True,
         ),
     ),
     PiiRule("phone", _in_ascii(r"(?<![\w.+-])\+[1-9](?:[ ().-]{0,2}\d){7,14}(?!\d|-\d)"), is_international_phone),
     PiiRule("phone", _in_ascii(r"(?<![\w.#/-])[2-9]\d{2}[2-9]\d{6}(?![\w-]|\.\d)"), is_us_phone, unless=_THINGS_NUMBER),
-    PiiRule("address", _in_ascii(r"〒\s?\d{3}-?\d{4}")),
     PiiRule(
         "address",
         _in_ascii(
-            rf"(?:〒?\s?\d{{3}}-?\d{{4}}\s*)?(?:{_PREFECTURES})[^\d\n、。,]{{1,24}}?(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?"
+            r"(?:〒\s?|郵便番号\s?(?:は|が|:)?\s?)\d{3}[ー-]?\d{4}(?!\d)"
+            r"|\b(?:zip(?: ?code)?|postal code|post ?code)(?![a-z])(?:\s?(?:is|was|:|=))?\s?"
+            r"(?:\d{5}(?:-\d{4})?|\d{3}-\d{4}|[a-z]{1,2}\d[a-z0-9]? ?\d[a-z]{2}|[a-z]\d[a-z] ?\d[a-z]\d)(?![\w-])",
+            ignore_case=True,
+        ),
+    ),
+    PiiRule(
+        "address",
+        _in_ascii(
+            r"\b\d{1,4}(?: ?(?:bis|ter))?,? (?:rue|avenue|boulevard|place|quai|chemin|impasse|allée|via|viale|piazza|calle"
+            r"|plaza|rua) [^\W\d][^\n,;。!?]{1,40}, ?\d{5} (?-i:[A-Z])[^\W\d]{1,30}"
+            r"|\b[a-z][^\W\d]{2,30}(?:straße|strasse|str\.|weg|platz|gasse|allee) \d{1,4}[a-z]?, ?\d{5} (?-i:[A-Z])\w{1,30}",
+            ignore_case=True,
+        ),
+    ),
+    PiiRule(
+        "address",
+        _in_ascii(
+            rf"(?:〒?\s?\d{{3}}-?\d{{4}}\s*)?(?:{_PREFECTURES})(?![でをはがに])[^\d\n、。,]{{1,24}}?(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?"
             rf"|号棟)?"
             r"(?:[ ]?[^\s、。,]{1,16}?(?:[0-9]{1,4}号室?|[0-9]{3,4}(?!\d)))?"
         ),
@@ -267,4 +342,5 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
     ),
     PiiRule("address", _in_ascii(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),
 )
-"""E-mail, password, birthday, SSN, passport, driver's license, bank account, IP address, card, My Number, phone, address."""
+"""E-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP address, card,
+My Number, phone, address."""

@@ -7,26 +7,32 @@ import ipaddress
 from strands_manga_memory.lazy import expression
 
 _NO_DIGIT = expression(r"\D")
-_NO_DIGITS = expression(r"\D+")
-_ISSUER = expression(r"\A(?:4|5[0-9]|2[2-7]|3[04-8]|6[024-9])")
+_ISSUER = expression(
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|(?:222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}"  # Visa, Mastercard
+    r"|3[47]\d{13}|(?:30[0-5]|3[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}"  # American Express, Diners Club, JCB
+    r"|(?:6011|64[4-9]\d|65\d\d)\d{12}|62\d{14,17}|(?:5[06-9]|6\d)\d{11,17}"  # Discover, UnionPay, Maestro
+)
+"""Prefixes of the issuers of payment cards, and the lengths of their numbers."""
 
 
 def _digits(text: str) -> str:
     return _NO_DIGIT.sub("", text)
 
 
-def _is_grouped_as_a_card(groups: tuple[int, ...]) -> bool:
-    """Whether digits stand as on a card: at once, by four, or 4-6-5; an order's number stands otherwise."""
-    return len(groups) == 1 or groups in ((4, 6, 5), (4, 6, 4)) or (set(groups[:-1]) == {4} and groups[-1] <= 4)
-
-
 def is_card_number(text: str) -> bool:
-    """Tell whether the digits of a text are a payment card's: an issuer's prefix, 13 to 19 digits, and Luhn's check digit."""
-    digits, groups = _digits(text), tuple(map(len, _NO_DIGITS.split(text.strip())))
-    if not 13 <= len(digits) <= 19 or not _ISSUER.match(digits) or not _is_grouped_as_a_card(groups):
+    """Tell whether the digits of a text are a payment card's: an issuer's prefix and length, and Luhn's check digit.
+
+    Thirteen digits that are a valid article number (EAN, JAN, ISBN) are none: cards of that length are no longer issued.
+    """
+    digits = _digits(text)
+    if _ISSUER.fullmatch(digits) is None or text.count("\n") > 1 or (len(digits) == 13 and _is_article_number(digits)):
         return False
     doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
     return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
+
+
+def _is_article_number(digits: str) -> bool:
+    return sum(int(digit) * (1 + 2 * (at % 2)) for at, digit in enumerate(digits)) % 10 == 0
 
 
 def is_my_number(text: str) -> bool:

@@ -1,0 +1,1 @@
+"""Recognition of personal data in text."""

@@ -1,0 +1,205 @@
+"""Personal data is recognized before entities: cards and other identifiers reach no state, summary, memory or quote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+
+from strands_manga_memory import HistoryRecall, MangaMemory, StateCoordinator, VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
+from strands_manga_memory.language import SHOP
+from strands_manga_memory.memory import PiiPolicy
+from strands_manga_memory.state import export_for_human
+from strands_manga_memory.testing import ScriptedModel
+from tests.integration.personal_data_lines import HARMLESS, PERSONAL
+
+CARDS = [
+    "4539148803436467",
+    "4539 1488 0343 6467",
+    "4539-1488-0343-6467",
+    "4539 1488\n0343 6467",
+    "４５３９ １４８８ ０３４３ ６４６７",
+    "４５３９ー１４８８ー０３４３ー６４６７",
+    "2024 4539 1488 0343 6467",
+    "3782 822463 10005",
+]
+
+
+def digits(text: str) -> str:
+    """Return the digits of a text, full-width ones too, without anything between them."""
+    return "".join(str(int(sign)) for sign in text if sign.isdecimal())
+
+
+def holds_card(text: str) -> bool:
+    return any(digits(card)[-15:] in digits(text) for card in CARDS)
+
+
+def injected(model: ScriptedModel, agent: Agent) -> str:
+    """Return what the requests of a model held beyond the messages of the agent's history."""
+    said = {block["text"] for message in agent.messages for block in message["content"] if "text" in block}
+    blocks = [
+        block["text"]
+        for request in model.requests
+        for message in request.messages
+        for block in message["content"]
+        if "text" in block and block["text"] not in said
+    ]
+    return "\n".join([*blocks, *(str(request.system_prompt_content) for request in model.requests)])
+
+
+def test_recall_and_precision_on_lines_of_unusual_forms() -> None:
+    policy = PiiPolicy()
+    secrets = [(policy.applied(line), secret) for line, every in PERSONAL for secret in every]
+    missed = [(cleaned, secret) for cleaned, secret in secrets if secret in cleaned]
+    assert len(secrets) >= 160
+    assert len(missed) <= 0.02 * len(secrets), missed
+
+
+def test_lines_without_personal_data_stay_as_they_are() -> None:
+    policy = PiiPolicy()
+    assert len(HARMLESS) >= 150
+    assert [(line, cleaned) for line in HARMLESS if (cleaned := policy.applied(line)) != line] == []
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_card_number_is_no_entity_and_is_not_in_the_injected_state(card: str) -> None:
+    model = ScriptedModel()
+    agent = Agent(model=model, plugins=[StateCoordinator()], callback_handler=None)
+    agent(f"Charge {card} for order ORD-12345")
+    agent("and volume 3")
+    state = json.dumps(agent.state.get(), ensure_ascii=False)
+    assert "ORD-12345" in state
+    assert not holds_card(state)
+    assert "ORD-12345" in injected(model, agent)
+    assert not holds_card(injected(model, agent))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My Number is 1234-5678-9018",
+        "口座番号は 1234567 です",
+        "account no. 30294817",
+        "the order form of Sato, 2-10-7 Dogenzaka, Shibuya-ku, Tokyo 150-0043",
+        "passport no. TK4482913",
+        "call me, 415-555-2671",
+    ],
+)
+def test_other_personal_data_is_no_entity_of_another_kind(text: str) -> None:
+    """A telephone number may be an entity, but not an ISBN whose check digit it happens to have."""
+    assert {entity.type for entity in SHOP.find(text)} <= {"phone"}
+
+
+def test_parcel_number_is_neither_a_phone_nor_personal_data() -> None:
+    text = "伝票番号 4012-3456-7890 の荷物"
+    assert [entity.type for entity in SHOP.find(text)] == []
+    assert PiiPolicy().applied(text) == text
+
+
+def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
+    """The cards stand in user messages, in an answer, in the input of a tool and in its result."""
+
+    @tool
+    def find_payment(card: str) -> str:
+        """Find a payment."""
+        return json.dumps({"card": "5425233430109903", "state": "paid", "order": "ORD-12345"})
+
+    prompts: list[str] = []
+
+    def summarize(prompt: Any) -> str:
+        prompts.append(f"{prompt.instructions}\n{prompt.source}")
+        return "The user paid ORD-12345 with the card 4539 1488 0343 6467."
+
+    replies: list[Any] = [
+        [{"toolUse": {"toolUseId": "t1", "name": "find_payment", "input": {"card": "4539148803436467"}}}],
+        "The card 4539-1488-0343-6467 was charged for ORD-12345.",
+    ]
+    manager = VerifiedSummarizingConversationManager(
+        SummaryTrigger(turns=4, keep_recent_turns=1),
+        model=summarize,
+        schedule=SummarySchedule(strategy="inline"),
+    )
+    agent = Agent(model=ScriptedModel(replies), tools=[find_payment], conversation_manager=manager, callback_handler=None)
+    agent("My card is 4539 1488\n0343 6467, please check ORD-12345.")
+    for number in range(8):
+        agent(f"Please also add volume {number} of One Piece, and I prefer the English edition.")
+    summary = manager.summary(agent)
+    assert summary is not None
+    shown = json.dumps([agent.messages, [slot.text for slot in summary.slots]], ensure_ascii=False, default=str)
+    assert "ORD-12345" in shown
+    assert prompts
+    for text in (shown, *prompts):
+        assert not holds_card(text)
+        assert "5425233430109903" not in text
+
+
+def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> None:
+    @tool
+    def find_payment() -> str:
+        """Find a payment."""
+        return "Payment by card 4539 1488 0343 6467 of 2,980 yen for the gardening book"
+
+    replies: list[Any] = [[{"toolUse": {"toolUseId": "t1", "name": "find_payment", "input": {}}}]]
+    model = ScriptedModel([*replies, *["answer " * 30] * 12])
+    agent = Agent(
+        model=model,
+        tools=[find_payment],
+        conversation_manager=SlidingWindowConversationManager(window_size=4),
+        plugins=[HistoryRecall()],
+        callback_handler=None,
+    )
+    agent("I paid for the gardening book with 4539-1488-0343-6467.")
+    for number in range(6):
+        agent(f"Tell me about volume {number}.")
+    agent("With which card did I pay for the gardening book?")
+    assert "gardening book" in injected(model, agent)
+    first = [request for request in model.requests if "gardening" in json.dumps(request.messages[-1])][-1]
+    assert "[card]" in json.dumps(first.messages)
+    assert not holds_card(json.dumps(first.messages, ensure_ascii=False))
+
+
+def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path) -> None:
+    with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True) as memory:
+        agent = Agent(
+            model=ScriptedModel(),
+            callback_handler=None,
+            **memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True),
+        )
+        agent("My card is 4539 1488 0343 6467. I prefer horror.")
+        memory.user("u1").remember("pays with 4539148803436467")
+        exported = memory.export_user("u1")
+        assert not holds_card(json.dumps(exported["memories"], ensure_ascii=False, default=str))
+        assert not holds_card(export_for_human(agent).model_dump_json())
+
+
+def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
+    """The state tools refuse an identifier as a slot, and replace it in goals; inputs of other tools are replaced in steps."""
+
+    @tool
+    def charge(card: str) -> str:
+        """Charge a card."""
+        return f"charged {card}"
+
+    def use(number: int, name: str, **given: Any) -> dict[str, Any]:
+        return {"toolUse": {"toolUseId": f"t{number}", "name": name, "input": given}}
+
+    replies: list[Any] = [
+        [use(1, "manage_goal", action="set", text="pay with 4539148803436467 for ORD-12345")],
+        [use(2, "charge", card="4539148803436467")],
+        "done",
+    ]
+    model = ScriptedModel(replies)
+    coordinator = StateCoordinator()
+    agent = Agent(model=model, tools=[charge], plugins=[coordinator], callback_handler=None)
+    agent("please pay")
+    assert "[card]" in coordinator.task.layer.model_dump_json()
+    assert not holds_card(coordinator.task.layer.model_dump_json())
+    agent("and now?")
+    assert "[card]" in json.dumps(agent.state.get())
+    assert not holds_card(json.dumps(agent.state.get()))
+    assert not holds_card(coordinator.to_agent_context())
