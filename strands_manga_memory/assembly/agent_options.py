@@ -123,7 +123,6 @@ class _Scope(TypedDict, total=False):
     agent_id: str
     tenant: str | None
     session: bool
-    model: Model | None
 
 
 class PartsAsked(_Scope, Options, total=False):

@@ -20,7 +20,7 @@ from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 logger = logging.getLogger(__name__)
 
 
-def recalling(tokens: int, *, session: TieredSessionManager | None) -> conversation.HistoryRecall:
+def recalling(tokens: int | None, *, session: TieredSessionManager | None) -> conversation.HistoryRecall:
     """Return the plugin that brings back what has left the history, in so many tokens.
 
     The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.

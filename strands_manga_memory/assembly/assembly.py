@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from strands import Agent
 from strands.memory import MemoryManager
-from strands.models import BedrockModel, Model
+from strands.models import Model, ModelRouter
 from strands.plugins import Plugin
 
 from strands_manga_memory import memory, prompt
@@ -50,7 +50,7 @@ class Assembly(Process):
 
     def agent(
         self,
-        model: Model | str | None = None,
+        model: Model | ModelRouter | str | None = None,
         *,
         user_id: str,
         session_id: str,
@@ -62,7 +62,7 @@ class Assembly(Process):
         """Build an agent: ``strands.Agent`` with what ``agent_kwargs`` returns.
 
         Args:
-            model: The model, or the id of one of Bedrock; None: the one Strands takes by default.
+            model: The model, a router, or the id of a model of Bedrock; None: the one Strands takes by default.
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session.
@@ -73,10 +73,8 @@ class Assembly(Process):
         Raises:
             ValueError: An id or a setting is not allowed.
         """
-        if not isinstance(model, Model):
-            model = BedrockModel() if model is None else BedrockModel(model_id=model)  # as Agent does
         scope: dict[str, Any] = {"user_id": user_id, "session_id": session_id, "agent_id": agent_id, "tenant": tenant}
-        arguments: dict[str, Any] = {**self.agent_kwargs(session=session, model=model, **scope, **options)}
+        arguments: dict[str, Any] = {**self.agent_kwargs(session=session, **scope, **options)}
         return Agent(model=model, **arguments)
 
     def agent_kwargs(
@@ -96,7 +94,6 @@ class Assembly(Process):
         task_state: bool | Mapping[str, Any] | None = None,
         instructions: bool | prompt.InstructionFiles = False,
         cache_monitor: prompt.PromptCacheMonitor | None = None,
-        model: Model | None = None,
         **options: Unpack[HandedOn],
     ) -> AgentKwargs:
         """Return keyword arguments for ``strands.Agent``: ``conversation_manager``, ``session_manager``, and the ``agent_id``.
@@ -117,13 +114,14 @@ class Assembly(Process):
             tenant: The tenant; None is a tenant of its own.
             session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
             history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
-                as much (8,000 by default, at most half the window of ``model``) or 20 turns; then a verified summary, written
+                as much (at most half the window of the agent's model) or 20 turns; then a verified summary, written
                 after the response by the ``aux_model``, and the last 3 turns and what importance keeps are within
                 ``max_tokens``. ``compact``: it may grow until a request comes near the window of the model; then room is made
                 in stages, as ``TieredCompactionConversationManager`` does, and ``max_tokens`` and ``trim_to`` have no
                 part in it. Default that of the process: ``importance``.
-            max_tokens: Tokens of history. Default that of the process; unset there, a quarter of the window of ``model``, at
-                most 50,000, and 4,096 where that is not known: see ``budget_plan``.
+            max_tokens: Tokens of history. Default that of the process; unset there, a quarter of the context window of the
+                model that the agent is built with, at most 16,384, and 4,096 if the model does not know its window: see
+                ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is brought in one step, so that until the next step each
                 request begins with the whole one before and a provider's prompt cache has it. ``max_tokens`` itself: a full
                 history holds as much as it can, and is trimmed in every turn. Default that of the process: what leaves room
@@ -140,7 +138,6 @@ class Assembly(Process):
             instructions: Whether instruction files are told on the system side, read once; True: ``InstructionFiles()``, those
                 of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Watches how much of the prompts the provider's cache had; one may serve all agents. Default none.
-            model: The agent's model, if it is at hand: it is asked for its context window, and not returned.
             options: Keyword arguments of this ``TieredSessionManager``, over those of the process, and of ``strands.Agent``.
 
         Raises:
@@ -149,7 +146,7 @@ class Assembly(Process):
         settings, own = split_options(options)
         session = session and own.get("session_manager") is None
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
-        plan = HistoryPlan(wanted, None if model is None else model.context_window_limit)
+        plan = HistoryPlan(wanted)
         ours: list[Plugin] = [*told_once(instructions)]
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
         arguments: AgentKwargs = {} if agent_id == DEFAULT_AGENT else {"agent_id": agent_id}

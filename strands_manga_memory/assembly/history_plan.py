@@ -12,7 +12,7 @@ from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore
 
-_TRIGGER, _MAX_TOKENS, _SUMMARY_TOKENS = 8_000, 4_096, 500
+_SUMMARY_TOKENS = 500
 
 _TRIM_EVERY = 7
 """So many turns apart a full history is trimmed: of six requests in seven the whole one before is the beginning."""
@@ -23,25 +23,21 @@ _RECALLED = 3, 4
 
 @dataclass(frozen=True)
 class HistoryPlan:
-    """How the history of an agent is kept small.
+    """How the history of an agent is kept small. Budgets that are not set follow the window of the agent's model.
 
     Attributes:
         settings: What was asked for of its history, its summaries and its recall.
-        window: Tokens of the model's window; None: they are not known.
     """
 
     settings: MangaMemorySettings
-    window: int | None = None
 
     @property
-    def tokens(self) -> int:
-        """Tokens of history."""
-        return conversation.history_tokens(self.window) if self.settings.max_tokens is None else self.settings.max_tokens
-
-    @property
-    def recall_tokens(self) -> int:
-        """Tokens of what is recalled."""
-        return self.settings.recall_tokens or max(1, self.tokens * _RECALLED[0] // _RECALLED[1])
+    def recall_tokens(self) -> int | None:
+        """Tokens of what is recalled; None: they follow the window of the agent's model."""
+        asked = self.settings
+        if asked.recall_tokens is not None or asked.max_tokens is None:
+            return asked.recall_tokens
+        return max(1, asked.max_tokens * _RECALLED[0] // _RECALLED[1])
 
     def manager(self, *, session: TieredSessionManager | None, hot: HotStore) -> ConversationManager:
         """Return a manager that reads the session's log, and shares drafts of summaries through the hot tier."""
@@ -55,30 +51,24 @@ class HistoryPlan:
             return conversation.TieredCompactionConversationManager(
                 default_stages(trimmer=trimmer, log=log, cache=_drafts(hot)), log=log
             )
-        tokens = self.tokens if asked.history == "importance" else min(self.tokens, self._trigger)
-        steps: dict[str, Any] = (
-            {"trim_every": _TRIM_EVERY} if asked.trim_to is None else {"trim_to": min(asked.trim_to, tokens)}
-        )
+        tokens, trigger = asked.max_tokens, asked.summary_trigger_tokens
+        if asked.history == "summarize" and tokens is not None and trigger is not None:
+            tokens = min(tokens, trigger)
+        trim_to = asked.trim_to if tokens is None or asked.trim_to is None else min(asked.trim_to, tokens)
+        steps: dict[str, Any] = {"trim_every": _TRIM_EVERY} if trim_to is None else {"trim_to": trim_to}
         trimmer = conversation.ImportanceWeightedConversationManager(tokens, **steps, **beside)
         if asked.history == "importance":
             return trimmer
+        summary_tokens = _SUMMARY_TOKENS if tokens is None else max(1, min(_SUMMARY_TOKENS, tokens // 4))
         return conversation.VerifiedSummarizingConversationManager(
             conversation.SummaryTrigger(
-                tokens=self._trigger, turns=asked.summary_trigger_turns, keep_recent_turns=asked.summary_keep_turns
+                tokens=trigger, turns=asked.summary_trigger_turns, keep_recent_turns=asked.summary_keep_turns
             ),
-            sizes=conversation.SummarySizes(summary_tokens=max(1, min(_SUMMARY_TOKENS, tokens // 4)), keep_important=True),
+            sizes=conversation.SummarySizes(summary_tokens=summary_tokens, keep_important=True),
             trimmer=trimmer,
             log=log,
             cache=_drafts(hot),
         )
-
-    @property
-    def _trigger(self) -> int:
-        """Where it is not set, half the window at most: a request may wait for a summary at half as much again."""
-        if self.settings.summary_trigger_tokens is not None:
-            return self.settings.summary_trigger_tokens
-        trigger = self.tokens * _TRIGGER // _MAX_TOKENS
-        return max(1, trigger if self.window is None else min(trigger, max(self.tokens, self.window // 2)))
 
 
 def _drafts(hot: HotStore) -> conversation.SummaryCache | None:

@@ -103,7 +103,10 @@ class MangaMemorySettings(BaseModel):
     ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
     history: History = Field("importance", description="How an agent's history is kept small, unless `agent_kwargs` says")
     max_tokens: Tokens | None = Field(
-        None, ge=1, le=10_000_000, description="Budget of the history; unset: a quarter of the model's window, 4,096 if unknown"
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Budget of the history; unset: a quarter of the model's window, at most 16,384; 4,096 if unknown",
     )
     trim_to: Tokens | None = Field(
         None,

@@ -315,10 +315,8 @@ def test_the_history_is_a_share_of_the_models_window(memory: MangaMemory) -> Non
     small.update_config(context_window_limit=8_000)
     large.update_config(context_window_limit=1_000_000)
     unknown.config["context_window_limit"] = None
-    assert [budget(small), budget(large), budget(unknown)] == [2_000, 50_000, 4_096]
+    assert [budget(small), budget(large), budget(unknown)] == [2_000, 16_384, 4_096]
     assert budget(large, max_tokens=4_096) == 4_096
-    by_hand = memory.agent_kwargs(user_id="u", session_id="s", model=small)
-    assert "model" not in by_hand
     assert budget_plan(window=8_000).history == 2_000
     assert budget_plan().history == 4_096
     assert budget_plan(window=200_000).fits(200_000)

@@ -37,7 +37,9 @@ from strands_manga_memory.conversation.importance.weighing.scoring import Bands,
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
 from strands_manga_memory.conversation.importance.weighing.workload import Workload
 from strands_manga_memory.conversation.serving import Served, serves
+from strands_manga_memory.conversation.tokens.budget import history_tokens
 from strands_manga_memory.conversation.tokens.calibration import Calibration
+from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
 from strands_manga_memory.messages import tool_use_ids
 from strands_manga_memory.telemetry import timed
@@ -72,7 +74,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
     window; one that restores the window itself sets ``persist_layout`` to False before it restores.
 
     Args:
-        max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports.
+        max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports. None: a quarter of
+            the context window of the agent's model, at most 16,384, and 4,096 if the model does not know its window.
         scorer: Says what a message is worth; default: rules in English and Japanese.
         bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
         signals: What each signal counts when messages of one band are compared.
@@ -110,7 +113,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     def __init__(
         self,
-        max_tokens: int = 4_096,
+        max_tokens: int | None = 4_096,
         *,
         scorer: ImportanceScorer | None = None,
         bands: Bands | None = None,
@@ -125,10 +128,11 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
         super().__init__(proactive_compression=proactive_compression)
-        high = positive("max_tokens", max_tokens)
+        self.follows_window = max_tokens is None
+        high = history_tokens(None) if max_tokens is None else positive("max_tokens", max_tokens)
         max_turns = None if max_turns is None else positive("max_turns", max_turns)
         trim_to = None if trim_to is None else positive("trim_to", trim_to)
-        if trim_to is not None and trim_to > high:
+        if trim_to is not None and trim_to > high and not self.follows_window:
             raise ValueError(f"trim_to must be at most max_tokens ({high}), got {trim_to!r:.80}")
         trim_every = None if trim_every is None else positive("trim_every", trim_every)
         self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message)")
@@ -169,6 +173,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         if not self._served.take(event.agent):
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
             raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
+        if self.follows_window:
+            self.max_tokens = self.grow_to = history_tokens(window_of(event.agent.model))
         serves(self, event.agent)
         ensure_ids(event.agent.messages)
 

@@ -23,6 +23,8 @@ from strands_manga_memory.conversation.recall.intake import Intake, Said, Source
 from strands_manga_memory.conversation.recall.quotes import Quoting
 from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
 from strands_manga_memory.conversation.serving import Served, trimmer_of
+from strands_manga_memory.conversation.tokens.budget import history_tokens
+from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
@@ -53,7 +55,8 @@ class HistoryRecall(Plugin):
 
     Args:
         max_tokens: The most that is quoted, framing included. A question takes what its hits are worth: those that are much
-            weaker than the best are left out.
+            weaker than the best are left out. None: three quarters of the default budget of a history, which follows the
+            context window of the agent's model.
         retriever: Finds messages beside BM25 (in memory, English and Japanese, the last 50,000 messages): what both find comes
             first. None: BM25 alone.
         alone: Whether ``retriever`` takes the place of BM25.
@@ -74,7 +77,7 @@ class HistoryRecall(Plugin):
 
     def __init__(
         self,
-        max_tokens: int = 1_024,
+        max_tokens: int | None = 1_024,
         *,
         retriever: Retriever | None = None,
         alone: bool = False,
@@ -92,7 +95,9 @@ class HistoryRecall(Plugin):
         words = Bm25Retriever()
         self.retriever: Retriever = words if retriever is None else retriever if alone else FusedRetriever(words, retriever)
         self._seeking = Seeking(self.retriever, clock)
-        self._quoting = Quoting(positive("max_tokens", max_tokens), self.counter)
+        self._follows_window = max_tokens is None
+        tokens = _default_tokens(None) if max_tokens is None else positive("max_tokens", max_tokens)
+        self._quoting = Quoting(tokens, self.counter)
         self._intake = Intake(self.retriever, history, self._quoting.learn)
         self._clock = clock
         if not offer_tool:
@@ -113,6 +118,8 @@ class HistoryRecall(Plugin):
             raise ValueError(
                 "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
             )
+        if self._follows_window:
+            self._quoting.max_tokens = _default_tokens(window_of(agent.model))
         agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         agent.add_hook(self._added, MessageAddedEvent)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent)
@@ -217,3 +224,7 @@ def _beside(agent: Any, history: list[Message], most: int) -> tuple[list[Message
     """Return what of a history is sent beside quotes, for which it may give way, and the tokens that those may have."""
     trimmer = trimmer_of(agent)
     return (history, most) if trimmer is None else trimmer.beside(history, most)
+
+
+def _default_tokens(window: int | None) -> int:
+    return max(1, history_tokens(window) * 3 // 4)

@@ -27,7 +27,7 @@ class SummaryHead:
 
     def __init__(self, trimmer: ImportanceWeightedConversationManager, types: EntityTypes, sizes: SummarySizes) -> None:
         self.facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
-        self._sizes = sizes
+        self.sizes = sizes
         self._trimmer = trimmer
         self._types = types
         self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
@@ -50,7 +50,7 @@ class SummaryHead:
         covered = [message for message in history[:split] if not is_synthesized(message)]
         own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
         room -= tokens(history[split:])
-        facts = max(0, min(self.facts_tokens, max(room, own) - self._sizes.summary_tokens))
+        facts = max(0, min(self.facts_tokens, max(room, own) - self.sizes.summary_tokens))
         laid_out = self._as_prepared(summary, facts) or self.shown(summary, facts)
         taken = tokens(laid_out.messages)
         kept = staying(
@@ -77,7 +77,7 @@ class SummaryHead:
         """Lay the summary out as messages."""
         return shown(
             summary,
-            summary_tokens=self._sizes.summary_tokens,
+            summary_tokens=self.sizes.summary_tokens,
             facts_tokens=facts_tokens,
             count=self._text_tokens,
             types=self._types,
@@ -86,4 +86,4 @@ class SummaryHead:
     def _bands(self, summary: Summary) -> Sequence[Band]:
         if summary.model == RULES:
             return (Band.HIGH, Band.MIDDLE, Band.LOW)
-        return (Band.HIGH,) if self._sizes.keep_important else ()
+        return (Band.HIGH,) if self.sizes.keep_important else ()

@@ -17,7 +17,8 @@ class SummaryTrigger:
     """When older turns are summarized, and which turns are older.
 
     Attributes:
-        tokens: Tokens of history from which on they are. Default 8,000.
+        tokens: Tokens of history from which on they are. None: nearly twice the trimmer's budget, at most half the context
+            window of the agent's model. Default 8,000.
         turns: Turns since the last summary from which on they are. Default 20.
         keep_recent_turns: Turns that stay whole, the current one among them. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
@@ -27,19 +28,22 @@ class SummaryTrigger:
         ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is no function.
     """
 
-    tokens: int = 8_000
+    tokens: int | None = 8_000
     turns: int = 20
     keep_recent_turns: int = 3
     hard_tokens: int | None = None
     on_warning: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
-        hard = self.tokens if self.hard_tokens is None else self.hard_tokens
-        numbers = {"tokens": self.tokens, "turns": self.turns, "keep_recent_turns": self.keep_recent_turns, "hard_tokens": hard}
+        numbers = {"turns": self.turns, "keep_recent_turns": self.keep_recent_turns}
+        numbers |= {} if self.tokens is None else {"tokens": self.tokens}
+        numbers |= {} if self.hard_tokens is None else {"hard_tokens": self.hard_tokens}
         for name, number in numbers.items():
             whole(name, number, least=1)
-        if hard < self.tokens:
-            raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {hard!r:.80}")
+        if self.hard_tokens is not None and self.tokens is None:
+            raise ValueError(f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}")
+        if self.hard_tokens is not None and self.tokens is not None and self.hard_tokens < self.tokens:
+            raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {self.hard_tokens!r:.80}")
         if self.on_warning is not None:
             function("on_warning", self.on_warning)
 

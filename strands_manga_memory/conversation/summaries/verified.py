@@ -31,6 +31,7 @@ from strands_manga_memory.conversation.summaries.trigger import Trigger
 from strands_manga_memory.conversation.summaries.writing.summarizers import summarizer_of
 from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summaries.writing.writing import Log, SummaryWriter
+from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
 from strands_manga_memory.language.slots.slots import SlotExtractor
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from strands.experimental.context_manager import ContextState
 
 logger = logging.getLogger(__name__)
+
+_TRIGGER, _MAX_TOKENS = 8_000, 4_096
+"""Default size of a history that is summarized, and of what is left of it."""
 
 
 class VerifiedSummarizingConversationManager(StackedConversationManager):
@@ -108,20 +112,22 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if log is not None:
             function("log", log)
         if trimmer is None:
-            trimmer = ImportanceWeightedConversationManager(min(4_096, trigger.tokens))
+            trimmer = ImportanceWeightedConversationManager(min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS))
         of_kind("trimmer", trimmer, ImportanceWeightedConversationManager, "an ImportanceWeightedConversationManager")
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns
         self.schedule = schedule
-        self.hard_tokens = trigger.hard_tokens or trigger.tokens * 3 // 2
+        tokens = trigger.tokens or _trigger_for(trimmer.max_tokens, None)
+        self.hard_tokens = trigger.hard_tokens or tokens * 3 // 2
         self.trimmer.grow_to = self.hard_tokens
         self.cache = cache
-        self._trigger = Trigger(trigger.tokens, trigger.turns, trigger.on_warning)
+        self._asked, self._is_bound = trigger, False
+        self._trigger = Trigger(tokens, trigger.turns, trigger.on_warning)
         self._head = SummaryHead(trimmer, types, sizes)
         stats = SummaryStats()
-        writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
+        self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else summarizer_of(model)
-        self._runs = SummaryRuns(self._head, writer, summarizer, Rest(schedule.rest_seconds, clock), stats)
+        self._runs = SummaryRuns(self._head, self._writer, summarizer, Rest(schedule.rest_seconds, clock), stats)
         self._swaps = SummarySwaps(
             trimmer, self._head, self._runs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
         )
@@ -149,6 +155,23 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
         fold_of(event.agent.messages, self.keep_recent_turns)  # a record that cannot be read is told now, not in a turn
+        if not self._is_bound:
+            self._follow_window(event.agent)
+
+    def _follow_window(self, agent: Agent) -> None:
+        """Set the bounds that were left to the context window of the agent's model."""
+        trimmer = self.trimmer
+        if self._asked.tokens is None:
+            self._trigger.tokens = _trigger_for(trimmer.max_tokens, window_of(agent.model))
+            self.hard_tokens = self._trigger.tokens * 3 // 2
+        if trimmer.follows_window:
+            trimmer.max_tokens = min(trimmer.max_tokens, self._trigger.tokens)
+            sizes = self._head.sizes
+            sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, trimmer.max_tokens // 4)))
+            self._head.sizes = self._writer.sizes = sizes
+            if sizes.facts_tokens is None:
+                self._head.facts_tokens = trimmer.max_tokens * 3 // 4
+        trimmer.grow_to = self.hard_tokens
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._make_room(event.agent, event.messages or [])
@@ -254,6 +277,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
         """Set the bounds anew, when the model's window is known."""
+        self._is_bound = True
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
         self._head.facts_tokens = min(self._head.facts_tokens, target_tokens * 3 // 4)
@@ -273,3 +297,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         before = self.trimmer.tokens(agent.messages)
         self._swaps.fold_at_once(agent, budget)
         return before - self.trimmer.tokens(agent.messages)
+
+
+def _trigger_for(max_tokens: int, window: int | None) -> int:
+    """Return the default trigger for a trimmer's budget: a request may wait for a summary until half as much again is there."""
+    tokens = max_tokens * _TRIGGER // _MAX_TOKENS
+    return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 from strands_manga_memory.arguments import whole
 
 HISTORY_OF_WINDOW = 4
-"""One part in so many of a model's context window is for the history, where nobody says how much."""
+"""Default share of the history in a model's context window: one part in this number."""
 
-MOST_HISTORY = 50_000
-"""More tokens of history than these are not sent unless somebody asks for them: each call pays for all of it again."""
+MOST_HISTORY = 16_384
+"""Largest default budget of the history: each model call pays for the whole history again."""
 
 UNKNOWN_HISTORY = 4_096
-"""The history's budget where the model does not say how large its window is; that of a published shop assistant, too."""
+"""Default budget of the history if the model does not know its context window; also that of a published shop assistant."""
 
 
 def history_tokens(window: int | None) -> int:
-    """Return the tokens of history that a context window leaves room for: a quarter, at most 50,000; 4,096 if it is unknown.
+    """Return the default budget of the history for a context window: a quarter, at most 16,384; 4,096 if it is unknown.
 
     The rest is for what is not history - system prompt, tools, what is recalled, the answer - and for the summary that is
     still to be made: a history that is summarized may grow to twice its budget, and to three times at the most.
@@ -80,8 +80,8 @@ class BudgetPlan:
 def budget_plan(*, window: int | None = None, history: int | None = None, **parts: int) -> BudgetPlan:
     """Plan the tokens of a whole request; see :class:`BudgetPlan` for the parts.
 
-    ``history`` is by default what ``memory.agent(model, ...)`` takes for a model of this ``window``: a quarter of it, at most
-    50,000 tokens; 4,096 without one. ``BudgetPlan.fits(window)`` and ``left(window)`` say what that leaves.
+    ``history`` is by default the budget of ``MangaMemory`` for a model of this ``window``: a quarter of it, at most 16,384
+    tokens; 4,096 without one. ``BudgetPlan.fits(window)`` and ``left(window)`` say what that leaves.
 
     The history budget already includes the current message and its tool results when
     ``ImportanceWeightedConversationManager`` keeps it, so a plan with them set apart has room to spare.

@@ -192,7 +192,7 @@ def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_p
     for name, trim_to in (("steps", None), ("every turn", 4_096)):
         monitor = PromptCacheMonitor()
         with_memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{monitor.name[-5:]}{len(seen)}.sqlite3")
-        made = with_memory.agent_kwargs(user_id="u", session_id=name, trim_to=trim_to)
+        made = with_memory.agent_kwargs(user_id="u", session_id=name, max_tokens=4_096, trim_to=trim_to)
         said = sentences(7)
         agent = Agent(model=ScriptedModel(lambda _, said=said: next(said)), plugins=[monitor], callback_handler=None, **made)
         for _ in range(90):

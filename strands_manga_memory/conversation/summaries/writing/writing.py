@@ -71,7 +71,7 @@ class SummaryWriter:
         self._counter = counter
         self._extractor = extractor or RuleSlotExtractor(types)
         self._types = types
-        self._sizes = sizes
+        self.sizes = sizes
         self._log = log
         self._cache = cache
 
@@ -128,7 +128,7 @@ class SummaryWriter:
     def _source_of(self, summarizer: Summarizer) -> int:
         """Return the most tokens of raw turns that a summarizer reads at a time."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
-        return self._sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
+        return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _extracted(self, messages: Sequence[Message]) -> list[Slot]:
         try:
@@ -170,7 +170,7 @@ class SummaryWriter:
         source = cut_to(transcript(messages), most_tokens=self._source_of(summarizer), count=self._count)
         if not source.strip():
             return Work("", 0, 0)
-        most = max(40, int(self._sizes.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
+        most = max(40, int(self.sizes.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
         required = self._required(messages, slots, most)
         instructions = asked_for(most, required, earlier.text)
         key = (name_of(summarizer), instructions, source)
@@ -254,7 +254,7 @@ class SummaryWriter:
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
         """Bring the prose of all segments within its share: the oldest are cut first, sentence by sentence."""
-        room = int(self._sizes.summary_tokens * _PROSE_SHARE)
+        room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):
             text = segment.text
