@@ -16,7 +16,7 @@ model: Any = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 def main() -> None:
     """Hold a turn; the next run goes on where this one ended."""
     with MangaMemory.open() as memory:
-        parts: dict[str, Any] = {**memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True, model=model)}
+        parts: dict[str, Any] = {**memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True)}
         policies = [*parts.pop("plugins", []), parts.pop("conversation_manager")]
         context = ContextManager(strategies=[as_strategy(policy) for policy in policies])
         agent = create_harness(model=model, context_manager=context, callback_handler=None, **parts)
