@@ -23,7 +23,7 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: ``up`` or ``down``.
-        hot_error: Why it is down: the cause of a refusal and what mends it, else the name of the error; else empty.
+        hot_error: Why it is down: the cause of a refusal and what mends it, else the text of the error; else empty.
         hot_failures: How often it did not answer, or refused.
         durable: ``up`` or ``down``.
         durable_error: As ``hot_error``.

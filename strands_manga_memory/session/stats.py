@@ -23,7 +23,7 @@ class SessionStats(TypedDict):
         dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
         possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
         hot: ``up``, ``down`` or ``none``.
-        hot_error: Why it is down: the cause of a refusal and what mends it, else the name of the error; else empty.
+        hot_error: Why it is down: the cause of a refusal and what mends it, else the text of the error; else empty.
         hot_failures: How often it did not answer, or refused, in this process.
         durable: ``up``, ``down`` or ``none``.
         durable_error: As ``hot_error``.

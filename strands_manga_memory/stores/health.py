@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import OvertakenError, StoreError, StoreRefusedError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_NO_ANSWER = "no answer"
+_MOST_CHARACTERS = 300
 
 
 class TierHealth:
@@ -23,7 +25,7 @@ class TierHealth:
     After a failure one try is let through at a time, at first after 0.1 s, then after twice as long each time, at most 5 s,
     each with jitter. The first success ends it.
 
-    A failure is logged once, a refusal with its cause and what mends it, until the tier has done what it was asked for again.
+    A failure is logged once with its cause, a refusal also with what mends it, until the tier takes requests again.
 
     Args:
         tier: What it is called in logs; one without a name is not logged.
@@ -56,7 +58,7 @@ class TierHealth:
 
     @property
     def error(self) -> str:
-        """Why it is down: the cause of a refusal and what mends it, else the name of the error; empty while it is up."""
+        """Why it is down: the cause of a refusal and what mends it, else the text of the error; empty while it is up."""
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
@@ -97,12 +99,13 @@ class TierHealth:
             self._failures += 1
             self._in_a_row += 1
             self._postpone()
-            reason = getattr(error, "reason", "")
-            if isinstance(error, StoreRefusedError):
-                self._error = f"{reason}: {error.remedy}"
-            elif error is not None or not self._told:  # a deadline that passes says less than the refusal before it
-                self._error = "no answer" if error is None else type(error).__name__
-            tells = bool(self._tier) and (was_up or bool(reason)) and reason not in self._told
+            reason, before = getattr(error, "reason", ""), self._error
+            if error is not None:
+                self._error = cause_of(error)
+            elif not self._error:  # a deadline that passes says less than an error
+                self._error = _NO_ANSWER
+            is_news = was_up or bool(reason) or (before == _NO_ANSWER != self._error)
+            tells = bool(self._tier) and is_news and reason not in self._told
             self._told = (*self._told, reason) if reason and reason not in self._told else self._told
         if tells:
             logger.warning("tier=<%s>, reason=<%s> | the store fails: %s", self._tier, reason or "answer", self._error)
@@ -125,7 +128,7 @@ class TierHealth:
         try:
             done = work()
         except StoreError as error:
-            self.failed()
+            self.failed(error)
             logger.debug("error=<%s> | the tier does not answer, going on without it", type(error).__name__)
             return None
         self.succeeded()
@@ -140,6 +143,18 @@ class TierHealth:
     def _postpone(self) -> None:
         delay = min(5.0, 0.1 * 2 ** min(self._in_a_row + self._overtaken - 1, 10))
         self._next_try = self._clock() + delay * self._random.uniform(0.5, 1.0)
+
+
+def cause_of(error: Exception) -> str:
+    """Return the cause of a store's error in one line, for logs and statistics.
+
+    That is the remedy of a refusal, or the text of an outage. Other errors give their types alone: a text may quote a record.
+    """
+    if isinstance(error, StoreRefusedError):
+        return f"{error.reason}: {error.remedy}"
+    if isinstance(error, StoreUnavailableError) and not isinstance(error, OvertakenError):
+        return " ".join(str(error).split())[:_MOST_CHARACTERS]
+    return ": ".join(type(one).__name__ for one in (error, error.__cause__) if one is not None)
 
 
 def _is_of_one_record(error: Exception | None) -> bool:

@@ -6,6 +6,7 @@ import atexit
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 import weakref
@@ -28,14 +29,20 @@ class _Job(NamedTuple):
     work: Callable[[], Any]
     future: Future[Any]
     slow: bool
+    is_needed: Callable[[], bool]
+
+
+def _always() -> bool:
+    return True
 
 
 class Writer:
     """Runs work in order per key, and side by side for different keys.
 
     Threads are daemons, started when there is work and gone when there has been none for 10 s, so a process with many
-    conversations has no more of them than ``threads``. Work left at interpreter exit is done in the exiting thread within 5 s;
-    SIGKILL, an unhandled SIGTERM and ``os._exit`` skip that. After a fork the child starts with no threads and no work.
+    conversations has no more of them than ``threads``. Work left at interpreter exit is done in the exiting thread within 5 s,
+    if any of it is needed; SIGKILL, an unhandled SIGTERM and ``os._exit`` skip that. After a fork the child starts with no
+    threads and no work.
 
     Work that is ``slow``, as it asks the durable tier, has lanes of its own: two threads are always left to all other work, so
     a table that answers late holds up nobody who does not wait for it.
@@ -63,29 +70,35 @@ class Writer:
         self._ready: deque[Hashable] = deque()
         self._slow_ready: deque[Hashable] = deque()
         self._slow = 0
-        self._active: set[Hashable] = set()
-        self._timers: list[tuple[float, int, Hashable, Callable[[], Any]]] = []
+        self._active: dict[Hashable, _Job] = {}
+        self._timers: list[tuple[float, int, Hashable, _Job]] = []
         self._timer_of: dict[Hashable, int] = {}
         self._count = itertools.count(1)
         self._threads = 0
         self._idle = 0
         self._draining = 0
 
-    def submit(self, key: Hashable, work: Callable[[], _T], *, slow: bool = False) -> Future[_T]:
-        """Run ``work`` on a thread of the writer, after all earlier work of the same key; on one for ``slow`` work if it is."""
+    def submit(
+        self, key: Hashable, work: Callable[[], _T], *, slow: bool = False, is_needed: Callable[[], bool] = _always
+    ) -> Future[_T]:
+        """Run ``work`` on a thread of the writer, after all earlier work of the same key; on one for ``slow`` work if it is.
+
+        A :meth:`drain` does not wait for work that ``is_needed`` no longer.
+        """
         future: Future[_T] = Future()
         future.set_running_or_notify_cancel()  # from now on nobody can cancel it: a caller who goes away cancels no work
         with self._changed:
-            self._enqueue(key, _Job(work, future, slow))
+            self._enqueue(key, _Job(work, future, slow, is_needed))
             self._wake()
         return future
 
-    def later(self, key: Hashable, delay: float, work: Callable[[], Any]) -> None:
+    def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
         """Submit ``work`` after ``delay`` seconds, in place of work that still waits for its time under the same key."""
+        job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
             self._timer_of[key] = number
-            heapq.heappush(self._timers, (self._clock() + delay, number, key, work))
+            heapq.heappush(self._timers, (self._clock() + delay, number, key, job))
             if self._idle == 0 or self._timers[0][1] == number:  # else an idle thread wakes up before it is due
                 self._wake()
 
@@ -95,18 +108,19 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Do all work there is, delayed work included, also in the calling thread; False if ``timeout`` seconds pass first."""
-        end = self._clock() + timeout
-        with self._changed:
-            self._promote_timers(due=float("inf"))
-        while True:
+        """Do the work there is, delayed work included, also in the calling thread, until none that is left is needed.
+
+        Returns:
+            False if ``timeout`` seconds pass first.
+        """
+        end, due = self._clock() + timeout, math.inf
+        while self._is_needed():
             with self._changed:
                 # Work that fails and is put off again waits its time: a store that is down is not asked without a pause.
-                self._promote_timers(self._clock())
+                self._promote_timers(due)
+                due = self._clock()
                 if self._takeable:
                     job = self._take()
-                elif not self._active and not self._timer_of:
-                    return True
                 else:
                     job = None
                     self._draining += 1
@@ -116,6 +130,14 @@ class Writer:
                 self._run(*job)
             if self._clock() >= end:
                 return False
+        return True
+
+    def _is_needed(self) -> bool:
+        """Return whether any work that waits or runs is needed."""
+        with self._changed:  # not while the owners of the work are asked: they have locks of their own
+            jobs = [*self._active.values(), *(job for queue in self._queues.values() for job in queue)]
+            jobs += [job for _, number, key, job in self._timers if self._timer_of.get(key) == number]
+        return any(job.is_needed() for job in jobs)
 
     @property
     def backlog(self) -> int:
@@ -150,10 +172,10 @@ class Writer:
 
     def _promote_timers(self, due: float) -> None:
         while self._timers and self._timers[0][0] <= due:
-            _, number, key, work = heapq.heappop(self._timers)
+            _, number, key, job = heapq.heappop(self._timers)
             if self._timer_of.get(key) == number:
                 del self._timer_of[key]
-                self._enqueue(key, _Job(work, Future(), slow=False))
+                self._enqueue(key, job)
 
     def _take(self) -> tuple[Hashable, _Job]:
         key = (self._ready or self._slow_ready).popleft()
@@ -161,12 +183,12 @@ class Writer:
         job = queue.popleft()
         if not queue:
             del self._queues[key]
-        self._active.add(key)
+        self._active[key] = job
         self._slow += job.slow
         return key, job
 
     def _run(self, key: Hashable, job: _Job) -> None:
-        work, future, slow = job
+        work, future, slow, _ = job
         del job
         try:
             result = work()
@@ -179,7 +201,7 @@ class Writer:
         finally:
             del future, work  # else an error, its traceback, this frame and the future would hold one another
             with self._changed:
-                self._active.discard(key)
+                self._active.pop(key, None)
                 self._slow -= slow
                 if key in self._queues:
                     self._line_up(key)

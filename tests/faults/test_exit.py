@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 
 import pytest
 
+from strands_manga_memory import MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
 from tests.faults.kill import Stores
@@ -64,3 +70,78 @@ def test_what_is_pending_is_saved_at_exit(
     )
     restored.agent("t2 tool")
     assert talk.marks(restored.agent.messages) >= Counter(talk.wanted_marks("t2", "tool"))
+
+
+WITHOUT_HOT_TIER = """
+import sys, time
+from strands_manga_memory import MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+memory = MangaMemory.open(hot={hot!r}, durable={durable!r}, memories=True)
+agent = memory.agent(ScriptedModel(), user_id="u", session_id={session!r}, callback_handler=None)
+agent("I prefer hardcover editions")
+print("ready", flush=True)
+sys.stdin.readline()
+agent("a turn that the hot tier does not take")
+{end}
+print(time.time(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "end"),
+    [
+        ("kill", "memory.close()"),
+        ("blackhole", "memory.close()"),
+        ("kill", "memory.close(); agent('later'); agent._session_manager.flush()"),
+    ],
+)
+def test_exit_does_not_wait_for_a_dead_hot_tier(sqlite: Stores, unique: str, fault: str, end: str) -> None:
+    """A process ends soon after ``close()``, without a warning of lost work, if the durable tier has everything."""
+    with servers.valkey() as hot, servers.FaultyProxy(hot.host, hot.port) as proxy:
+        program = WITHOUT_HOT_TIER.format(
+            hot=f"redis://{proxy.host}:{proxy.port}/0", durable=sqlite.durable, session=unique, end=end
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        if fault == "kill":
+            hot.kill()
+            proxy.reset()
+        else:
+            proxy.blackhole()
+        answer, errors = process.communicate("\n", timeout=60)
+        ended = time.time()
+    assert process.returncode == 0, errors
+    assert ended - float(answer) < 4.0, errors  # Python itself takes most of it on a busy machine
+    assert "left undone" not in errors
+    with MangaMemory.open(durable=sqlite.durable) as memory:
+        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique, callback_handler=None)
+        assert len(again.messages) == (6 if "later" in end else 4)
+
+
+def test_exit_waits_for_a_turn_that_no_tier_has(sqlite: Stores, unique: str) -> None:
+    """A turn that the hot tier did not take, and the durable tier only takes during the exit, is not lost."""
+    with servers.valkey() as hot:
+        program = WITHOUT_HOT_TIER.format(hot=hot.url, durable=sqlite.durable, session=unique, end="")
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        hot.kill()
+        path = sqlite.durable.removeprefix("sqlite:///")
+        with sqlite3.connect(path, isolation_level=None, check_same_thread=False) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            release = threading.Timer(2.0, lock.rollback)
+            release.start()
+            _, errors = process.communicate("\n", timeout=60)
+            release.join()
+        lock.close()
+    assert process.returncode == 0, errors
+    with MangaMemory.open(durable=sqlite.durable) as memory:
+        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique, callback_handler=None)
+        assert len(again.messages) == 4

@@ -310,7 +310,8 @@ def test_a_refusal_is_named_once_though_some_answers_are_lost(shop: Shop, caplog
     said(agent, next(numbers))
     shop.hot_proxy.reset()
     said(agent, next(numbers), next(numbers))
-    assert manager.stats("librarian")["hot_error"] in ("StoreUnavailableError", "no answer")
+    error = manager.stats("librarian")["hot_error"]
+    assert "onnection" in error or error == "no answer"
     for _ in range(2):
         become_replica(shop)
         shop.hot_proxy.passing()

@@ -163,4 +163,4 @@ class KinesisPreferenceSink:
                 f"stream=<{self._stream}> | {code or 'unknown error'}"
             ) from error
         except BotoCoreError as error:
-            raise StoreUnavailableError(f"stream=<{self._stream}> | {type(error).__name__}") from error
+            raise StoreUnavailableError(f"stream=<{self._stream}> | {error}") from error

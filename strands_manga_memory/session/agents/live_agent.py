@@ -118,7 +118,9 @@ class LiveAgent:
             await saved(conversation, conversation.commits.request_refresh())
         unsaved = conversation.own.author.outbox.unstored
         if unsaved >= conversation.tiers.max_unsaved:
-            raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers")
+            healths = (conversation.commits.hot_health, conversation.commits.durable_health)
+            causes = "; ".join(health.error for health in healths if health.error)
+            raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers: {causes}")
         messages = conversation.take_over(agent.messages)
         if messages is not None:
             with conversation.lock:

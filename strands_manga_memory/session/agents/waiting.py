@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.telemetry import missed
 
 logger = logging.getLogger(__name__)
@@ -45,12 +46,15 @@ async def saved(conversation: Conversation, future: Future[None]) -> None:
                 health.failed(since=commits.asked_at)
             if tier != "nothing":
                 missed(tier)
-            raise StoreUnavailableError("the tier did not answer in time")
+            raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         waiter.result()
     except StoreUnavailableError as error:
-        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, type(error).__name__)
+        health = commits.durable_health if tier == "durable" else commits.hot_health
+        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, health.error or type(error).__name__)
         if tiers.on_store_error == "raise":
-            raise StoreUnavailableError("the turn could not be saved in time; it is kept and saved later") from error
+            raise StoreUnavailableError(
+                f"the turn could not be saved in time; it is kept and saved later: {cause_of(error)}"
+            ) from error
     finally:
         del waiter, future  # else an error, its traceback, this frame and the future would hold one another
 
@@ -68,7 +72,8 @@ def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must:
         if isinstance(error, TimeoutError):
             missed(tier)
         if must or tiers.on_store_error == "raise":
-            raise StoreUnavailableError("no tier took it in time; it is kept and saved later") from error
+            reason = f"no answer within {_deadline(tiers, tier)} s" if isinstance(error, TimeoutError) else cause_of(error)
+            raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
         logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
     finally:
         del future  # as above

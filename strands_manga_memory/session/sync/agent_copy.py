@@ -78,7 +78,7 @@ class AgentCopy:
         """Begin anew, as another writer; in the child of a fork what is unsaved is the parent's to save."""
         self.author.become_another()
         self.in_turn = self.closing = self.has_news = False
-        self.changes = self._saved = 0
+        self.changes = self._saved = self._flushed = 0
         self._fields: dict[str, bytes] = {}
         self._kept: dict[str, bytes] = {}
         self._built: Mapping[str, bytes] = {}
@@ -243,6 +243,15 @@ class AgentCopy:
     def saved(self, offer: Offer) -> None:
         """Take note that the first tier has an offer."""
         self._saved = max(self._saved, offer.changes)
+
+    def flushed(self, offer: Offer) -> None:
+        """Record that the last tier has an offer."""
+        self._flushed = max(self._flushed, offer.changes)
+
+    @property
+    def is_unflushed(self) -> bool:
+        """Whether the last tier lacks a change."""
+        return self.changes > self._flushed
 
     @property
     def is_dirty(self) -> bool:

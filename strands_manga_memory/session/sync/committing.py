@@ -17,7 +17,7 @@ from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.sync.pair import Pair
 from strands_manga_memory.session.sync.saving import Saving
 from strands_manga_memory.session.sync.watch import SILENT_SECONDS
-from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.health import TierHealth, cause_of
 from strands_manga_memory.telemetry import carried
 
 logger = logging.getLogger(__name__)
@@ -80,8 +80,8 @@ class Committing:
             self._tiers.writer.cancel_later((self, "soon"))
         self._asks_both = self._may_be_ending()
         if self._asks_both:
-            return self._tiers.writer.submit(self._place, carried(self._commit_both), slow=True)
-        return self._tiers.writer.submit(self._place, carried(lambda: self._commit(flush=flush)))
+            return self._tiers.writer.submit(self._place, carried(self._commit_both), slow=True, is_needed=self._is_unsaved)
+        return self._tiers.writer.submit(self._place, carried(lambda: self._commit(flush=flush)), is_needed=self._is_unsaved)
 
     def request_flush(self) -> Future[None]:
         """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
@@ -180,6 +180,15 @@ class Committing:
         lives = ttl.session if self._tiers.resume_cold else min(ttl.session, ttl.ttl(saved.turns))
         return min(before, saved.at or before) <= self._requested_at - lives / 2
 
+    def _is_unsaved(self) -> bool:
+        """Return whether the tier that lasts lacks a change, or the hot tier a deletion or a redaction."""
+        pair = self._pair
+        with pair.lock:
+            if self._own.is_unflushed or pair.over:
+                return True
+            copy, hot = pair.copy, pair.copy if pair.hot is None else pair.hot.copy
+            return not copy.graves <= hot.graves or copy.redactions != hot.redactions
+
     @property
     def _is_flushed(self) -> bool:
         """Whether there is nothing to flush: nothing was ever said here, or stored."""
@@ -206,7 +215,7 @@ class Committing:
         try:
             self._attempt(partial(self._flush, offers=offers), self.durable_health)
         except StoreError as error:
-            logger.debug("error=<%s> | flush failed, it is tried again", type(error).__name__)
+            logger.debug("error=<%s> | flush failed, it is tried again", cause_of(error))
             return
         if self._pair.author.is_gone and not was_gone:  # what the durable tier knows to be over goes from the hot one, too
             self.request()
@@ -214,7 +223,7 @@ class Committing:
     def _attempt(self, work: Callable[[], None], health: TierHealth) -> None:
         if not health.may_try():
             self._retry(health)
-            raise StoreUnavailableError("the tier is down; it is tried again soon")
+            raise StoreUnavailableError(f"the tier is down and tried again soon: {health.error}")
         self._guarded(work, health)
 
     def _guarded(self, work: Callable[[], None], health: TierHealth) -> None:
@@ -233,7 +242,7 @@ class Committing:
             self._retry(health)
             if isinstance(error, StoreUnavailableError):
                 raise
-            raise StoreUnavailableError("the tier does not take it") from error
+            raise StoreUnavailableError(f"the tier does not take it: {cause_of(error)}") from error
         health.succeeded()
 
     def _retry(self, health: TierHealth) -> None:

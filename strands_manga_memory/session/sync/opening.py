@@ -48,7 +48,8 @@ def read_tiers(pair: Pair, commits: Committing, place: Place, tiers: Tiers, *, t
         is_enough = durable is not None or (hot or EMPTY) != EMPTY
         if tiers.on_store_error == "raise" or not is_enough:
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
-        logger.warning("error=<%s> | a tier could not be read, the other one is used", type(error).__name__)
+        cause = (commits.hot_health if hot_error else commits.durable_health).error
+        logger.warning("error=<%s> | a tier could not be read, the other one is used", cause)
 
 
 def possible_loss(pair: Pair, record: str) -> bool:

@@ -128,6 +128,8 @@ class Pair:
             self.author.outbox.confirm(offer, for_good=replica is self.last)
             if replica is self.first:
                 self.own.saved(offer)
+            if replica is self.last:
+                self.own.flushed(offer)
             if replica.copy is not self._seen.get(replica):  # else it had all, and nobody was asked
                 self._seen[replica] = replica.copy
                 self._watch.saw(replica.copy, self.author.copy)

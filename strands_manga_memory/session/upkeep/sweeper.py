@@ -23,6 +23,7 @@ from strands_manga_memory.session.sync.connecting import durable_replica
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.upkeep.ended import earlier_lives
 from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import CLOSING, HotStore
 from strands_manga_memory.stores.table import Table
 
@@ -107,7 +108,7 @@ class SessionSweeper:
         except StoreUnavailableError as error:
             if hot is None:
                 raise
-            logger.warning("error=<%s> | the durable tier could not be swept, it is tried again", type(error).__name__)
+            logger.warning("error=<%s> | the durable tier could not be swept, it is tried again", cause_of(error))
             return finished
 
     # The hot tier
@@ -247,6 +248,6 @@ def _tried(work: Callable[[], bool]) -> bool:
     try:
         return work()
     except Exception as error:
-        logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", type(error).__name__)
+        logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", cause_of(error))
         logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
         return False

@@ -38,7 +38,9 @@ _PASSING = (
 
 def translated(error: psycopg.Error | OSError, table: str) -> StoreError:
     """Return what is raised in place of an error of the driver; ``raise ... from`` keeps that."""
-    what = f"table=<{table}> | {type(error).__name__}: {str(error).strip()}"
+    # The text of the server's answer without its details, which may quote the record.
+    text = (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(error).strip()
+    what = f"table=<{table}> | {type(error).__name__}: {text}"
     _, refused, why = str(error).partition("FATAL:")
     login = next((kind for text, kind in _REFUSED_LOGINS if refused and text in why), None)
     for kind, (reason, remedy) in _REFUSED.items():

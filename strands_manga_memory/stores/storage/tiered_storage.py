@@ -17,6 +17,7 @@ from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.objects import OBJECT, delete_rows, object_of, objects_of, put_object
 from strands_manga_memory.stores.opened import hot_store_of, table_of
@@ -279,5 +280,5 @@ class TieredStorage(Storage):
             return work(self._hot)
         except StoreError as error:
             self._no_hot_until = time.monotonic() + _NO_HOT_FOR
-            logger.warning("error=<%s> | the hot tier is left out for a while", type(error).__name__)
+            logger.warning("error=<%s> | the hot tier is left out for a while", cause_of(error))
             return None
