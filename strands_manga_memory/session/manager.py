@@ -26,7 +26,7 @@ from strands.types.content import Message
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agents import orchestrator
 from strands_manga_memory.session.agents.live_agent import LiveAgent, check_supported
-from strands_manga_memory.session.agents.waiting import saved, wait_anywhere, wait_for
+from strands_manga_memory.session.agents.waiting import is_on_event_loop, saved, wait_anywhere, wait_for
 from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.stored_session import StoredSession
@@ -203,11 +203,19 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Put the redacted message in place of the original in everything that is kept, and wait until that is stored."""
-        future = self._members.agent(agent).redact(redact_message)
+        """Put the redacted message in place of the original in everything that is kept.
+
+        Waits until each tier that answers has it, at most ``durable_deadline``. On an event loop it returns at once, and the
+        agent's next hook waits, at the latest at the end of the turn. Nothing that is stored later has the original.
+        """
+        live = self._members.agent(agent)
+        futures = live.redact(redact_message)
         self._members.redacted(redact_message)
-        if future is not None:
-            wait_for(future, self._tiers)
+        for future in futures:
+            if is_on_event_loop():
+                live.settle_later(future)
+            else:
+                wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the agent as it is; in a turn, take note that it changed, without I/O: it is saved with the turn.

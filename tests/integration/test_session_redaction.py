@@ -262,20 +262,32 @@ def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) ->
 
 
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
+    """Outside of an event loop every tier has the redacted form when the call returns."""
+    live = both.agent(save_on="message", flush_every=1)
+    live(f"my card is {SECRET}")
+    live._session_manager.flush()
+    assert SECRET.encode() in everything_stored(both)
+    live.messages[-2]["content"] = [{"text": REDACTED}]
+    live._session_manager.redact_latest_message(live.messages[-2], live)
+    assert SECRET.encode() not in everything_stored(both)
+
+
+def test_turn_waits_until_every_tier_has_its_redaction(both: Stores) -> None:
+    """A turn in which a guardrail redacted ends when every tier has the redacted form."""
     live = both.agent(GuardedModel(), save_on="message", flush_every=1)
     live("hello")
     live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     manager = live._session_manager
     redact, seen = manager.redact_latest_message, []
 
-    def redact_and_look(message: Any, agent: Agent, **named: Any) -> None:
-        assert SECRET.encode() in everything_stored(both)
-        redact(message, agent, **named)
+    def look_and_redact(message: Any, agent: Agent, **named: Any) -> None:
         seen.append(SECRET.encode() in everything_stored(both))
+        redact(message, agent, **named)
 
-    manager.redact_latest_message = redact_and_look
+    manager.redact_latest_message = look_and_redact
     live(f"my card is {SECRET}")
-    assert seen == [False]
+    assert seen == [True]
+    assert SECRET.encode() not in everything_stored(both)
 
 
 def test_a_window_that_slides_in_the_same_turn(stores: Stores) -> None:

@@ -21,7 +21,7 @@ from strands_manga_memory.announcements import announced
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message, tool_use_ids
 from strands_manga_memory.session.agents import snapshot, stash
-from strands_manga_memory.session.agents.waiting import saved
+from strands_manga_memory.session.agents.waiting import saved, settled
 from strands_manga_memory.session.basis.facts import CHECKPOINT
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores.encoding.codec import dump
@@ -47,12 +47,13 @@ class LiveAgent:
         in_turn: Whether it is being invoked.
     """
 
-    __slots__ = ("_agent", "_as_built", "conversation", "in_turn")
+    __slots__ = ("_agent", "_as_built", "_unsettled", "conversation", "in_turn")
 
     def __init__(self, agent: Agent, conversation: Conversation) -> None:
         self._agent = weakref.ref(agent)
         self.conversation = conversation
         self._as_built = snapshot.taken(agent)
+        self._unsettled: list[Future[None]] = []
         self.in_turn = False
 
     @property
@@ -110,6 +111,7 @@ class LiveAgent:
         """
         conversation = self.conversation
         conversation.commits.check()
+        await self._settle()
         if conversation.is_dirty or conversation.has_news:
             self._capture(agent, in_turn=False)
             if conversation.is_dirty:
@@ -152,16 +154,30 @@ class LiveAgent:
     async def after_message(self, message: Message, agent: Agent) -> None:
         """Save a message of a turn."""
         if self.in_turn:
+            await self._settle()
             is_final = message["role"] == "assistant" and not tool_use_ids(message)
             self._capture(agent, in_turn=not is_final)
             await saved(self.conversation, self.conversation.commits.request())
 
-    def redact(self, message: Message) -> Future[None] | None:
-        """Put ``message`` in place of the original everywhere; return when that is stored, None if it is not known."""
-        stash.replace(self.agent, message)
+    def redact(self, message: Message) -> list[Future[None]]:
+        """Put ``message`` in place of the original everywhere; the returned futures end when that is stored."""
         with self.conversation.lock:
             is_known = self.conversation.own.revise(message, every=True)
-        return self.conversation.commits.request_flush() if is_known else None
+        futures = [self.conversation.commits.request_redaction()] if is_known else []
+        replace_in_stash = stash.replacement(self.agent, message)
+        if replace_in_stash is not None:
+            futures.append(self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True))
+        return futures
+
+    def settle_later(self, future: Future[None]) -> None:
+        """Have the agent's next hook wait for a redaction, as a synchronous call must not wait on the event loop."""
+        self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
+
+    async def _settle(self) -> None:
+        """Wait until the redactions are stored that were made on the event loop."""
+        futures, self._unsettled = self._unsettled, []
+        for future in futures:
+            await settled(future, self.conversation.tiers)
 
     def turn_ended(self) -> None:
         """Take note of it, without I/O."""
@@ -171,6 +187,7 @@ class LiveAgent:
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
         """Save the turn."""
+        await self._settle()
         self._capture(event.agent, in_turn=False)
         reason = event.result.stop_reason if event.result is not None else None
         if reason == "checkpoint":

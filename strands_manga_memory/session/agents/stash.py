@@ -47,11 +47,14 @@ def give_back(agent: Agent, history: Callable[[], Iterable[Message]]) -> None:
     _run(store())
 
 
-def replace(agent: Agent | None, message: Message) -> None:
-    """Put a redacted message in place of the original in the stash of an agent."""
+def replacement(agent: Agent | None, message: Message) -> Callable[[], None] | None:
+    """Return a function that puts a redacted message in place of the original in an agent's stash; None without a stash.
+
+    The function may do I/O, and runs off an event loop.
+    """
     manager = agent.context_manager if agent is not None else None
-    if manager is not None and manager.stash is not None:
-        _run(manager.stash.store_message(message))
+    stash = manager.stash if manager is not None else None
+    return None if stash is None else lambda: asyncio.run(stash.store_message(message))
 
 
 def references(messages: Iterable[Message]) -> set[str | None]:

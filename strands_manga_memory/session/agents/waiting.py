@@ -69,24 +69,47 @@ def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must:
     try:
         future.result(_deadline(tiers, tier))
     except (TimeoutError, StoreUnavailableError) as error:
-        if isinstance(error, TimeoutError):
-            missed(tier)
-        if must or tiers.on_store_error == "raise":
-            reason = f"no answer within {_deadline(tiers, tier)} s" if isinstance(error, TimeoutError) else cause_of(error)
-            raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
-        logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
+        _report_late(error, tiers, tier=tier, must=must)
     finally:
         del future  # as above
 
 
-def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
-    """Wait as ``wait_for`` does, but on an event loop no longer than for the hot tier."""
+async def settled(future: Future[None], tiers: Tiers) -> None:
+    """Wait on an event loop as ``wait_for`` does off it. A cancelled caller cancels nothing."""
+    waiter = awaitable(future)
+    try:
+        await asyncio.wait([waiter], timeout=tiers.durable_deadline)
+        if not waiter.done():
+            raise TimeoutError
+        waiter.result()
+    except (TimeoutError, StoreUnavailableError) as error:
+        _report_late(error, tiers, tier="durable")
+    finally:
+        del waiter, future  # as above
+
+
+def _report_late(error: Exception, tiers: Tiers, *, tier: str, must: bool = False) -> None:
+    """Log that something is not stored yet, or raise ``StoreUnavailableError``."""
+    if isinstance(error, TimeoutError):
+        missed(tier)
+    if must or tiers.on_store_error == "raise":
+        reason = f"no answer within {_deadline(tiers, tier)} s" if isinstance(error, TimeoutError) else cause_of(error)
+        raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
+    logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
+
+
+def is_on_event_loop() -> bool:
+    """Return whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        wait_for(future, tiers)
-    else:
-        wait_for(future, tiers, tier="hot")
+        return False
+    return True
+
+
+def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
+    """Wait as ``wait_for`` does, but on an event loop no longer than for the hot tier."""
+    wait_for(future, tiers, tier="hot" if is_on_event_loop() else "durable")
 
 
 def _deadline(tiers: Tiers, tier: str) -> float:

@@ -87,6 +87,11 @@ class Committing:
         """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
         return self._tiers.writer.submit(self._place, self.commit_all, slow=self._pair.durable is not None)
 
+    def request_redaction(self) -> Future[None]:
+        """Save and flush as :meth:`request_flush` does, but have the hot tier not wait until the durable one can be asked."""
+        self.request()
+        return self.request_flush()
+
     def request_soon(self, delay: float) -> None:
         """Save ``delay`` seconds after the first thing that is new since the last save."""
         if not self._is_due:

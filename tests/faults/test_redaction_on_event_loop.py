@@ -1,0 +1,217 @@
+"""Redactions by a guardrail, which Strands makes on the event loop: the loop is not blocked, and no original is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from strands.hooks import BeforeModelCallEvent
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.stores import Codec, open_hot_store, open_table
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+from tests.faults import talk
+from tests.faults.conftest import NewProcess, Process
+from tests.faults.kill import Stores
+
+pytestmark = pytest.mark.xdist_group("services")
+
+SECRET = "4111 1111 1111 1111"
+REDACTED = "[redacted]"
+PLAIN = {"codec": Codec(compress_from=1 << 30)}
+AWAY = 0.3
+"""Seconds for which an answer of a slow store is held back."""
+
+
+class GuardedModel(ScriptedModel):
+    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of the stream."""
+
+    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
+        async for event in super().stream(messages, *arguments, **named):
+            yield event
+        if SECRET in str(messages[-1]):
+            yield {"redactContent": {"redactUserContentMessage": f"a1 text {REDACTED}"}}
+
+
+class Way:
+    """Valkey and DynamoDB behind proxies that can misbehave, and both without a proxy."""
+
+    def __init__(self, stack: ExitStack, valkey: servers.Valkey, dynamodb: servers.DynamoDB, direct: Stores) -> None:
+        self.direct = direct
+        self.hot = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
+        self.durable = stack.enter_context(servers.FaultyProxy(dynamodb.host, dynamodb.port))
+        durable_url = direct.durable.replace(f":{dynamodb.port}", f":{self.durable.port}")
+        self.stores = Stores(f"redis://127.0.0.1:{self.hot.port}/0", durable_url)
+
+
+@pytest.fixture
+def way(valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores) -> Iterator[Way]:
+    with ExitStack() as stack:
+        yield Way(stack, valkey_server, dynamodb_server, services)
+
+
+def everything_stored(session: str, stores: Stores) -> str:
+    """Return all that both tiers hold of a session."""
+    hot, durable = open_hot_store(stores.hot or ""), open_table(stores.durable)
+    client = hot.client  # type: ignore[attr-defined]
+    found = [client.hgetall(key) for key in client.scan_iter(f"*:c:{session}/*")], list(durable.query(session))
+    hot.close()
+    durable.close()
+    return str(found)
+
+
+def redaction_seconds(process: Process) -> list[float]:
+    """Measure from now on how long each redaction keeps the event loop."""
+    redact, seconds = process.manager.redact_latest_message, list[float]()
+
+    def measured(*arguments: Any, **named: Any) -> None:
+        asyncio.get_running_loop()
+        start = time.perf_counter()
+        redact(*arguments, **named)
+        seconds.append(time.perf_counter() - start)
+
+    process.manager.redact_latest_message = measured  # type: ignore[method-assign]
+    return seconds
+
+
+def store_before_the_answer(process: Process) -> None:
+    """Let both tiers have the user's message before the model answers."""
+
+    async def flush(_: BeforeModelCallEvent) -> None:
+        await asyncio.to_thread(process.manager.flush)
+
+    process.agent.hooks.add_callback(BeforeModelCallEvent, flush)
+
+
+@pytest.mark.parametrize("save_on", ["turn", "message"])
+@pytest.mark.parametrize("slow", ["hot", "durable", "both"])
+def test_redaction_does_not_block_the_event_loop(
+    new_process: NewProcess, way: Way, unique: str, slow: str, save_on: str
+) -> None:
+    """With slow stores the call returns at once, and the turn ends when both tiers have the redacted form."""
+    process = new_process(way.stores, save_on=save_on, **PLAIN)
+    process.agent.model = GuardedModel(talk.reply)
+    process.agent("a0 text")
+    store_before_the_answer(process)
+    seconds, redact = redaction_seconds(process), process.manager.redact_latest_message
+
+    def slow_down(*arguments: Any) -> None:
+        assert SECRET in everything_stored(unique, way.direct)
+        for name, proxy in (("hot", way.hot), ("durable", way.durable)):
+            proxy.delay = AWAY if slow in (name, "both") else 0.0
+        redact(*arguments)
+
+    process.manager.redact_latest_message = slow_down  # type: ignore[method-assign]
+    asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
+    assert SECRET not in everything_stored(unique, way.direct)
+    way.hot.delay = way.durable.delay = 0.0
+    assert len(seconds) == 1
+    assert seconds[0] < AWAY / 3
+    process.agent("a2 text")
+    process.manager.flush()
+    assert SECRET not in everything_stored(unique, way.direct)
+    assert sorted(talk.marks(process.log())) == sorted(
+        mark for tag in ("a0", "a1", "a2") for mark in talk.wanted_marks(tag, "text")
+    )
+
+
+@pytest.mark.parametrize("down", ["hot", "durable", "both"])
+def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess, way: Way, unique: str, down: str) -> None:
+    """A tier that does not answer gets the redacted form as soon as it answers; the event loop does not wait for it."""
+    process = new_process(way.stores, save_on="message", hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
+    process.agent.model = GuardedModel(talk.reply)
+    process.agent("a0 text")
+    store_before_the_answer(process)
+    seconds, redact = redaction_seconds(process), process.manager.redact_latest_message
+
+    def cut_off(*arguments: Any) -> None:
+        for name, proxy in (("hot", way.hot), ("durable", way.durable)):
+            if down in (name, "both"):
+                proxy.blackhole()
+        redact(*arguments)
+
+    process.manager.redact_latest_message = cut_off  # type: ignore[method-assign]
+    asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
+    assert seconds[0] < 0.1
+    assert SECRET not in json.dumps(process.agent.messages)
+    way.hot.passing()
+    way.durable.passing()
+    servers.wait_until(lambda: SECRET not in everything_stored(unique, way.direct), "the redaction in both tiers", within=30)
+    other = new_process(way.direct, **PLAIN)
+    assert SECRET not in str([other.agent.messages, other.log()])
+    assert REDACTED in str(other.log())
+
+
+def test_no_write_that_begins_after_a_redaction_has_the_original(new_process: NewProcess, way: Way) -> None:
+    """Saves and flushes that were asked for before the redaction and run after it store the redacted form."""
+    process = new_process(way.stores, save_on="message", flush_every=1, **PLAIN)
+    process.agent.model = GuardedModel(talk.reply)
+    process.agent("a0 text")
+    written: list[str] = []
+    is_redacted: list[bool] = []
+    hot, durable = process.hot, process.durable
+    assert hot is not None
+    assert durable is not None
+    for store, name in ((hot, "write"), (durable, "put"), (durable, "batch_write")):
+        original = getattr(store, name)
+
+        def recorded(*arguments: Any, original: Any = original, **named: Any) -> Any:
+            if is_redacted:
+                written.append(str((arguments, named)))
+            return original(*arguments, **named)
+
+        setattr(store, name, recorded)
+    redact = process.manager.redact_latest_message
+
+    def redact_and_note(*arguments: Any) -> None:
+        process.manager._members.agent(process.agent).conversation.commits.request(flush=True)
+        redact(*arguments)
+        is_redacted.append(True)
+
+    process.manager.redact_latest_message = redact_and_note  # type: ignore[method-assign]
+    way.hot.delay = way.durable.delay = 0.05
+    asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
+    process.agent("a2 text")
+    process.manager.flush()
+    way.hot.delay = way.durable.delay = 0.0
+    assert REDACTED in str(written)
+    assert SECRET not in str(written)
+
+
+def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
+    unique: str, way: Way, dynamodb_server: servers.DynamoDB
+) -> None:
+    """Redacted while the durable tier is away, a message is in no summary, memory, quote or store afterwards."""
+    model = GuardedModel(lambda messages: "a answer")
+    memory = MangaMemory.open(
+        way.stores.hot or "", way.stores.durable, memories=True, hot_deadline=1.0, durable_deadline=1.0, **PLAIN
+    )
+    scope = ConversationScope(unique, unique)
+    agent = memory.agent(model, user_id=unique, session_id=unique, history="summarize", recall=True)
+    agent("hello there")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    way.durable.blackhole()
+    asyncio.run(agent.invoke_async(f"I love the genre {SECRET} and my favourite author is {SECRET}."))
+    way.durable.passing()
+    for number in range(4):
+        agent(f"which card number did I say, number {number}?")
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    servers.wait_until(lambda: not agent._session_manager.stats()["unsaved_messages"], "saving everything")  # type: ignore[union-attr]
+    assert SECRET not in str(model.requests[2:])
+    agent._session_manager.close()  # type: ignore[union-attr]
+    memory.finalize(scope)
+    memory.close()
+
+    client = dynamodb_server.client()
+    found = [everything_stored(scope.storage_session_id, way.direct)]
+    for name in client.list_tables()["TableNames"]:
+        pages = client.get_paginator("scan").paginate(TableName=name)
+        found += [str(item) for page in pages for item in page["Items"] if unique in str(item)]
+    assert REDACTED in str(found)
+    assert SECRET not in str(found)
