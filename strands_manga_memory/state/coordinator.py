@@ -59,7 +59,7 @@ class StateCoordinator(Plugin):
         intents: What each intent must know: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
         types: Entity types to look for. Default ``SHOP``.
         entities_of_tools: Names of the types that are also taken from tools and from the assistant's words. Default: those that
-            identify a thing (ASIN, ISBN, order id, ...), titles, series and volumes.
+            identify a thing: ASIN, ISBN, order id. Titles and volumes are what the user names.
         expires_after_turns: Turns after which an entity that nobody named again is dropped. Default 20.
         max_tokens: Estimated tokens of what the model is told. Default 400.
         time_budget_ms: Milliseconds a task may take; over it, the model is told to answer with what it has. Default 3,000.
@@ -236,6 +236,4 @@ def coordinator_of(agent: Agent) -> StateCoordinator | None:
 def _of_tools(types: EntityTypes) -> set[str]:
     """Return the types that a tool's result is about: prices, dates and the like it holds by the dozen."""
     told = {"email", "url", "phone", "reference"}
-    return {
-        each.name for each in types if (each.is_exact and each.name not in told) or each.name in ("title", "series", "volume")
-    }
+    return {each.name for each in types if each.is_exact and each.name not in told}

@@ -25,6 +25,7 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import courtesy
 from strands_manga_memory.language.acts.subject import changes_subject
+from strands_manga_memory.language.entities.spoken import is_referent, spoken_entities, without_own_blocks
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.language.texts.normalize import encodable
@@ -175,7 +176,10 @@ class Recorder:
         self._heard(excerpt(text), Origin.TOOL, identity)
 
     def _heard(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
-        found = self._types.find(text) if text else []
+        if origin is Origin.USER:
+            found = spoken_entities(text, self._types)
+        else:
+            found = [each for each in (self._types.find(text) if text else ()) if each.type in self._types_of_tools]
         if not found and not leaves and origin is not Origin.USER:
             return
         turn = self._parts.dialogue.layer.turn_count
@@ -191,14 +195,14 @@ class Recorder:
                 turn=turn,
             )
             for each in found
-            if origin is Origin.USER or each.type in self._types_of_tools
         ]
         layer = self._parts.entities.layer
         if origin is Origin.USER:
             layer = layer.expired(turn, self._expires_after_turns)
         if leaves:
             layer = layer.dropped()
-        self._layers.put_if_readable(layer.heard(entities) if entities else layer)
+        referents = [entity for entity, each in zip(entities, found, strict=True) if is_referent(each)]
+        self._layers.put_if_readable(layer.heard(referents) if referents else layer)
         if origin is Origin.USER and entities:
             conversation = self._parts.dialogue.layer
             for entity in entities:
@@ -269,7 +273,7 @@ def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
 
 
 def _text(message: Message) -> str:
-    return encodable(excerpt(message_text(message)))
+    return encodable(excerpt(without_own_blocks(message_text(message))))
 
 
 def _result_text(result: ToolResult) -> str:

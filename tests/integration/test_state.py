@@ -1027,7 +1027,7 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     agent = agent_with(coordinator, ScriptedModel([calls, "“as\ud800s”, volume 3", "ok"]), tools=[look])
     coordinator.dialogue.set_intent("find")
     coordinator.goals.set("find it")
-    agent("“ab\ud800c” \udc00 第3巻")
+    agent("『ab\ud800c』 \udc00 第3巻")
     agent("and then?")
     assert coordinator.goals.layer.goal().calls == 2
     assert {entity.type: entity.value for entity in coordinator.entities.active()}["asin"] == "B07X1234"

@@ -113,8 +113,49 @@ def _quantity(match: re.Match[str]) -> str:
     return f"{number_of(match['n'])} {_COUNTERS[match['unit'].lower()]}"
 
 
+_NO_TITLE_AFTER = (
+    r"\s?(?:と(?:言|い[いうっわ]|書|表示|出|返|答|思|し)|って(?:言|書|出|表示)|(?:の|という|っていう)?(?:ボタン|ページ|画面|エラー|クーポン|コード"
+    r"|プラン|サービス|オプション|タブ|メニュー|キャンペーン|カテゴリ|ジャンル|メール|文字|言葉|意味))"
+)
+_TITLE_AFTER = (
+    r"\s?(?:の?(?:第?[0-9〇一二三四五六七八九十百]{1,8}巻|続き|新刊|最新|新装版|全巻|シリーズ|作者|文庫|単行本|コミックス|完全版|次の?巻)"
+    r"|(?:という|っていう|って)(?:漫画|マンガ|作品|本|シリーズ|タイトル|小説)|を(?:読|全巻|[0-9]{1,2}冊))"
+    r"|,? (?:vol(?:ume)?s?\b|series\b|manga\b|omnibus\b|box set\b|by (?-i:[A-Z])|#?\d{1,3}\Z)|,? ?第?\d{1,4}巻"
+)
+_NAMED_BEFORE = r"called|titled|entitled|title (?:is|was)|title:|series:|manga:"
+_TITLE_BEFORE = (
+    r"manga|series|book|novel|comic|title|read|reading|finished"
+    r"|(?:vol(?:ume)?s?\.?|chapters?|part|book|cop(?:y|ies)|sequel|ending|end|rest) (?:\d{1,4} )?(?:of|to)"
+    r"|(?:something|anything|more|books?|similar|manga) (?:like|to)"
+)
+_LABEL_BEFORE = r"(?:漫画|マンガ|作品|シリーズ|タイトル|書名|小説|コミックス?)名?(?:は|の|:)?"
+_SMALL_WORDS = frozenset(("a an and as at but by for from in is no of on or the to vs with x").split())  # noqa: SIM905
+
+
+def _is_title_case(text: str) -> bool:
+    words = text.split()
+    return (
+        bool(words)
+        and words[0][:1].isupper()
+        and all(not word[:1].isalpha() or word[:1].isupper() or word in _SMALL_WORDS for word in words)
+    )
+
+
 def _title(match: re.Match[str]) -> str | None:
-    inside = next(group for group in match.groups() if group is not None).strip()
+    """Return a title that brackets of titles or the words around a quotation mark as such; other quoted text is none."""
+    brackets, inside = match["value"][0], match["value"][1:-1].strip()
+    is_named = match["named"] is not None or match["label"] is not None
+    is_marked = is_named or match["before"] is not None or match["after"] is not None
+    if (match["no"] is not None and match["after"] is None) or "。" in inside or inside.endswith((".", ",")):
+        return None
+    if brackets in "『《":
+        is_title = True
+    elif inside.isascii():
+        is_title = is_named or (is_marked and _is_title_case(inside))
+    else:
+        is_title = is_marked
+    if not is_title:
+        return None
     title = normalized(inside)
     return title if len(title) > 1 else None
 
@@ -223,9 +264,15 @@ QUANTITY = EntityType(
 )
 TITLE = EntityType(
     "title",
-    expression(r"「([^「」\n]{2,60})」|『([^『』\n]{2,60})』|《([^《》\n]{2,60})》|[\"“]([^\"“”\n]{3,80})[\"”]"),
+    expression(
+        rf"(?:\b(?P<named>{_NAMED_BEFORE}) |\b(?P<before>{_TITLE_BEFORE}) |(?P<label>{_LABEL_BEFORE}))?"
+        r"(?P<value>「[^「」\n]{2,60}」|『[^『』\n]{2,60}』|《[^《》\n]{2,60}》|[\"“][^\"“”\n]{2,80}[\"”])"
+        rf"(?:(?=(?P<no>{_NO_TITLE_AFTER})))?(?:(?=(?P<after>{_TITLE_AFTER})))?",
+        re.IGNORECASE,
+    ),
     _title,
     cues='「『《"“',
+    label="title: ",
 )
 LANGUAGE = EntityType(
     "language",

@@ -116,7 +116,7 @@ SERIES = EntityType(
     "series",
     expression(
         r"(?P<label>(?:\b(?:series|manga|title)|シリーズ名?|作品名?|タイトル) ?: ?)?"
-        r"(?P<value>(?(label)[^\s,;。、|「『][^\n,;。、|「『]{0,59}?"
+        r"(?P<value>(?(label)[^\s,;。、|「『《\"“][^\n,;。、|「『]{0,59}?"
         rf"(?=\s*(?:[\n,;。、|]|(?<!Dr)(?<!Mr)(?<!St)[.!?](?:\s|\Z)|\Z))|{_NAME}(?= {_ALONE})))",
         re.IGNORECASE,
     ),
@@ -124,12 +124,25 @@ SERIES = EntityType(
     cues=(":", *"0123456789"),
     label="series: ",
 )
+SERIES_OF_VOLUME = EntityType(
+    "series",
+    expression(
+        rf"\b(?:vol(?:ume)?s?\.?|chapters?) ?#?\d{{1,4}}(?: ?(?:-|to|through|~) ?\d{{1,4}})? of "
+        rf"(?P<value>(?-i:(?!(?:{_NO_TITLE}|{_NUMBERED}|The|A|An|This|That|It)\b){_WORD}(?: {_SMALL}{_WORD}){{0,4}}))",
+        re.IGNORECASE,
+    ),
+    lambda match: " ".join(match["value"].split()).casefold(),
+    has_digits=True,
+    cues=(" of ",),
+)
 VOLUME = EntityType(
     "volume",
     expression(
         rf"(?=[vt第\d{KANJI}]|(?-i:[A-Z]))(?P<series>{_NAME} )?(?P<value>(?(series)(?P<e>{_ALONE})"
         rf"|(?:\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
-        rf"|第?(?P<c>\d{{1,4}}|[{KANJI}]{{1,8}})(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{KANJI}]{{1,8}}))?巻)))",
+        rf"|(?<![\d{KANJI}])(?:(?P<ordinal>第)|(?<!全)(?<!計)(?<!各)(?<!約)(?<!既刊)(?<!残り)(?<!あと)(?<!最大)(?<!初の)(?<!後の)(?<!った))"
+        rf"(?P<c>\d{{1,4}}|[{KANJI}]{{1,8}})(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{KANJI}]{{1,8}}))?巻(?!の終わり)"
+        r"(?(ordinal)|(?!完結|セット|分|組|中|も?あ[るり]|ほど|くらい|ぐらい|以上|以下|以内|連続|ずつ|構成|まとめ|しか|[きの]?寿司)))))",
         re.IGNORECASE,
     ),
     _volume,
@@ -138,6 +151,24 @@ VOLUME = EntityType(
 )
 
 SHOP = EntityTypes(
-    [EMAIL, URL, ORDER_ID, ISBN, ASIN, DATE, WEEKDAY, TIME, PRICE, PHONE, SERIES, VOLUME, QUANTITY, TITLE, LANGUAGE, REFERENCE],
+    [
+        EMAIL,
+        URL,
+        ORDER_ID,
+        ISBN,
+        ASIN,
+        DATE,
+        WEEKDAY,
+        TIME,
+        PRICE,
+        PHONE,
+        SERIES,
+        SERIES_OF_VOLUME,
+        VOLUME,
+        QUANTITY,
+        TITLE,
+        LANGUAGE,
+        REFERENCE,
+    ],
 )
 """The preset of a book shop: also orders, ISBN, ASIN, series and volumes."""
