@@ -151,7 +151,8 @@ def _guarded_tools(on_event: Any) -> Iterator[Any]:
     parameters = StdioServerParameters(command=sys.executable, args=[str(Path(__file__).resolve()), "--serve"])
     client = MCPClient(lambda: stdio_client(parameters))  # type: ignore[arg-type, return-value]
     with client:
-        guarded = GuardedMCPTools(client, BreakerPolicy(reset_after=RESET_AFTER), stale_ttl=600, on_event=on_event)
+        policy = BreakerPolicy(reset_after=RESET_AFTER, users=1)  # the story has one user, whose errors are to open the breaker
+        guarded = GuardedMCPTools(client, policy, stale_ttl=600, on_event=on_event)
         yield guarded
 
 

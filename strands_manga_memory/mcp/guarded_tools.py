@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, overload
 
 from strands.middleware import ToolResultEvent
+from strands.tools import ToolProvider
 from strands.tools.decorator import DecoratedFunctionTool
 from strands.tools.mcp import MCPAgentTool
+from strands.tools.registry import ToolRegistry
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory.call_state import CallState
@@ -23,7 +25,7 @@ from strands_manga_memory.mcp.calls.answers import fallback_result, stale_result
 from strands_manga_memory.mcp.calls.call import Call, result_event
 from strands_manga_memory.mcp.calls.caller import UserOf, known_user, user_of_call
 from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of
-from strands_manga_memory.mcp.calls.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.mcp.calls.redact import redact_secrets
 from strands_manga_memory.mcp.calls.schema import canonical_json
 from strands_manga_memory.mcp.calls.stale import Key, LastGood
@@ -215,24 +217,51 @@ async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> Too
     yield ToolResultEvent(result)
 
 
+@overload
 def guard_tool(
     tool: AgentTool,
     policy: BreakerPolicy | None = None,
     *,
-    fallbacks: Sequence[AgentTool] = (),
+    fallbacks: Sequence[Any] = (),
     stale_ttl: float | None = None,
     user_of: UserOf | None = None,
     shared: SharedBreakers | None = None,
     redact: Callable[[str], str] = redact_secrets,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
-) -> GuardedTool:
+) -> GuardedTool: ...
+@overload
+def guard_tool(
+    tool: Any,
+    policy: BreakerPolicy | None = None,
+    *,
+    fallbacks: Sequence[Any] = (),
+    stale_ttl: float | None = None,
+    user_of: UserOf | None = None,
+    shared: SharedBreakers | None = None,
+    redact: Callable[[str], str] = redact_secrets,
+    clock: Callable[[], float] = time.monotonic,
+    on_event: Callable[[BreakerEvent], None] | None = None,
+) -> GuardedTool | list[Any] | GuardedToolProvider: ...
+def guard_tool(
+    tool: Any,
+    policy: BreakerPolicy | None = None,
+    *,
+    fallbacks: Sequence[Any] = (),
+    stale_ttl: float | None = None,
+    user_of: UserOf | None = None,
+    shared: SharedBreakers | None = None,
+    redact: Callable[[str], str] = redact_secrets,
+    clock: Callable[[], float] = time.monotonic,
+    on_event: Callable[[BreakerEvent], None] | None = None,
+) -> GuardedTool | list[Any] | GuardedToolProvider:
     """Put a tool behind a circuit breaker of its own, with a deadline.
 
     Args:
-        tool: Any tool: a function decorated with ``@tool``, an ``MCPAgentTool``, an agent as a tool.
-        policy: When the breaker opens and closes, and how long a call may take. Default: 5 failures, of 2 users at
-            least if the tool answers in time; 30 s; 2 s.
+        tool: Anything that ``Agent(tools=[...])`` takes: a function decorated with ``@tool``, a module tool, its import path or
+            file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an ``MCPClient``
+            ``GuardedMCPTools`` does more: it reconnects before its tools are known, and follows changes of the tools.
+        policy: When the breaker opens and closes, and how long a call may take. Default: ``BreakerPolicy()``.
         fallbacks: Tools to ask with the same arguments while this one is unavailable, in this order; guarded too.
         stale_ttl: Seconds a good result of a read-only tool may stand in for the same call of the same user. None: never.
         user_of: Whose results those are; see ``user_of_call``, the default.
@@ -241,33 +270,105 @@ def guard_tool(
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
 
+    Returns:
+        The guarded tool. For a list, and a module or file with several tools, a list; for a provider, a provider. Each of their
+        tools has a breaker of its own. ``Agent(tools=[...])`` takes all of these.
+
     Raises:
-        ValueError: ``tool`` is guarded already, or ``stale_ttl`` is not over 0.
+        ValueError: ``tool`` is no tool, or guarded already, or ``stale_ttl`` is not over 0.
     """
+    policy = policy or BreakerPolicy()
+    last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
+    settings: dict[str, Any] = {"shared": shared, "redact": redact, "clock": clock, "on_event": on_event}
+    others = [guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)]
+
+    def guard(one: AgentTool) -> GuardedTool:
+        guarded = _guarded(one, policy, last_good=last_good, user_of=user_of, **settings)
+        guarded.fall_back_on(others)
+        return guarded
+
+    if isinstance(tool, ToolProvider):
+        return GuardedToolProvider(tool, guard)
+    if isinstance(tool, Iterable) and not isinstance(tool, str | Mapping | AgentTool):
+        each = [guard_tool(one, policy, fallbacks=others, stale_ttl=stale_ttl, user_of=user_of, **settings) for one in tool]
+        return [one for found in each for one in (found if isinstance(found, list) else [found])]
+    found = [guard(one) for one in _tools_of(tool)]
+    return found[0] if len(found) == 1 else found
+
+
+def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
+    """Return ``tool`` if it is guarded already, else guard it."""
+    return tool if isinstance(tool, GuardedTool) else _guarded(tool, policy, **settings)
+
+
+class GuardedToolProvider(ToolProvider):
+    """Provider whose tools are guarded, each by a breaker of its own; made by ``guard_tool``.
+
+    Args:
+        provider: The provider of the tools.
+        guard: Puts a tool behind a breaker.
+    """
+
+    def __init__(self, provider: ToolProvider, guard: Callable[[AgentTool], GuardedTool]) -> None:
+        self.provider = provider
+        self._guard = guard
+        self._tools: dict[str, GuardedTool] = {}
+
+    async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
+        """Return the provider's tools, guarded. A tool that was loaded before keeps its breaker.
+
+        Raises:
+            ValueError: The provider guards its tools already.
+        """
+        loaded = await self.provider.load_tools(**kwargs)
+        self._tools = {tool.tool_name: self._known(tool) or self._guard(tool) for tool in loaded}
+        return list(self._tools.values())
+
+    def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
+        """Register a consumer at the provider."""
+        self.provider.add_consumer(consumer_id, **kwargs)
+
+    def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
+        """Remove a consumer from the provider."""
+        self.provider.remove_consumer(consumer_id, **kwargs)
+
+    def _known(self, tool: AgentTool) -> GuardedTool | None:
+        known = self._tools.get(tool.tool_name)
+        return known if known is not None and known.tool is tool else None
+
+
+def _tools_of(tool: Any) -> list[AgentTool]:
+    """Return the tools that a specification stands for, loaded as ``Agent(tools=[...])`` loads them."""
+    if isinstance(tool, AgentTool):
+        return [tool]
+    registry = ToolRegistry()
+    names = registry.process_tools([tool])
+    if not names:
+        raise ValueError(
+            "tool must be what Agent(tools=[...]) takes, such as a function decorated with @tool or a module with a TOOL_SPEC, "
+            f"got {type(tool).__name__}: {tool!r:.80}"
+        )
+    return [registry.registry[name] for name in names]
+
+
+def _guarded(
+    tool: AgentTool,
+    policy: BreakerPolicy,
+    *,
+    clock: Callable[[], float],
+    last_good: LastGood | None = None,
+    user_of: UserOf | None = None,
+    **settings: Any,
+) -> GuardedTool:
     if isinstance(tool, GuardedTool):
         raise ValueError(f"tool must not be guarded already, or its failures count twice; got {tool.tool_name!r:.80}")
-    if not isinstance(tool, AgentTool):
-        raise ValueError(f"tool must be an AgentTool (decorate a function with @tool), got {type(tool).__name__}: {tool!r:.80}")
     mcp_tool = tool if isinstance(tool, MCPAgentTool) else None
-    policy = policy or SHARED_POLICY
     guard = Guard(
         tool.tool_spec,
         policy,
         remote_name=mcp_tool.mcp_tool.name if mcp_tool else None,
         server=ServerSupervisor.of(mcp_tool.mcp_client, clock=clock) if mcp_tool else None,
-        shared=shared,
-        redact=redact,
         clock=clock,
-        on_event=on_event,
+        **settings,
     )
-    last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
-    guarded = GuardedTool(tool, guard, last_good=last_good, user_of=user_of)
-    guarded.fall_back_on(
-        [guarded_once(other, policy, shared=shared, redact=redact, clock=clock, on_event=on_event) for other in fallbacks]
-    )
-    return guarded
-
-
-def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return ``tool`` if it is guarded already, else guard it."""
-    return tool if isinstance(tool, GuardedTool) else guard_tool(tool, policy, **settings)
+    return GuardedTool(tool, guard, last_good=last_good, user_of=user_of)

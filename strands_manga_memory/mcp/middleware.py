@@ -23,7 +23,7 @@ from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.call import Call
 from strands_manga_memory.mcp.calls.caller import known_user, user_of_call
 from strands_manga_memory.mcp.calls.client import keep_exceptions
-from strands_manga_memory.mcp.calls.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.mcp.calls.redact import redact_secrets
 from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
@@ -60,7 +60,7 @@ class BreakerMiddleware:
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
-        self._policy = policy or SHARED_POLICY
+        self._policy = policy or BreakerPolicy()
         self._overrides = dict(overrides or {})
         self._redact = redact
         self._clock = clock

@@ -22,7 +22,7 @@ from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.caller import UserOf
 from strands_manga_memory.mcp.calls.client import stop
-from strands_manga_memory.mcp.calls.guard import SHARED_POLICY, Guard
+from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.mcp.calls.redact import redact_secrets
 from strands_manga_memory.mcp.calls.stale import LastGood
 from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor, name_of
@@ -88,7 +88,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     raise ValueError(f"fallbacks[{name!r:.80}] must be tools or names of tools, got {other!r:.80}")
         self.client = client
         self.supervisor = ServerSupervisor.of(client, clock=clock)
-        self.policy = policy or SHARED_POLICY
+        self.policy = policy or BreakerPolicy()
         self._overrides = dict(overrides or {})
         self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
         self._last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)

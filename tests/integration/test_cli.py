@@ -113,7 +113,7 @@ def test_inspect_shows_the_state_of_shared_breakers(
     with valkey_server.client() as client:
         store = RedisHotStore(client, deadline=10)
         memory = MangaMemory.open(store, url, hot_deadline=10.0)
-        guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0), shared=SharedBreakers(store))
+        guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0, users=1), shared=SharedBreakers(store))
         uses = [[{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}] for number in range(3)]
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
         Agent(model=ScriptedModel([*uses, "ok"]), tools=[guarded], callback_handler=None, **kwargs)("what is it?")

@@ -397,9 +397,9 @@ def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
 
 def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -> None:
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db")
-    guarded = memory.guard(client, policy(failures=1), stale_ttl=60)
+    guarded = memory.guard(client, policy(failures=1, users=1), stale_ttl=60)
     assert memory.guard(client) is guarded
-    assert memory.guard(client, policy(failures=1), stale_ttl=60) is guarded
+    assert memory.guard(client, policy(failures=1, users=1), stale_ttl=60) is guarded
     with pytest.raises(ValueError, match="guarded already"):
         memory.guard(client, policy(failures=2))
 
@@ -488,8 +488,8 @@ def test_what_cannot_be_guarded_is_refused() -> None:
     guarded = guard_tool(add)
     with pytest.raises(ValueError, match="guarded already"):
         guard_tool(guarded)
-    with pytest.raises(ValueError, match="must be an AgentTool"):
-        guard_tool(print)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be what Agent"):
+        guard_tool(print)
     with pytest.raises(ValueError, match="must be an MCPClient"):
         GuardedMCPTools(object())  # type: ignore[arg-type]
     client = MCPClient(url="http://127.0.0.1:9/mcp")
@@ -524,7 +524,7 @@ async def test_no_result_is_shared_between_users() -> None:
             raise OSError("down")
         return "secret of u1"
 
-    guarded = guard_tool(mine, policy(failures=1, read_only=True), stale_ttl=60)
+    guarded = guard_tool(mine, policy(failures=1, read_only=True, users=1), stale_ttl=60)
     states: list[dict[str, Any]] = [
         {"user_id": "u1", "tenant": "a"},
         {"user_id": "u2", "tenant": "a"},

@@ -216,7 +216,7 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
         return f"{title}: list price 15 dollars"
 
     clock = FakeClock()
-    policy = BreakerPolicy(failures=2, reset_after=30, read_only=True)
+    policy = BreakerPolicy(failures=2, reset_after=30, read_only=True, users=1)
     alone = guard_tool(price, policy, stale_ttl=600, clock=clock)
     memory = deployment.process()
     asked = [use("price", 1, title="Gyo"), "12 dollars."]
@@ -239,7 +239,7 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
     again("How much is Gyo?")
     assert "12 dollars" in str(again.messages)
     works = False
-    backed = guard_tool(price, BreakerPolicy(failures=1), fallbacks=[list_price], clock=clock)
+    backed = guard_tool(price, BreakerPolicy(failures=1, users=1), fallbacks=[list_price], clock=clock)
     asked = [use("price", 1, title="Gyo"), use("price", 2, title="Gyo"), "15 dollars."]
     agent, _ = deployment.agent(memory, "s3", reply=asked, tools=[backed])
     agent("How much is Gyo?")

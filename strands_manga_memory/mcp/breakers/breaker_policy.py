@@ -14,6 +14,9 @@ from strands_manga_memory.mcp.breakers.classify import Classify
 class BreakerPolicy:
     """When a breaker opens and closes, and how long a call may take.
 
+    A setting that is not given has the default listed here, whatever else is given: ``BreakerPolicy(timeout=20.0)`` differs
+    from the policy of a tool without one in its timeout alone. ``dataclasses.replace`` changes one setting of another policy.
+
     Args:
         failures: Failures in a row that open it. Default 5.
         reset_after: Seconds open before one probe is let through. Default 30.
@@ -29,7 +32,7 @@ class BreakerPolicy:
         jitter: The open time is lengthened by up to this share of it, at random. Default 0.
         tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
         users: Users who must have got an error that the tool answered or raised in time before such errors open it; one who
-            is not known counts as all. Default 1; where no policy is given 2.
+            is not known counts as all. Default 2, so that the wrong arguments of one user close a tool for nobody else.
         classify: A function from a ``CallOutcome`` to a ``Verdict``, or None for the rules; asked first.
         read_only: Whether an earlier answer may stand in for a call. None: as the tool's ``readOnlyHint`` says.
 
@@ -51,7 +54,7 @@ class BreakerPolicy:
     max_reset_after: float = 600.0
     jitter: float = 0.0
     tool_errors: Literal["failure", "ignore"] = "failure"
-    users: int = 1
+    users: int = 2
     classify: Classify | None = None
     read_only: bool | None = None
 

@@ -26,10 +26,6 @@ from strands_manga_memory.tool_hints import declares_read_only
 logger = logging.getLogger(__name__)
 
 
-SHARED_POLICY = BreakerPolicy(users=2)
-"""The policy of tools that were given none: many users may share them, and one alone opens no breaker."""
-
-
 def told(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
     """Return what tells telemetry of each change of a breaker, then ``on_event``."""
 

@@ -1,0 +1,1 @@
+"""Modules that are tools, as ``strands-agents-tools`` has them."""
