@@ -37,7 +37,7 @@ def shop_model() -> ScriptedModel:
     def reply(messages: object) -> str:
         request = model.requests[-1]
         told = f"{request.system_prompt_content}\n{request.messages[-1]['content']}".replace("\\n", "\n")
-        last = request.messages[-1]["content"][0]["text"]
+        last = request.messages[-1]["content"][-1]["text"]  # the user's words stand behind what the agent was told
         if "Uzumaki" in last:
             return "Let me check that and come back to you."
         if not last.lower().startswith("hi"):

@@ -138,7 +138,7 @@ class Shop:
 
         def build(scope: ConversationScope) -> Agent:
             def reply(messages: Any) -> Any:
-                block = messages[-1]["content"][0]
+                block = messages[-1]["content"][-1]  # the user's words stand behind what the agent was told
                 result = block["toolResult"]["content"][0]["text"] if "toolResult" in block else None
                 return answer(model, block.get("text", ""), result)
 

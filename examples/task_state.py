@@ -61,27 +61,35 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
 
     def reply(messages: Any) -> Any:
         blocks = messages[-1]["content"]
-        told = "\n".join(block["text"] for block in blocks if block.get("text", "").startswith("<conversation_state>"))
-        question = re.search(r"Ask the user next: (.+)", told)
+        told = _told(messages)
+        questions = re.findall(r"Ask the user next: (.+)", told)
         results = [block["toolResult"] for block in blocks if "toolResult" in block]
         if results and '"copies"' in results[0]["content"][0]["text"]:
             found = json.loads(results[0]["content"][0]["text"])
             return f"{found['copies']} copies of {found['asin']}, volume {found['volume']}, are in stock."
-        said = "" if results else blocks[0]["text"]
+        said = "" if results else blocks[-1]["text"]
+        is_on_paper = bool(results) or "format = paper" in told
         if "reorder" in said:
             return [_use("update_slots", messages, intent="reorder")]
-        if "On paper" in said and "format = paper" not in told:
+        if "On paper" in said and not is_on_paper:
             return [_use("update_slots", messages, values={"format": "paper"}, confirmed=True)]
         asin, volume = re.search(r"asin (\w+)", told), re.search(r"volume = (\d+)", told)
-        is_known = asin is not None and volume is not None and "format = paper" in told
-        is_asked = "in stock" in said or (results and "Still missing" in results[0]["content"][0]["text"])
-        if is_known and is_asked:
+        is_asked = "in stock" in said or (results and "volume = " in told)
+        if asin is not None and volume is not None and is_on_paper and is_asked:
             return [_use("get_stock", messages, asin=asin[1], volume=int(volume[1]))]
         if "human" in said:
             return "A colleague will be with you in a moment."
-        return question[1] if question else "I am glad you liked it."
+        return questions[-1] if questions else "I am glad you liked it."
 
     return ScriptedModel(reply), [get_stock]
+
+
+def _told(messages: Any) -> str:
+    """Return the state in a request: before the user's words as the turn began, and the results of this turn's tools."""
+    at = max(at for at, message in enumerate(messages) if message["role"] == "user" and "text" in message["content"][-1])
+    texts = [block["text"] for block in messages[at]["content"] if block.get("text", "").startswith("<conversation_state>")]
+    results = [block["toolResult"] for message in messages[at:] for block in message["content"] if "toolResult" in block]
+    return "\n".join([*texts, *(item["text"] for result in results for item in result["content"])])
 
 
 def _use(name: str, messages: Any, **given: Any) -> dict[str, Any]:
@@ -109,7 +117,7 @@ def worker(folder: Path, *, hangs: bool) -> None:
                     "phase": coordinator.dialogue.layer.phase,
                     "slots": {slot.name: slot.value for slot in coordinator.dialogue.layer.slots.values()},
                     "turns": coordinator.dialogue.layer.turn_count,
-                    "told": model.requests[-1].messages[-1]["content"][-1].get("text", ""),
+                    "told": _told(model.requests[-1].messages),
                     "stored_clean": "conversation_state" not in json.dumps(agent.messages),
                     "prefix_stability": monitor.stats()["prefix_stability"],
                     "export": export_for_human(agent, reason="the user asked for it").to_markdown(),

@@ -159,7 +159,9 @@ class Assembly(Process):
             ours.append(user := memory.UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
             if manager is not None:
                 manager.when_redacted(user.redacted)
-            arguments["memory_manager"] = MemoryManager(stores=[store], injection={"query": user.query, "format": user.found})
+            arguments["memory_manager"] = MemoryManager(
+                stores=[store], injection={"query": user.query, "format": user.collect_found}
+            )
         state = wanted.task_state if task_state is None else task_state
         if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}

@@ -19,7 +19,7 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
 from strands_manga_memory.language.preferences.preferences import heard_in
 from strands_manga_memory.language.preferences.slot_values import Preference
-from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_trailing_text
+from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_turn_text
 from strands_manga_memory.language.texts.marks import without_marks
 from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory.preferences.cache import ProfileCache
@@ -28,6 +28,7 @@ from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, AgentCo
 from strands_manga_memory.memory.recall.user_query import user_query
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id
 from strands_manga_memory.telemetry import missed, within
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,8 @@ class UserContext(Plugin):
     """Tells an agent about its user at every model call.
 
     Preferences, as they were when the session started, are a system block behind the agent's own, which never changes within
-    the session. The history of earlier sessions and preferences heard since are a trailing block of the last user message,
-    for one call, never in the stored history; there, what was said last wins.
+    the session. The history of earlier sessions and preferences heard since stand before the user's words in the message that
+    opened the turn, in requests alone, never in the stored history; there, what was said last wins.
 
     Args:
         store: The user's memories.
@@ -86,6 +87,8 @@ class UserContext(Plugin):
         self._agent: weakref.ref[Agent] | None = None
         self._pending: list[Message] = []
         self._read: dict[str, tuple[str, ...]] = {}
+        self._found = ""
+        self._found_in_turn = ("", "")
         self._writer = cache.writer
         self._learner = Learner(cache.writer, cache.lane, self._hear)
 
@@ -110,7 +113,11 @@ class UserContext(Plugin):
             agent.add_hook(self._said, MessageAddedEvent)
             agent.add_hook(self._turn_begins, BeforeInvocationEvent)
             agent.add_hook(self._turn_ended, AfterInvocationEvent)
-        agent.add_middleware(InvokeModelStage.Input, self._told)
+        # Behind the middleware of a MemoryManager, which an agent registers after its plugins: see collect_found.
+        agent.add_hook(self._register_middleware, AgentInitializedEvent)
+
+    def _register_middleware(self, event: AgentInitializedEvent[Agent]) -> None:
+        event.agent.add_middleware(InvokeModelStage.Input, self._told)
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
         """Take note of what the messages of a restored agent say, so that it is noticed if one is edited."""
@@ -194,7 +201,24 @@ class UserContext(Plugin):
         done, _ = await asyncio.wait([refreshed], timeout=self._deadline)
         if not done:
             missed("hot")
-        return self._with_history(self._with_preferences(context))
+        return with_turn_text(self._with_history(self._with_preferences(context)), self._found_for(context))
+
+    def _found_for(self, context: InvokeModelContext) -> str:
+        """Return the memories found for the current turn: those of its first request, in each further one too."""
+        found, self._found = self._found, ""
+        turn = opening_id(context.agent.messages)
+        if begins_turn(context.messages):
+            self._found_in_turn = (turn, found)
+        return self._found_in_turn[1] if self._found_in_turn[0] == turn else ""
+
+    def collect_found(self, context: InjectionFormatContext, **_: Any) -> str:
+        """Keep the memories that a search found for the current turn, and return an empty text.
+
+        For ``MemoryManager(injection={"format": ...})``, which would add the text behind the user's words, and to the first
+        request of the turn alone. This plugin puts it before them, in each request of the turn.
+        """
+        self._found = self.found(context)
+        return ""
 
     def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
         """Return the user's words of the current turn, from the agent's own messages: no plugin has added text to those.
@@ -205,10 +229,7 @@ class UserContext(Plugin):
         return user_query(context.messages if agent is None else agent.messages)
 
     def found(self, context: InjectionFormatContext) -> str:
-        """Return the memories that a search found as they are told: as data, each short, within what the budget has left.
-
-        For ``MemoryManager(injection={"format": ...})``.
-        """
+        """Return the memories that a search found as rendered text: as data, each short, within the rest of the budget."""
         left = self._max_tokens - sum(estimated_tokens(text) for text in self._told_beside()) - estimated_tokens(_NOTE) - 20
         lines: list[str] = []
         told = "\n".join(self._told_beside())
@@ -244,7 +265,7 @@ class UserContext(Plugin):
             parts.append(since)
         if not parts:
             return context
-        return with_trailing_text(context, f"<user_memory>\n{_NOTE}\n" + "\n".join(parts) + "\n</user_memory>")
+        return with_turn_text(context, f"<user_memory>\n{_NOTE}\n" + "\n".join(parts) + "\n</user_memory>")
 
 
 def _texts_of(agent: Agent) -> dict[str, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock
 
 from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.turn_context import injected_count
 
 
 class Mark(NamedTuple):
@@ -24,7 +25,7 @@ class Mark(NamedTuple):
 def marks(context: InvokeModelContext) -> list[Mark]:
     """Return a mark for each message of a request; what it says is the same number as long as the message says the same.
 
-    What was added to the last message for this call alone stands behind the cache point and does not count.
+    Blocks that were added for this request do not count.
     """
     return [
         Mark(hash((message["role"], *map(_text, _lasting(context, at)))), message.get("tracking_id") or "")
@@ -51,9 +52,9 @@ def fingerprint(value: Any) -> str:
 
 
 def _lasting(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
-    content = context.messages[at]["content"]
+    message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
-    return content[: len(content) - added]
+    return message["content"][injected_count(message) : len(message["content"]) - added]
 
 
 def _text(block: ContentBlock) -> str:

@@ -15,8 +15,9 @@ from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import positive
 from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.texts.injection import with_system_text, with_trailing_text
+from strands_manga_memory.language.texts.injection import with_system_text, with_turn_text
 from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.changes import EnvironmentChanges
@@ -32,7 +33,7 @@ from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
 from strands_manga_memory.state.layers.entity_layer import EXPIRES_AFTER_TURNS
 from strands_manga_memory.state.layers.environment import Environment, EnvironmentSource
 from strands_manga_memory.state.recorder import Recorder
-from strands_manga_memory.state.rendering import Rendering, View
+from strands_manga_memory.state.rendering import Rendering, View, urgency
 from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
 from strands_manga_memory.state.statistics import StateStats, stats_of
 from strands_manga_memory.state.surroundings import Surroundings
@@ -49,8 +50,9 @@ class StateCoordinator(Plugin):
     Conversation, entities and goals are in ``agent.state``, a key each, and so come back under any session manager; task and
     execution are of one invocation; the environment comes from its source. Intent, agent, locale and cart are metadata of the
     conversation under a ``TieredSessionManager``. Tool calls, turns and entities are recorded by
-    hooks. What the model is told is one trailing block of the last user message, for one call: the history, what is stored and
-    the prefix of the prompt stay as they are. Each agent needs a coordinator of its own.
+    hooks. The rendered state is one block before the user's words in the message that opened the turn, the same in each request
+    of the turn. It is in requests alone: the history, the stored session and the prefix of the prompt do not change. Each agent
+    needs a coordinator of its own.
 
     Each layer is read and changed in a part of its own, such as ``state.goals.set("Find a gift")`` or
     ``state.dialogue.fill_slot("volume", 3)``. What a part holds is its ``layer``, a value.
@@ -150,6 +152,8 @@ class StateCoordinator(Plugin):
         )
         self._stable = stable
         self._rendering = Rendering(max_tokens)
+        self._rendered_from: tuple[object, ...] | None = None
+        self._rendered = ""
         parts = Parts(shared, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
         self._tools = StateTools(parts, self.to_agent_context).named(offered)
         self._recorder = Recorder(
@@ -187,7 +191,17 @@ class StateCoordinator(Plugin):
         await self._surroundings.refresh()
         if self._stable is not None:
             context = with_system_text(context, self._stable.text)
-        return with_trailing_text(context, self.to_agent_context())
+        return with_turn_text(context, self._turn_text(context))
+
+    def _turn_text(self, context: InvokeModelContext) -> str:
+        """Return the rendered state: in the further requests of a turn the text of its first one.
+
+        The state is rendered again if the environment changed, time runs out, or a loop of equal tool calls was noticed.
+        """
+        source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency(self._view()))
+        if begins_turn(context.messages) or source != self._rendered_from:
+            self._rendered_from, self._rendered = source, self.to_agent_context()
+        return self._rendered
 
     def to_agent_context(self) -> str:
         """Return what the model is told: a few readable lines, the most useful first, escaped; empty if there is nothing."""

@@ -91,6 +91,12 @@ def _time_left(view: View) -> tuple[object, ...]:
     return task.budget_ms, left == 0, left < _LOW * task.budget_ms
 
 
+def urgency(view: View) -> tuple[bool, bool]:
+    """Return whether the time budget is used up, and whether little of it is left: reasons to tell the model within a turn."""
+    _, is_over, is_low = _time_left(view) or (0, False, False)
+    return bool(is_over), bool(is_low)
+
+
 def _time(view: View) -> Iterator[str]:
     budget_ms, is_over, is_low = _time_left(view) or (0, False, False)
     if is_over:

@@ -65,8 +65,11 @@ class StateTools:
                 problems.append(str(error))
         if problems:
             raise StateError("; ".join(problems))
-        missing = dialogue.missing_slots()
-        return f"Still missing: {', '.join(missing)}." if missing else "Nothing is missing."
+        missing, question = dialogue.missing_slots(), dialogue.layer.next_question
+        if not missing:
+            return "Nothing is missing."
+        # The rendered state in the request is that of the turn's beginning.
+        return f"Still missing: {', '.join(missing)}." + (f" Ask the user next: {question}" if question else "")
 
     @tool
     def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it

@@ -24,8 +24,8 @@ from strands.types.content import Message
 from strands_manga_memory.assembly.history_plan import HistoryPlan
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
-from strands_manga_memory.conversation.history.stubs import as_said, as_sent
-from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.conversation.history.stubs import as_said
+from strands_manga_memory.messages import for_model, is_turn_start
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
@@ -63,7 +63,7 @@ class _Watch:
         self._sizes: dict[tuple[str, ...], int] = {}
 
     def request(self, messages: Sequence[Message], *, begins_turn: bool, is_full: bool, new: int) -> None:
-        sent = as_sent(list(messages))
+        sent = for_model(list(messages))
         told = list(map(_told, sent))
         sizes = [self._size(each, message) for each, message in zip(told, sent, strict=True)]
         same = next((at for at, (now, then) in enumerate(zip(told, self._before, strict=False)) if now != then), None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
-from strands.hooks import AfterInvocationEvent
+from strands.hooks import AfterInvocationEvent, BeforeToolCallEvent
 from strands.types.content import Message
 from strands.vended_plugins.context_injector import ContextInjector
 
@@ -65,10 +65,10 @@ def talk(agent: Agent, turns: int = 10) -> None:
 
 
 def quoted(agent: Agent) -> str:
-    """What was added to the last message of the last request, or nothing."""
+    """Return the quotes in the last request; an empty text without any."""
     model: Any = agent.model
-    content = model.requests[-1].messages[-1]["content"]
-    return next((block["text"] for block in content if "<recalled_history>" in block.get("text", "")), "")
+    blocks = [block for message in model.requests[-1].messages for block in message["content"]]
+    return next((block["text"] for block in blocks if "<recalled_history>" in block.get("text", "")), "")
 
 
 def test_under_the_importance_manager_a_question_is_answered_from_the_window_or_from_quotes() -> None:
@@ -150,12 +150,12 @@ def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() 
     assert "not instructions" in quoted(agent)
     assert "recalled_history" not in json.dumps(agent.messages)
     model: Any = agent.model
-    assert model.requests[-1].messages[-1]["content"][0] == {"text": "What is the name of my cat?"}
+    assert model.requests[-1].messages[-1]["content"][1:] == [{"text": "What is the name of my cat?"}]
 
 
 def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
     def answer(messages: list[Any]) -> Any:
-        if "shelf" in messages[-1]["content"][0].get("text", ""):
+        if "shelf" in messages[-1]["content"][-1].get("text", ""):
             return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
         return "answer " * 30
 
@@ -165,13 +165,31 @@ def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
     talk(agent)
     agent("On which shelf is the book about my cat?")
     model: Any = agent.model
-    first, second = (request.messages[-1]["content"] for request in model.requests[-2:])
-    assert CAT in first[-1]["text"]
-    assert "toolResult" in second[0]
-    assert second[-1] == first[-1]
+    first, second = (request.messages for request in model.requests[-2:])
+    assert CAT in first[-1]["content"][0]["text"]
+    assert [[*block] for block in second[-1]["content"]] == [["toolResult"]]
+    assert second[-3] == first[-1]
     assert "recalled_history" not in json.dumps(agent.messages)
     agent("zzz")
     assert quoted(agent) == ""
+
+
+def test_quotes_stay_in_a_turn_that_waited_for_an_approval() -> None:
+    def answer(messages: list[Any]) -> Any:
+        is_asked = "shelf" in messages[-1]["content"][-1].get("text", "")
+        return [{"toolUse": {"toolUseId": "t1", "name": "stock", "input": {"title": "V1"}}}] if is_asked else "answer " * 30
+
+    agent = made(HistoryRecall(), model=ScriptedModel(answer), tools=[stock])
+    agent.add_hook(lambda event: event.interrupt("approval", reason="?"), BeforeToolCallEvent)
+    agent("hello")
+    agent(CAT)
+    talk(agent)
+    interrupts = agent("On which shelf is the book about my cat?").interrupts
+    agent([{"interruptResponse": {"interruptId": interrupts[0].id, "response": "yes"}}])
+    model: Any = agent.model
+    first, second = (request.messages for request in model.requests[-2:])
+    assert CAT in first[-1]["content"][0]["text"]
+    assert second[-3] == first[-1]
 
 
 def test_quotes_give_way_to_what_a_tool_answers_in_their_turn() -> None:
@@ -188,7 +206,7 @@ def test_quotes_give_way_to_what_a_tool_answers_in_their_turn() -> None:
         return answer
 
     def replies(messages: list[Any]) -> Any:
-        if "shelf is" in messages[-1]["content"][0].get("text", ""):
+        if "shelf is" in messages[-1]["content"][-1].get("text", ""):
             return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
         return "answer"
 
@@ -202,10 +220,11 @@ def test_quotes_give_way_to_what_a_tool_answers_in_their_turn() -> None:
     first, second = (request.messages for request in model.requests[-2:])
     result = second[-1]["content"][0]["toolResult"]["content"][0]["text"]
     assert result == answer
-    quotes = [COUNTER.count({"role": "user", "content": [sent[-1]["content"][-1]]}) for sent in (first, second)]
+    blocks = [first[-1]["content"][0], second[-3]["content"][0]]
+    quotes = [COUNTER.count({"role": "user", "content": [block]}) for block in blocks]
     assert 600 < quotes[0] <= 900
     assert 150 < quotes[1] < quotes[0], "fewer, and the best of them"
-    assert set(second[-1]["content"][-1]["text"].splitlines()) < set(first[-1]["content"][-1]["text"].splitlines())
+    assert set(blocks[1]["text"].splitlines()) < set(blocks[0]["text"].splitlines())
     assert sum(map(COUNTER.count, second)) <= 1_200
 
 
@@ -616,7 +635,7 @@ def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one
         return listed
 
     def replies(messages: list[Any]) -> Any:
-        if messages[-1]["content"][0].get("text", "").startswith("look"):
+        if messages[-1]["content"][-1].get("text", "").startswith("look"):
             return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
         return "answer " * 30
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.messages import (
-    CONVERSATION_START,
     content_fingerprint,
     fingerprint,
     fingerprints,
+    for_model,
     is_message,
     is_turn_start,
-    mended,
     problems,
     starts_turn,
     tool_result_ids,
@@ -65,72 +64,11 @@ def test_problems_name_what_a_provider_would_refuse(history: list[Any], says: st
         [user()],
         [user(), assistant(), user()],
         [user(), calls("a", "b"), results("b", "a"), assistant()],
-        [user(), calls("a")],
     ],
 )
 def test_a_valid_history_has_no_problems_and_is_not_touched(history: list[Any]) -> None:
     assert problems(history) == []
-    assert mended(history) is history
-
-
-def test_neighbours_of_one_role_become_one_message_with_the_id_of_the_first() -> None:
-    first, second = user("one"), user("two")
-    (message,) = mended([first, second])
-    assert message["content"] == [{"text": "one"}, {"text": "two"}]
-    assert message["tracking_id"] == first["tracking_id"]
-    assert first["content"] == [{"text": "one"}]
-
-
-def test_calls_and_results_without_their_other_half_go() -> None:
-    history = [results("z"), user(), calls("a", "b", text="looking"), results("b", "c"), calls("d"), assistant(), calls("e")]
-    after = mended(history)
-    assert problems(after) == []
-    assert [block for message in after for block in message["content"] if "toolUse" in block or "toolResult" in block] == [
-        calls("b")["content"][0],
-        results("b")["content"][0],
-        calls("e")["content"][0],
-    ]
-
-
-def test_reasoning_goes_with_the_calls_it_led_to() -> None:
-    thinking = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
-    call = calls("a")
-    call["content"].insert(0, thinking)
-    assert mended([user("x"), call, user("y")])[0]["content"] == [{"text": "x"}, {"text": "y"}]
-
-
-def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:
-    after = mended([assistant("Welcome!"), user(), assistant()])
-    assert problems(after) == []
-    assert after[0]["content"] == [{"text": CONVERSATION_START}]
-    assert after[1]["content"] == [{"text": "Welcome!"}]
-
-
-_blocks = st.one_of(
-    st.just({"text": "t"}),
-    st.sampled_from("abc").map(lambda id_: calls(id_)["content"][0]),
-    st.sampled_from("abc").map(lambda id_: results(id_)["content"][0]),
-    st.just({"reasoningContent": {"reasoningText": {"text": "hm"}}}),
-)
-
-
-histories = st.lists(
-    st.builds(
-        lambda role, content: {"role": role, "content": content},
-        st.sampled_from(["user", "assistant"]),
-        st.lists(_blocks, min_size=1, max_size=4),
-    ),
-    max_size=8,
-)
-
-
-@given(histories)
-def test_any_history_can_be_mended_without_changing_its_messages(history: list[Any]) -> None:
-    before = copy.deepcopy(history)
-    after = mended(history)
-    assert problems(after) == []
-    assert mended(after) is after
-    assert history == before
+    assert for_model(history) is history
 
 
 _json = st.recursive(

@@ -10,6 +10,7 @@ from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, AfterToolCa
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
 
 from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
+from strands_manga_memory.messages import injected_count
 from strands_manga_memory.state import coordinator_of
 
 MOST_MESSAGES = 100
@@ -58,9 +59,8 @@ class Watch:
     ) -> AsyncGenerator[TypedEvent, None]:
         """See the request as the model gets it."""
         system = context.system_prompt[1:] if isinstance(context.system_prompt, list) else []  # behind the role's own prompt
-        content = context.messages[-1]["content"]
-        beside = content[len(content) - context.dynamic_trailing_blocks :]
-        self._told = [block["text"] for block in (*system, *beside) if "text" in block]
+        injected = [block for one in context.messages for block in one["content"][: injected_count(one)]]
+        self._told = [block["text"] for block in (*system, *injected) if "text" in block]
         self._asked_with = self._manager.usage(self._agent)["tokens"]
         self._on_change(self)
         async for event in next_fn(context):

@@ -7,13 +7,13 @@ from typing import Any, cast
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import cut_marker, is_shortened
-from strands_manga_memory.conversation.history.stubs import is_text
 from strands_manga_memory.conversation.history.tool_texts import result_text
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.traits import Traits, traits
 from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.lazy import expression
+from strands_manga_memory.messages.placeholders import is_text
 
 _READ = 20_000
 """Of a longer result only so many characters are read."""

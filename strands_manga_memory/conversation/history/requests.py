@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext
@@ -14,6 +14,7 @@ from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.texts.marks import is_quote
 from strands_manga_memory.language.texts.usage import prompt_tokens
+from strands_manga_memory.messages.turn_context import injected_count, opening_position, with_injected, without_injected
 
 _OPEN_REQUESTS = 16
 
@@ -34,11 +35,11 @@ class Requests:
         quotes = [block for block in added if is_quote(block.get("text", ""))]
         return self._counter.count({"role": "user", "content": quotes}) if quotes else 0
 
-    def sending(self, context: InvokeModelContext, history_tokens: int, added: list[ContentBlock]) -> None:
-        """Take note of a request: its prompt and tools, its history, and what was ``added`` to the last message."""
+    def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
+        """Take note of a request: its prompt and tools, its history, and the blocks ``added`` for it."""
         tokens = self._prompt_tokens(context) + history_tokens
         if added:
-            tokens += self._counter.count({"role": "user", "content": added})
+            tokens += self._counter.count({"role": "user", "content": [*added]})
         if len(self._counted) >= _OPEN_REQUESTS:  # cancelled ones are never answered
             self._counted.clear()
         self._counted[id(context.invocation_state)] = tokens, type(context.model)
@@ -63,21 +64,56 @@ class Requests:
         return self._prompt[1]
 
 
-def without_added(context: InvokeModelContext) -> tuple[list[Message], list[ContentBlock]]:
-    """Return the messages of a request without the blocks added to the last one for this call only, and those blocks."""
-    messages = context.messages
-    if not context.dynamic_trailing_blocks or not messages:
-        return messages, []
-    content = messages[-1]["content"]
-    end = max(0, len(content) - context.dynamic_trailing_blocks)
-    last: Message = {**messages[-1], "content": content[:end]}
-    if context.agent.messages and (id_ := context.agent.messages[-1].get("tracking_id")):
-        last["tracking_id"] = id_  # whoever added the blocks may have built the message anew, without it
-    return [*messages[:-1], last], content[end:]
+class Added(NamedTuple):
+    """Blocks that were added to the history for one request.
+
+    Attributes:
+        before: Blocks before the user's words in the message that opened the turn.
+        after: Blocks at the end of the last message.
+    """
+
+    before: list[ContentBlock]
+    after: list[ContentBlock]
 
 
-def with_added(messages: list[Message], added: list[ContentBlock]) -> list[Message]:
-    """Put the blocks back at the end of the last message."""
-    if not added:
-        return messages
-    return [*messages[:-1], {**messages[-1], "content": [*messages[-1]["content"], *added]}]
+def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
+    """Return the messages of a request without the blocks that were added for this request, and those blocks.
+
+    Blocks that other plugins added beside tool results move before the user's words: Llama and Mistral on Bedrock refuse text
+    beside tool results.
+    """
+    messages = list(context.messages)
+    opening = opening_position(messages)
+    before: list[ContentBlock] = []
+    after: list[ContentBlock] = []
+    if messages and context.dynamic_trailing_blocks:
+        messages[-1], after = _split_end(messages[-1], context.dynamic_trailing_blocks)
+    if opening is not None:
+        message = messages[opening]
+        before = message["content"][: injected_count(message)]
+        messages[opening] = without_injected(message)
+        if opening < len(messages) - 1:
+            before, after = [*before, *after], []
+    if not before and not after:
+        return context.messages, Added(before, after)
+    _restore_id(messages, context.agent.messages, opening)
+    return messages, Added(before, after)
+
+
+def _split_end(message: Message, count: int) -> tuple[Message, list[ContentBlock]]:
+    end = max(0, len(message["content"]) - count)
+    return {**message, "content": message["content"][:end]}, message["content"][end:]
+
+
+def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:
+    """Give messages that a plugin may have built again without their tracking ids those ids."""
+    for at in {opening, len(messages) - 1} if len(history) == len(messages) else ():
+        if at is not None and (id_ := history[at].get("tracking_id")):
+            messages[at] = {**messages[at], "tracking_id": id_}
+
+
+def with_added(messages: list[Message], added: Added) -> list[Message]:
+    """Return the messages of a request with the blocks that were added for it."""
+    if added.after:
+        messages = [*messages[:-1], {**messages[-1], "content": [*messages[-1]["content"], *added.after]}]
+    return with_injected(messages, added.before) if added.before else messages

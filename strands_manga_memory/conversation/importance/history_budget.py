@@ -19,7 +19,7 @@ from strands_manga_memory.conversation.importance.weighing.scoring import Bands
 from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
 from strands_manga_memory.conversation.serving import Served
 from strands_manga_memory.conversation.tokens.calibration import Calibration
-from strands_manga_memory.messages import is_turn_start, mended
+from strands_manga_memory.messages import for_model, is_turn_start
 
 _NO_IDS: frozenset[str] = frozenset()
 
@@ -166,7 +166,7 @@ class HistoryBudget:
             return list(messages)
         said = as_said(messages)
         notes = self._notes.read(said)
-        return mended(self._chosen(said, notes, self._limits(self._calibration.budget(max_tokens))).messages)
+        return for_model(self._chosen(said, notes, self._limits(self._calibration.budget(max_tokens))).messages)
 
     def narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
         """Return what of messages stays, whole, in so many tokens, however many turns they are."""

@@ -10,18 +10,18 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.message_list import History
 from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
-from strands_manga_memory.conversation.history.stubs import as_said, as_sent
+from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.history_budget import HistoryBudget
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.workload import Work, Workload
-from strands_manga_memory.messages import mended
+from strands_manga_memory.messages import for_model
 
 logger = logging.getLogger(__name__)
 
 
 class Sending:
-    """Mends and trims what is sent, for that call alone; the history itself stays as it is."""
+    """Trims the messages of a request and gives them the form that providers take; the history itself stays as it is."""
 
     __slots__ = ("_budget", "_notes", "_requests", "_workload", "includes_recall")
 
@@ -35,18 +35,20 @@ class Sending:
         self._requests = requests
 
     async def before_request(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Mend and trim what this one call sends: it may hold more than the history, continuations come after the hooks."""
+        """Trim the messages of one request, which may hold more than the history: continuations come after the hooks."""
         try:
             messages, added = without_added(context)
-            history = mended(messages)
-            quoted = self._requests.quoted(added) if self.includes_recall else 0
+            history = for_model(messages)
+            quoted = self._requests.quoted([*added.before, *added.after]) if self.includes_recall else 0
             work, tokens = self._workload.of(history, quoted)
             if work is not Work.NONE:
                 history, tokens = await work.done(lambda: self._fitted(history, quoted))
-                history = mended(history)
-            history = as_sent(history)
-            self._requests.sending(context, tokens, added)
-            return context if history is messages else context.replace(messages=History(with_added(history, added)))
+                history = for_model(history)
+            self._requests.sending(context, tokens, [*added.before, *added.after])
+            if history is context.messages:
+                return context
+            sent = History(with_added(history, added))
+            return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
         except Exception as error:
             logger.warning(
                 "error=<%s> | the history could not be trimmed for this call, sending it as it is", type(error).__name__

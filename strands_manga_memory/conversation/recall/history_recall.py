@@ -12,7 +12,7 @@ from strands import tool
 from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookOrder, MessageAddedEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
-from strands.types.content import ContentBlock, Message
+from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.history.requests import without_added
@@ -29,8 +29,9 @@ from strands_manga_memory.conversation.tokens.token_counter import TokenCounter,
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.search.terms import query_terms
+from strands_manga_memory.language.texts.injection import with_turn_text
 from strands_manga_memory.language.texts.message_texts import message_text
-from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -44,10 +45,10 @@ class HistoryRecall(Plugin):
     """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
 
     A greeting, thanks or a farewell asks for nothing and brings nothing back. Every message of the agent is indexed, also
-    under conversation managers that are not ours; what is in the history whole is not quoted again. The quotes stand after the
-    user's own words, and after the results of tools in the calls that follow in the same turn, behind the cache point,
-    escaped, each with speaker and time (UTC). They are never stored. Indexing and searching run in a thread; the default index
-    is in memory only.
+    under conversation managers that are not ours; what is in the history whole is not quoted again. The quotes stand before the
+    user's own words in the message that opened the turn, in each request of it, escaped, each with speaker and time (UTC).
+    They are fewer in a later request only if tool results need their room. They are never stored. Indexing and searching run in
+    a thread; the default index is in memory only.
 
     What is redacted is not brought back: a message is indexed after its turn, one that changes in the history later is indexed
     anew, and ``forget`` takes one that has left the history. A history that holds nothing of what was known (the session was
@@ -134,13 +135,13 @@ class HistoryRecall(Plugin):
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._intake.turn_begins()
-        self._forget_question()
 
     def _forget_question(self) -> None:
         self._hits: list[Hit] = []
         self._terms: list[str] = []
         self._most = 0
         self._shown = ""
+        self._turn = ""
 
     def forget(self, tracking_id: str) -> None:
         """Forget a message for good: it is never quoted again. For one that is redacted after it has left the history."""
@@ -149,20 +150,20 @@ class HistoryRecall(Plugin):
     # --- What is recalled -----------------------------------------------------------------------------------------------------
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
-        messages = context.messages
-        if not messages or messages[-1]["role"] != "user":
+        at = opening_position(context.messages)
+        if at is None:
             return context
-        if is_turn_start(messages[-1]):
-            asked = without_added(context)[0][-1]  # other plugins' blocks are no part of the question
+        turn = opening_id(context.agent.messages)
+        if begins_turn(context.messages):
+            asked = without_added(context)[0][at]  # blocks of other plugins are no part of the question
             self._forget_question()
+            self._turn = turn
             self._shown = await self._done(self._recalled, message_text(asked), context.agent)
+        elif self._turn != turn:
+            self._forget_question()
         elif self._shown:
             self._shown = await self._done(self._narrowed, context.agent)
-        if not self._shown:
-            return context
-        block: ContentBlock = {"text": f"\n\n{self._shown}"}
-        last: Message = {**messages[-1], "content": [*messages[-1]["content"], block]}
-        return context.replace(messages=[*messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
+        return with_turn_text(context, self._shown)
 
     async def _done(self, work: Callable[..., str], *arguments: Any) -> str:
         """Return the quotes that work finds; an empty text if there are none, or it fails."""

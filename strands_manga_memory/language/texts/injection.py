@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from strands.middleware import InvokeModelContext
-from strands.types.content import ContentBlock, Message, SystemContentBlock
+from strands.types.content import SystemContentBlock
 
 from strands_manga_memory.language.texts.excerpts import by_stretches
 from strands_manga_memory.language.texts.tokens import shortened
 from strands_manga_memory.lazy import expression
+from strands_manga_memory.messages.turn_context import opening_position, with_injected
 
 _MARKUP = expression("[&<>]")
 _TO_ESCAPE_FIRST = expression("&(?!(?:amp|lt|gt);)")
@@ -53,16 +54,16 @@ _INVISIBLE = expression(
 )
 
 
-def with_trailing_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return the request with ``text`` as a further trailing block of the last user message, behind the cache point.
+def with_turn_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
+    """Return the request with ``text`` as a further block before the user's words in the message that opened the turn.
 
-    The request is returned as it is if ``text`` is empty, or if the last message is not the user's.
+    It stands there in each request of the turn, so that nothing stands beside tool results. The request is returned as it is if
+    ``text`` is empty, or if the last message is not the user's.
     """
-    if not text or not context.messages or context.messages[-1]["role"] != "user":
+    if not text or opening_position(context.messages) is None:
         return context
-    block: ContentBlock = {"text": text}
-    last: Message = {**context.messages[-1], "content": [*context.messages[-1]["content"], block]}
-    return context.replace(messages=[*context.messages[:-1], last], dynamic_trailing_blocks=context.dynamic_trailing_blocks + 1)
+    # Some providers join neighbouring texts: the user's words begin a paragraph of their own.
+    return context.replace(messages=with_injected(context.messages, [{"text": f"{text}\n\n"}]))
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.lazy import expression
+from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 
-CUT_TEXT = "[This turn was interrupted before it was finished.]"
-"""Ends a turn that a crash cut in half, in the window, never in the log."""
-
-STUB = "[\u2026]"
-"""Stands where a message was left out; one token in common vocabularies."""
+__all__ = ["CUT", "CUT_TEXT", "LEFT_OUT", "QUOTES", "READER", "STUB", "is_quote", "without_marks"]
 
 QUOTES = "<recalled_history>"
 """How a text begins that quotes earlier messages."""

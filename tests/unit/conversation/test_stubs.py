@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from strands_manga_memory.conversation.history.stubs import STUB, as_sent, stub_of
+from strands_manga_memory.conversation.history.stubs import STUB, stub_of
+from strands_manga_memory.messages import for_model
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 
 def shown(*messages: Any) -> list[tuple[str, list[str]]]:
-    return [(each["role"], [block.get("text", "") for block in each["content"]]) for each in as_sent(list(messages))]
+    return [(each["role"], [block.get("text", "") for block in each["content"]]) for each in for_model(list(messages))]
 
 
 def gone(message: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 
 from strands_manga_memory.conversation.history.exchanges import exchanges
+from tests.histories import damaged_histories as histories
 from tests.unit.conversation.messages import assistant, calls, results, user
-from tests.unit.test_messages import histories
 
 
 def test_an_exchange_has_a_core_and_cycles_that_can_go_alone() -> None:

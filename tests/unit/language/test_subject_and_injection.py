@@ -9,7 +9,8 @@ from strands.middleware import InvokeModelContext
 
 from strands_manga_memory.language import SHOP, EntityTypes, named
 from strands_manga_memory.language.acts.subject import changes_subject
-from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_trailing_text
+from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_turn_text
+from strands_manga_memory.messages import injected_count
 from tests.unit.language.entity_lines import LINES
 
 
@@ -79,16 +80,17 @@ def context(messages: list[dict[str, Any]], prompt: Any = "You sell books.") -> 
     )
 
 
-def test_each_trailing_text_is_a_block_of_its_own_and_the_messages_stay_as_they_are() -> None:
+def test_texts_stand_before_the_users_words_and_the_messages_stay_as_they_are() -> None:
     messages = [{"role": "user", "content": [{"text": "hi"}]}]
     given = context(messages)
-    told = with_trailing_text(with_trailing_text(given, "one"), "two")
-    assert [block["text"] for block in told.messages[-1]["content"]] == ["hi", "one", "two"]
-    assert told.dynamic_trailing_blocks == 2
+    changed = with_turn_text(with_turn_text(given, "one"), "two")
+    assert [block["text"] for block in changed.messages[-1]["content"]] == ["one\n\n", "two\n\n", "hi"]
+    assert injected_count(changed.messages[-1]) == 2
+    assert changed.dynamic_trailing_blocks == 0
     assert messages == [{"role": "user", "content": [{"text": "hi"}]}]
-    assert with_trailing_text(given, "") is given
+    assert with_turn_text(given, "") is given
     last_is_assistant = context([{"role": "assistant", "content": [{"text": "x"}]}])
-    assert with_trailing_text(last_is_assistant, "one") is last_is_assistant
+    assert with_turn_text(last_is_assistant, "one") is last_is_assistant
 
 
 def test_system_texts_stand_before_a_final_cache_point() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language.texts.marks import CUT_TEXT
-from strands_manga_memory.messages import mended, problems, tool_result_ids, tool_use_ids
+from strands_manga_memory.messages import for_model, problems, tool_result_ids, tool_use_ids
 from strands_manga_memory.session.author.showing import paired
 from tests.unit.conversation.messages import assistant, calls, results, user
 
@@ -76,5 +76,5 @@ def test_nothing_is_left_to_mend_and_what_is_whole_stays_as_it_is(history: list[
     assert not [found for found in problems(after) if "calls tools" in found or "results of tools" in found]
     if alternates(history):
         assert alternates(after), [message["role"] for message in after]
-    whole = mended(history)
+    whole = for_model(history)
     assert all(map(operator.is_, paired(whole), whole))

@@ -10,13 +10,14 @@ from operator import attrgetter
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.gist import gist_of
-from strands_manga_memory.conversation.history.stubs import is_stub, is_text, stub_of
+from strands_manga_memory.conversation.history.stubs import is_stub, stub_of
 from strands_manga_memory.conversation.importance.choosing.choice import TOO_MANY_TURNS, Limits
 from strands_manga_memory.conversation.importance.choosing.groups import Group, band_of
 from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.conversation.importance.weighing.scoring import MIDDLE, Band
 from strands_manga_memory.conversation.importance.weighing.signals import fixed_signals, priority
 from strands_manga_memory.language.texts.marks import STUB
+from strands_manga_memory.messages.placeholders import is_text
 
 PLACE_KEPT = "left out, a mark keeps its place"
 _IN_BAND = {band: f"{band.name.lower()} band" for band in Band}

@@ -1,4 +1,4 @@
-"""What a message is: its tool calls, where a turn starts, what a provider takes, and what tells it from others. Pure.
+"""Parts of a message: tool calls and results, turns, fingerprints. Pure.
 
 Strands accepts messages with blocks of any shape, so nothing here asks more of one than it must.
 """
@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from strands.types.content import ContentBlock, Message
-
-CONVERSATION_START = "[conversation start]"
-"""What the user is made to say before a history that starts with the assistant."""
+from strands.types.content import Message
 
 
 def id_of(message: Message) -> str:
@@ -198,62 +195,6 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 def _described(message: Message) -> str:
     return f"of role {message['role']}" + (" with tool results" if tool_result_ids(message) else "")
-
-
-def mended(messages: list[Message]) -> list[Message]:
-    """Return the history with everything :func:`problems` finds put right; the list itself if there is nothing.
-
-    Tool calls and results without their other half go, with their message if it holds nothing else; neighbours of one role
-    become one message with the content of both and the id of the first; a history that starts with the assistant gets a short
-    user message before it. No message is changed in place.
-    """
-    if not problems(messages):
-        return messages
-    whole = _without_orphans(messages)
-    joined: list[Message] = []
-    if whole and whole[0]["role"] == "assistant":
-        joined.append({"role": "user", "content": [{"text": CONVERSATION_START}]})
-    for message in whole:
-        if joined and joined[-1]["role"] == message["role"]:
-            joined[-1] = {**joined[-1], "content": [*joined[-1]["content"], *message["content"]]}
-        else:
-            joined.append(message)
-    return joined
-
-
-def _without_orphans(messages: list[Message]) -> list[Message]:
-    """Return the messages with only those tool calls and results that meet their other half in the neighbouring message."""
-    kept = []
-    for at, message in enumerate(messages):
-        uses, results = tool_use_ids(message), tool_result_ids(message)
-        if not uses and not results:
-            kept.append(message)
-            continue
-        asked = tool_use_ids(messages[at - 1]) if at and messages[at - 1]["role"] == "assistant" else []
-        is_last = at + 1 == len(messages)
-        answered = tool_result_ids(messages[at + 1]) if not is_last and messages[at + 1]["role"] == "user" else []
-        content = list(_paired(message, uses if is_last else answered, asked))
-        if len(content) == len(message["content"]):
-            kept.append(message)
-        elif any("reasoningContent" not in block for block in content):
-            kept.append({**message, "content": content})
-    return kept
-
-
-def _paired(message: Message, answered: list[str], asked: list[str]) -> Iterator[ContentBlock]:
-    """The blocks of a message without the tool calls and results that have no other half, or that come twice."""
-    seen = set()
-    for block in message["content"]:
-        if "toolUse" in block:
-            id_, others = block["toolUse"]["toolUseId"], answered if message["role"] == "assistant" else []
-        elif "toolResult" in block:
-            id_, others = block["toolResult"]["toolUseId"], asked if message["role"] == "user" else []
-        else:
-            yield block
-            continue
-        if id_ in others and id_ not in seen:
-            seen.add(id_)
-            yield block
 
 
 def is_message(value: Any) -> bool:

@@ -1,0 +1,45 @@
+"""Messages: their parts, their tool results, and their form in a request to a model."""
+
+from strands_manga_memory.messages.message_parts import (
+    blocks_of,
+    calls_tools,
+    content_fingerprint,
+    fingerprint,
+    fingerprints,
+    id_of,
+    is_message,
+    is_of_tools,
+    is_tool_pair,
+    is_turn_start,
+    problems,
+    result_texts,
+    starts_turn,
+    text_of,
+    tool_result_ids,
+    tool_use_ids,
+    turns,
+)
+from strands_manga_memory.messages.provider_format import for_model
+from strands_manga_memory.messages.turn_context import injected_count
+
+__all__ = [
+    "blocks_of",
+    "calls_tools",
+    "content_fingerprint",
+    "fingerprint",
+    "fingerprints",
+    "for_model",
+    "id_of",
+    "injected_count",
+    "is_message",
+    "is_of_tools",
+    "is_tool_pair",
+    "is_turn_start",
+    "problems",
+    "result_texts",
+    "starts_turn",
+    "text_of",
+    "tool_result_ids",
+    "tool_use_ids",
+    "turns",
+]

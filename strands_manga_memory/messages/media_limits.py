@@ -1,0 +1,146 @@
+"""Images, documents, videos and audio in messages: their notes, limits and names. Pure.
+
+A request to Bedrock Converse takes 20 images and 5 documents, and its documents need different names. Bodies of requests
+are limited to between 20 and 50 MB, media counted in base64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from strands.types.content import Message
+
+MEDIA = ("image", "document", "video", "audio")
+
+MOST_IMAGES = 20
+MOST_DOCUMENTS = 5
+MOST_BYTES = 15_000_000
+"""Bytes of all media in a request; base64 makes 20 MB of them."""
+
+_MOST_IN_NAME = 180
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9\s()\[\]-]")
+_SPACE = re.compile(r"\s+")
+_NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
+
+
+def media_kind(block: Any) -> str:
+    """Return the kind of a block that holds a medium; an empty text for other blocks."""
+    return next((kind for kind in MEDIA if kind in block), "") if isinstance(block, dict) else ""
+
+
+def media_note(block: dict[str, Any]) -> str:
+    """Return the note that stands for a removed medium, such as ``[image, 48 KB, not kept]``."""
+    kind = media_kind(block)
+    medium = block[kind]
+    parts = [kind]
+    if isinstance(medium, dict):
+        if name := _NOT_IN_NOTE.sub(" ", str(medium.get("name") or ""))[:80].strip():
+            parts[0] += f' "{name}"'
+        if size := media_bytes(medium):
+            parts.append(f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{max(1, size // 1_000)} KB")
+    return f"[{', '.join(parts)}, not kept]"
+
+
+def media_bytes(medium: dict[str, Any]) -> int:
+    """Return the bytes that a medium holds itself; 0 if it names a location."""
+    source = medium.get("source")
+    value = source.get("bytes") if isinstance(source, dict) else None
+    return len(value) if isinstance(value, bytes | bytearray | str) else 0
+
+
+def within_limits(messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose media are few, small and well named enough for a request.
+
+    The oldest media beyond a limit give way to notes. The newest medium always stays: a provider may take more bytes.
+    """
+    if not any(media_kind(block) for message in messages for block in _blocks(message)):
+        return list(messages)
+    limits = _Limits()
+    limited = [_replaced_blocks(message, limits.replacement, backwards=True) for message in reversed(messages)]
+    names = _Names()
+    return [_replaced_blocks(message, names.replacement) for message in reversed(limited)]
+
+
+def _blocks(message: Message) -> Iterator[Any]:
+    """Yield the blocks of a message, with the contents of its tool results and guarded blocks."""
+    for block in message["content"]:
+        if "toolResult" in block:
+            yield from block["toolResult"].get("content") or ()
+        else:
+            yield block.get("guardContent", block)
+
+
+class _Limits:
+    """Counts media from the newest to the oldest."""
+
+    def __init__(self) -> None:
+        self._left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
+        self._bytes = 0
+        self._is_first = True
+
+    def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
+        """Return a block of a medium, or the note in its place."""
+        kind = media_kind(block)
+        size = media_bytes(block[kind]) if isinstance(block[kind], dict) else 0
+        left = self._left.get(kind, 1)
+        if left > 0 and (self._is_first or self._bytes + size <= MOST_BYTES):
+            self._is_first = False
+            self._bytes += size
+            if kind in self._left:
+                self._left[kind] = left - 1
+            return block
+        if size:
+            self._bytes = max(self._bytes, MOST_BYTES) if left > 0 else self._bytes
+        return {"text": media_note(block)}
+
+
+class _Names:
+    """Gives each document a name of its own that Bedrock accepts."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
+        """Return a block of a medium; a document with its name in this request."""
+        document = block.get("document")
+        if not isinstance(document, dict):
+            return block
+        given = str(document.get("name") or "")
+        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", given))[:_MOST_IN_NAME].strip()
+        if not base.strip("- "):
+            base = "document"
+        name, number = base, self._next.get(base, 2)
+        while name in self._used:
+            name = f"{base} ({number})"
+            number += 1
+        self._next[base] = number
+        self._used.add(name)
+        return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
+
+
+def _replaced_blocks(message: Message, replacement: Any, *, backwards: bool = False) -> Message:
+    """Return a message with its media replaced, those of its tool results too; the message itself if nothing changes."""
+    content = _replaced(message["content"], replacement, backwards=backwards)
+    return message if content is message["content"] else cast("Message", {**message, "content": content})
+
+
+def _replaced(blocks: Sequence[Any], replacement: Any, *, backwards: bool) -> Sequence[Any]:
+    after = [_of_block(block, replacement, backwards=backwards) for block in (reversed(blocks) if backwards else blocks)]
+    if backwards:
+        after.reverse()
+    return blocks if all(one is other for one, other in zip(after, blocks, strict=True)) else after
+
+
+def _of_block(block: Any, replacement: Any, *, backwards: bool) -> Any:
+    if "toolResult" in block:
+        result = block["toolResult"]
+        content = result.get("content") or []
+        after = _replaced(content, replacement, backwards=backwards)
+        return block if after is content else {**block, "toolResult": {**result, "content": after}}
+    if "guardContent" in block and media_kind(block["guardContent"]):
+        guarded = replacement(block["guardContent"])
+        return block if guarded is block["guardContent"] else guarded
+    return replacement(block) if media_kind(block) else block

@@ -1,0 +1,271 @@
+"""The form of a history in a request: the only module that knows what model providers refuse. Pure.
+
+Bedrock Converse, Anthropic, OpenAI and Gemini each refuse some histories that an agent can have. A refused history makes
+every later request fail, so all of their rules are kept at once:
+
+- The first message is the user's, and roles alternate.
+- Each tool call has one result, in the next message, which holds nothing but results (Llama and Mistral on Bedrock).
+- Ids of tool calls are unique in the request, and made of letters, digits, ``_`` and ``-``.
+- No text is blank, and no message and no tool result is empty.
+- Media are few and small, and documents have different names; see :mod:`strands_manga_memory.messages.media_limits`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from operator import is_
+from typing import Any, cast
+
+from strands.types.content import Message
+
+from strands_manga_memory.messages.media_limits import within_limits
+from strands_manga_memory.messages.message_parts import blocks_of, text_of
+from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, STUB, runs
+
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
+_MOST_IN_ID = 40
+"""Characters of an id of a tool call: OpenAI takes the fewest."""
+
+
+def for_model(messages: list[Message]) -> list[Message]:
+    """Return the messages of a request that every model provider takes.
+
+    Neighbours of one role become one message. A placeholder stands before a history that starts with the assistant, in a
+    message that has nothing else, and between tool results and the user's next words. The last result of a tool call counts;
+    a call without one gets an error result. A repeated id of a tool call gets a suffix, in call and result. Results without a
+    call are left out. Applied twice, the function changes nothing more.
+
+    Args:
+        messages: A history; it and its messages stay unchanged.
+
+    Returns:
+        The messages; ``messages`` itself if nothing had to be changed. Unchanged messages are the same objects.
+    """
+    if not messages:
+        return messages
+    shown = _without_placeholders(_alternating(within_limits(_answered([_with_valid_blocks(one) for one in messages]))))
+    is_same = len(shown) == len(messages) and all(map(is_, shown, messages))
+    return messages if is_same else shown
+
+
+# --- Blocks -----------------------------------------------------------------------------------------------------------------
+
+
+def _with_valid_blocks(message: Message) -> Message:
+    """Return a message without blank and misplaced blocks; itself if it has none."""
+    content = message["content"]
+    if len(content) == 1 and isinstance(content[0], dict) and [*content[0]] == ["text"] and _is_said(content[0]["text"]):
+        return message  # most messages
+    kept = [valid for block in content if (valid := _valid_block(block, message["role"])) is not None]
+    said = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]
+    if not said:
+        kept = []
+    elif len(said) < len(kept):
+        kept = [block for at, block in enumerate(kept) if _may_stand(block, at, said)]
+    if any("document" in block for block in kept) and not any("text" in block for block in kept):
+        kept.insert(0, {"text": STUB})  # Bedrock takes documents only with a text
+    if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
+        kept = [{"text": STUB}]
+    is_same = len(kept) == len(content) and all(map(is_, kept, content))
+    return message if is_same else cast("Message", {**message, "content": kept})
+
+
+def _may_stand(block: dict[str, Any], at: int, said: Sequence[int]) -> bool:
+    """Tell whether reasoning is followed by what it led to, and a cache point preceded by something to cache."""
+    if "reasoningContent" in block:
+        return at < said[-1]
+    return "cachePoint" not in block or at > said[0]
+
+
+def _valid_block(block: Any, role: str) -> Any:
+    """Return a block as a provider takes it in a message of a role; None if none does."""
+    if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
+        return None
+    if "toolUse" in block:
+        return _valid_call(block) if role == "assistant" else None
+    if "toolResult" in block:
+        return _valid_result(block) if role == "user" else None
+    if "reasoningContent" in block:
+        return block if role == "assistant" else None
+    if "guardContent" in block and "text" in block["guardContent"]:
+        return block if _is_said((block["guardContent"]["text"] or {}).get("text")) else None
+    if "citationsContent" in block:
+        texts = [item.get("text") or "" for item in block["citationsContent"].get("content") or ()]
+        return block if _is_said("".join(texts)) else None
+    if "text" in block:
+        return block if _is_said(block["text"]) else None
+    return block
+
+
+def _is_said(text: Any) -> bool:
+    return isinstance(text, str) and bool(text) and not text.isspace()
+
+
+def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call whose input is an object."""
+    use = block["toolUse"]
+    return block if isinstance(use.get("input"), dict) else {**block, "toolUse": {**use, "input": {"input": use.get("input")}}}
+
+
+def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool result with a status and with content: JSON that is no object becomes text."""
+    result = block["toolResult"]
+    given = result.get("content")
+    content = [valid for item in blocks_of(given) if (valid := _valid_result_block(item)) is not None]
+    content = content or [{"text": NO_OUTPUT}]
+    is_same = type(given) is list and len(content) == len(given) and all(map(is_, content, given))
+    if is_same and "status" in result:
+        return block
+    return {**block, "toolResult": {"status": "success", **result, "content": content}}
+
+
+def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
+    if "text" in block:
+        return block if _is_said(block["text"]) else None
+    if "json" in block and not isinstance(block["json"], dict):
+        return {"text": text_of(block["json"], lambda value: json.dumps(value, ensure_ascii=False))}
+    return block or None
+
+
+# --- Tool calls and results -------------------------------------------------------------------------------------------------
+
+
+class _Call:
+    """A tool call: its unique id, and its last result with the place where the history has it."""
+
+    __slots__ = ("id", "place", "result")
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self.place = (-1, 0)
+        self.result: dict[str, Any] = {
+            "toolResult": {"toolUseId": id_, "status": "error", "content": [{"text": CUT_TEXT}]},
+        }
+
+
+class _Ids:
+    """Gives each tool call of a request an id of its own."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unique(self, id_: object) -> str:
+        base = _NOT_IN_ID.sub("_", str(id_))[:_MOST_IN_ID] or "call"
+        unique, number = base, self._next.get(base, 2)
+        while unique in self._used:
+            suffix = f"_{number}"
+            unique = base[: _MOST_IN_ID - len(suffix)] + suffix
+            number += 1
+        self._next[base] = number
+        self._used.add(unique)
+        return unique
+
+
+def _answered(messages: list[Message]) -> list[Message]:
+    """Return messages in which each tool call has one result, the last one, in the message after it."""
+    if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
+        return [message for message in messages if message["content"]]
+    ids = _Ids()
+    calls: dict[int, list[_Call]] = {}
+    latest: dict[str, list[_Call]] = {}
+    for at, message in enumerate(messages):
+        uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
+        if uses:
+            calls[at] = [_Call(ids.unique(use.get("toolUseId"))) for use in uses]
+            latest |= {str(use.get("toolUseId")): [] for use in uses}
+            for use, call in zip(uses, calls[at], strict=True):
+                latest[str(use.get("toolUseId"))].append(call)
+        else:
+            _give_results(message, at, latest)
+    shown: list[Message] = []
+    for at, message in enumerate(messages):
+        if at in calls:
+            shown.append(_with_ids(message, calls[at]))
+            shown.append(_results(messages, at, calls[at]))
+        elif any("toolResult" in block for block in message["content"]):
+            content = [block for block in message["content"] if "toolResult" not in block and "cachePoint" not in block]
+            if content:
+                shown.append(cast("Message", {**message, "content": content}))
+        elif message["content"]:
+            shown.append(message)
+    return shown
+
+
+def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
+    """Give the results in a message to the latest calls of their ids; calls of one id get them in order."""
+    found: dict[str, list[tuple[int, Any]]] = {}
+    for index, block in enumerate(message["content"]):
+        if "toolResult" in block:
+            found.setdefault(str(block["toolResult"].get("toolUseId")), []).append((index, block))
+    for id_, results in found.items():
+        calls = latest.get(id_, [])
+        for call, (index, block) in zip(calls, results[-len(calls) :], strict=False):
+            call.place = (at, index)
+            is_same = block["toolResult"].get("toolUseId") == call.id
+            call.result = block if is_same else {**block, "toolResult": {**block["toolResult"], "toolUseId": call.id}}
+
+
+def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
+    content: list[Any] = []
+    left = iter(calls)
+    is_same = True
+    for block in message["content"]:
+        if "toolUse" in block and block["toolUse"].get("toolUseId") != (id_ := next(left).id):
+            content.append({**block, "toolUse": {**block["toolUse"], "toolUseId": id_}})
+            is_same = False
+        else:
+            content.append(block)
+    return message if is_same else cast("Message", {**message, "content": content})
+
+
+def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
+    """Return the message of the results of calls: the next one of the history if it holds just these."""
+    content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
+    following = messages[at + 1] if at + 1 < len(messages) else None
+    if following is None or following["role"] != "user":
+        return cast("Message", {"role": "user", "content": content})
+    before = following["content"]
+    if any("toolResult" in block for block in before):
+        content += [block for block in before if "cachePoint" in block]
+    if len(before) == len(content) and all(map(is_, before, content)):
+        return following
+    is_of_results = any("toolResult" in block for block in before)
+    return cast("Message", {**following, "content": content} if is_of_results else {"role": "user", "content": content})
+
+
+# --- Roles ------------------------------------------------------------------------------------------------------------------
+
+
+def _alternating(messages: list[Message]) -> list[Message]:
+    """Return messages of which the first is the user's, and no two neighbours have one role."""
+    if not messages or messages[0]["role"] != "user":
+        messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
+    shown: list[Message] = []
+    for message in messages:
+        before = shown[-1] if shown else None
+        if before is None or before["role"] != message["role"]:
+            shown.append(message)
+        elif "toolResult" in before["content"][0]:
+            shown.append({"role": "assistant", "content": [{"text": CUT_TEXT}]})
+            shown.append(message)
+        else:
+            shown[-1] = {**before, "content": [*before["content"], *message["content"]]}
+    return shown
+
+
+def _without_placeholders(messages: list[Message]) -> list[Message]:
+    """Return messages without placeholders between texts of one speaker, which become one message.
+
+    A model that is shown placeholders as answers might answer with one.
+    """
+    found = runs(messages)
+    if len(found) == len(messages):
+        return messages
+    return [_joined([messages[at] for at in run]) for run in found]
+
+
+def _joined(run: list[Message]) -> Message:
+    return run[0] if len(run) == 1 else {**run[0], "content": [block for message in run for block in message["content"]]}

@@ -1,0 +1,80 @@
+"""Random histories with every kind of content block of Strands, also such as interrupted turns and damaged logs leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+IDS = ("call_0", "call_1", "functions.find:0")
+
+_texts = st.sampled_from(["hello there, how are you?", "ok", "", " \n", "[…]", "a longer text about volume 3 of Berserk. " * 8])
+_bytes = st.sampled_from([b"x", b"y" * 400, bytes(4_000_000)])
+_names = st.sampled_from(["terms", "terms", "my  report.pdf", "注文書", "a (1)", ""])
+
+_text = _texts.map(lambda text: {"text": text})
+_image = _bytes.map(lambda data: {"image": {"format": "png", "source": {"bytes": data}}})
+_document = st.builds(
+    lambda name, data: {"document": {"format": "txt", "name": name, "source": {"bytes": data}}}, _names, _bytes
+)
+_video = _bytes.map(lambda data: {"video": {"format": "mp4", "source": {"bytes": data}}})
+_json = st.sampled_from([{"n": 1}, [1, 2], "text", 3, None]).map(lambda value: {"json": value})
+_reasoning = st.sampled_from(
+    [
+        {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}},
+        {"reasoningContent": {"reasoningText": {"text": "hm"}}},
+        {"reasoningContent": {"redactedContent": b"secret"}},
+    ]
+)
+_guard = _texts.map(lambda text: {"guardContent": {"text": {"text": text, "qualifiers": ["query"]}}})
+_cited = _texts.map(lambda text: {"citationsContent": {"content": [{"text": text}], "citations": []}})
+_cache_point = st.just({"cachePoint": {"type": "default"}})
+_call = st.sampled_from(IDS).map(lambda id_: {"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": "x"}}})
+_result = st.builds(
+    lambda id_, status, content: {"toolResult": {"toolUseId": id_, "status": status, "content": content}},
+    st.sampled_from(IDS),
+    st.sampled_from(["success", "error"]),
+    st.lists(st.one_of(_text, _json, _image, _document), max_size=3),
+)
+
+_of_user = st.one_of(_text, _text, _image, _document, _video, _result, _guard, _cache_point)
+_of_assistant = st.one_of(_text, _text, _call, _reasoning, _cited, _cache_point)
+_any = st.one_of(_of_user, _of_assistant)
+
+
+def _message(role: str, blocks: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(blocks, max_size=4).map(lambda content: {"role": role, "content": content})
+
+
+def _tool_cycle(results: int) -> st.SearchStrategy[list[Any]]:
+    """Return calls with ids that may be the same, and a message of so many of their results."""
+
+    def cycle(ids: list[str], texts: list[str], *, thinks: bool) -> list[Any]:
+        calls: list[Any] = [{"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": id_}}} for id_ in ids]
+        thought = [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}] if thinks else []
+        answers = [
+            {"toolResult": {"toolUseId": id_, "status": "success", "content": [{"text": text}]}}
+            for id_, text in zip(ids, texts, strict=False)
+        ]
+        messages: list[Any] = [{"role": "assistant", "content": [*thought, *calls]}]
+        return messages + ([{"role": "user", "content": answers[:results]}] if results and answers else [])
+
+    ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=3)
+    return st.builds(cycle, ids, st.lists(_texts, min_size=3, max_size=3), thinks=st.booleans())
+
+
+_said = st.sampled_from(["user", "assistant"]).map(lambda role: {"role": role, "content": [{"text": f"a {role} says this"}]})
+_part = st.one_of(
+    _said.map(lambda message: [message]),
+    _message("user", _of_user).map(lambda message: [message]),
+    _message("assistant", _of_assistant).map(lambda message: [message]),
+    _tool_cycle(3),
+    _tool_cycle(1),
+    _tool_cycle(0),
+)
+
+histories = st.lists(_part, max_size=8).map(lambda parts: [message for part in parts for message in part])
+"""Histories whose blocks stand in messages of the right role."""
+
+damaged_histories = st.lists(st.one_of(_message("user", _any), _message("assistant", _any)), max_size=8)
+"""Histories whose blocks stand anywhere."""
