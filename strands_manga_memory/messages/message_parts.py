@@ -10,6 +10,8 @@ from typing import Any
 
 from strands.types.content import Message
 
+_MEDIA = frozenset({"image", "document", "video", "audio"})
+
 
 def id_of(message: Message) -> str:
     """Return the tracking id of a message; an empty text if it has none."""
@@ -157,9 +159,19 @@ def content_fingerprint(message: Message) -> int:
     if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
         return hash((message["role"], text))  # as below; CPython remembers the hash of a text
     blocks = [
-        text if len(block) == 1 and isinstance(text := block.get("text"), str) else fingerprint(block) for block in content
+        text if len(block) == 1 and isinstance(text := block.get("text"), str) else _block_fingerprint(block)
+        for block in content
     ]
     return hash((message["role"], *blocks))
+
+
+def _block_fingerprint(block: Any) -> int:
+    """Return the fingerprint of a block. The hash of bytes is known from the time before; their text is ten times as long."""
+    result = block.get("toolResult")
+    parts = result.get("content") if isinstance(result, dict) else [block]
+    if isinstance(parts, list) and any(isinstance(part, dict) and not _MEDIA.isdisjoint(part) for part in parts):
+        return hash(tuple(_flat(block)))
+    return fingerprint(block)
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
