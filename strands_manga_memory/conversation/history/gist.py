@@ -7,12 +7,13 @@ from typing import Any, cast
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import cut_marker, is_shortened
-from strands_manga_memory.conversation.history.tool_texts import result_text
+from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.traits import Traits, traits
 from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.lazy import expression
+from strands_manga_memory.messages.media_limits import media_kind, media_note
 from strands_manga_memory.messages.placeholders import is_text
 
 _READ = 20_000
@@ -46,7 +47,7 @@ def values(text: str) -> dict[str, None]:
 def gist_of(result: Message) -> Message | None:
     """Return a message of tool results cut down to its values, of texts to those that say something; None if cut before.
 
-    Images and documents in results go.
+    Notes take the place of images, documents and other media in results.
     """
     if is_shortened(result):
         return None
@@ -76,9 +77,16 @@ def _is_idle(text: str, role: str) -> bool:
 
 
 def _gist(result: Any) -> dict[str, Any]:
+    notes = [{"text": media_note(block)} for block in media_of(result) if media_kind(block)]
     text = result_text(result)
+    if not text.strip():
+        return {"toolResult": {**result, "content": notes or result["content"]}}
+    return {"toolResult": {**result, "content": [{"text": _short(text)}, *notes]}}
+
+
+def _short(text: str) -> str:
     if text.lstrip()[:1] not in ("{", "["):
-        return {"toolResult": {**result, "content": [{"text": _ends(text)}]}}
+        return _ends(text)
     kept, size = [], 0
     for value in values(text):
         size += len(value) + 2
@@ -86,7 +94,7 @@ def _gist(result: Any) -> dict[str, Any]:
             break
         kept.append(value)
     short = ", ".join(kept) + cut_marker(max(0, len(text) - size))
-    return {"toolResult": {**result, "content": [{"text": short if len(short) < len(text) else text}]}}
+    return short if len(short) < len(text) else text
 
 
 def _ends(text: str) -> str:

@@ -18,6 +18,7 @@ from strands_manga_memory.language.search.passages import passages
 from strands_manga_memory.language.texts.marks import CUT, LEFT_OUT, READER, STUB
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import blocks_of
+from strands_manga_memory.messages.media_limits import media_kind, media_note
 from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
@@ -183,7 +184,6 @@ class Shortener:
 # --- Blocks -----------------------------------------------------------------------------------------------------------------
 
 _OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
-_MEDIA = ("image", "document", "video", "audio")
 _LEFT_OUT = expression(LEFT_OUT)
 
 
@@ -203,7 +203,8 @@ def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int],
     """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
     result = block["toolResult"]
     text = cut_text(result_text(result), tokens, count, name)
-    return {**block, "toolResult": {**result, "content": [{"text": text}, *media_of(result)]}}
+    texts = [{"text": text}] if text else []
+    return {**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}
 
 
 def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
@@ -247,18 +248,7 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
     if "toolResult" in block:
         result = block["toolResult"]
         return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}
-    for kind in _MEDIA:
-        if kind in block:
-            return {"text": f"[{kind} left out: {_described(block[kind])}]"}
-    return block
-
-
-def _described(media: Any) -> str:
-    if not isinstance(media, dict):
-        return ""
-    size = len((media.get("source") or {}).get("bytes") or b"")
-    parts = [str(media.get("name", ""))[:80], str(media.get("format", "")), f"{size} bytes" if size else ""]
-    return ", ".join(part for part in parts if part)
+    return {"text": media_note(block)} if media_kind(block) else block
 
 
 def _texts(content: Any) -> Iterable[str]:

@@ -18,8 +18,8 @@ READER = "read_cut_message"
 CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.\.\.\]"
 """The pattern of what stands where a text was cut: how much of it, and the name by which it can be read."""
 
-LEFT_OUT = r"\[(?:image|document|video|audio) left out: [^\]]{0,300}\]"
-"""The pattern of what stands where a medium was left out."""
+LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
+"""The pattern of the note that stands for a removed medium, such as ``[image, 48 KB, not kept]``."""
 
 _MARKS = expression(
     rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"

@@ -172,10 +172,8 @@ def test_media_are_left_out_one_by_one_with_a_note() -> None:
         [{"role": "user", "content": [image]}, results("a", content=[document]), {"role": "user", "content": [image]}]
     )
     work.leave_out_media([0, 1, 2], 1_700)
-    assert work.messages[0]["content"] == [{"text": "[image left out: png, 5 bytes]"}]
-    assert work.messages[1]["content"][0]["toolResult"]["content"] == [
-        {"text": "[document left out: catalogue, pdf, 40000 bytes]"}
-    ]
+    assert work.messages[0]["content"] == [{"text": "[image, 1 KB, not kept]"}]
+    assert work.messages[1]["content"][0]["toolResult"]["content"] == [{"text": '[document "catalogue", 40 KB, not kept]'}]
     assert work.messages[2]["content"] == [image]
     assert is_shortened(work.messages[1])
 

@@ -12,7 +12,7 @@ from strands_manga_memory.language.acts.traits import traits
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB, without_marks
 from strands_manga_memory.language.texts.message_texts import message_text
 
-MARKS = [CUT_TEXT, STUB, cut_marker(5_000), cut_marker(5_000, "4cfc3cbc"), "[image left out: Receipt May 3, png, 512 bytes]"]
+MARKS = [CUT_TEXT, STUB, cut_marker(5_000), cut_marker(5_000, "4cfc3cbc"), '[image "Receipt May 3", 48 KB, not kept]']
 
 
 def said(role: str, text: str) -> Any:
