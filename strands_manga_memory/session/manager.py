@@ -23,6 +23,7 @@ from strands.hooks import (
 from strands.session import SessionManager
 from strands.types.content import Message
 
+from strands_manga_memory.messages.tool_results import ToolResultSeparator
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agents import orchestrator
 from strands_manga_memory.session.agents.live_agent import LiveAgent, check_supported
@@ -126,6 +127,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
         registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS)
+        ToolResultSeparator().register(registry, HookOrder.SDK_LAST)
         registry.add_callback(AfterNodeCallEvent, self._after_node)
         registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
 

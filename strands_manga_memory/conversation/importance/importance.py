@@ -42,12 +42,15 @@ from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
 from strands_manga_memory.messages import tool_use_ids
+from strands_manga_memory.messages.tool_results import ToolResultSeparator
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
     from strands.experimental.context_manager import ContextState
 
+
+_BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 
 _BANDS, _SIGNALS = Bands(), SignalWeights()  # one for all agents
 
@@ -167,6 +170,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         registry.add_callback(AfterInvocationEvent, self.keep_on, order=HookOrder.SDK_FIRST)
         registry.add_callback(BeforeModelCallEvent, self.keep_on, order=HookOrder.SDK_LAST)
         registry.add_callback(AfterModelCallEvent, self._requests.answered)
+        ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         """Before the session is restored: take the agent, and give its messages ids before they are logged."""

@@ -193,19 +193,21 @@ def cut_results(calls: Sequence[str]) -> list[Any]:
 def paired(messages: Iterable[Message]) -> list[Message]:
     """Return messages in which every tool call but those of the last one is answered by the next message, and nothing else is.
 
-    Results of calls that the message before does not make go, with their message if it holds nothing else. A call without a
-    result gets one that says that it was cut off. Notes keep roles alternating where that would end it. What has its other half
-    stays as it is, in the same objects.
+    A later result of a call takes the place of the earlier one. Results of calls that no message before makes go, with their
+    message if it holds nothing else. A call without a result gets one that says that it was cut off. Notes keep roles
+    alternating where that would end it. What has its other half stays as it is, in the same objects.
     """
     messages = list(messages)
     if not any(map(is_of_tools, messages)):
         return messages
     kept: list[Message] = []
+    answered: dict[str, int] = {}
     has_gap = False
     for message in messages:
         calls = tool_use_ids(kept[-1]) if kept else []
         results = set(tool_result_ids(message))
         if results != set(calls):
+            _replace_results(kept, answered, message)
             content = [block for block in message["content"] if set(calls).issuperset(tool_result_ids({"content": [block]}))]
             if message["content"] and not content:
                 has_gap = True
@@ -218,8 +220,23 @@ def paired(messages: Iterable[Message]) -> list[Message]:
         elif has_gap and kept and kept[-1]["role"] == message["role"]:
             kept.append(note_between(kept[-1], message))
         kept.append(message)
+        answered |= dict.fromkeys(tool_result_ids(message), len(kept) - 1)
+        for id_ in tool_use_ids(message):
+            answered.pop(id_, None)  # from now on a result of this id is of the new call
         has_gap = False
     return kept
+
+
+def _replace_results(kept: list[Message], answered: Mapping[str, int], message: Message) -> None:
+    """Put the results in a message in the place of earlier results of the same calls; those of one id in their order."""
+    for id_ in answered.keys() & set(tool_result_ids(message)):
+        at = answered[id_]
+        content = list(kept[at]["content"])
+        places = [index for index, block in enumerate(content) if tool_result_ids({"content": [block]}) == [id_]]
+        later = [block for block in message["content"] if tool_result_ids({"content": [block]}) == [id_]]
+        for place, block in zip(places, later[-len(places) :], strict=False):
+            content[place] = block
+        kept[at] = {**kept[at], "content": content}
 
 
 def _notes(last: Message, *, before: str) -> list[Any]:

@@ -1,0 +1,69 @@
+"""Tool results as an agent's hooks make them: each its own object, in the order of the calls.
+
+A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so that both results would
+have the id of the second call. And results of calls with one id can only be told apart by their order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from strands.hooks import AfterToolCallEvent, AfterToolsEvent, HookRegistry
+from strands.types.tools import ToolResult
+
+
+class ToolResultSeparator:
+    """Gives each tool call of an agent a result of its own, and orders the results of calls that share an id."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[ToolResult, int]] = []
+
+    def register(self, registry: HookRegistry, order: float) -> None:
+        """Register the callbacks behind those that may replace a result."""
+        registry.add_callback(AfterToolCallEvent, self._copy_result, order=order)
+        registry.add_callback(AfterToolsEvent, self._order_results)
+
+    def _copy_result(self, event: AfterToolCallEvent[Any]) -> None:
+        id_ = str(event.tool_use["toolUseId"])
+        content = copy.deepcopy(event.result["content"])
+        event.result = cast("ToolResult", {**event.result, "toolUseId": id_, "content": content})
+        alike = _calls_alike(event.agent, event.tool_use)
+        if len(alike) > 1:
+            self._calls.append((event.result, _position(alike, event.tool_use)))
+
+    def _order_results(self, event: AfterToolsEvent) -> None:
+        calls, self._calls = self._calls, []
+        if not calls:
+            return
+        blocks = [block for block in event.message["content"] if "toolResult" in block]
+        known = {id(result): position for result, position in calls}
+        shared = [block for block in blocks if id(block["toolResult"]) in known]
+        ordered = iter(sorted(shared, key=lambda block: known[id(block["toolResult"])]))
+        content = event.message["content"]
+        content[:] = [next(ordered) if id(block.get("toolResult")) in known else block for block in content]
+
+
+def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
+    """Return a key of a tool call that is unique in the message that makes it: its id, with a suffix if that is repeated."""
+    id_ = str(tool_use["toolUseId"])
+    position = _position(_calls_alike(agent, tool_use), tool_use)
+    return f"{id_}#{position + 1}" if position else id_
+
+
+def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
+    """Return the calls of the last message that have the id of a call."""
+    messages = agent.messages
+    content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
+    uses = [block["toolUse"] for block in content if "toolUse" in block]
+    return [use for use in uses if str(use.get("toolUseId")) == str(tool_use["toolUseId"])]
+
+
+def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
+    """Return the position of a call, or of one that is equal to it; 0 if there is none."""
+    same = (at for at, call in enumerate(calls) if call is tool_use)
+    equal = (at for at, call in enumerate(calls) if call == tool_use)
+    return next(same, next(equal, 0))
