@@ -31,6 +31,7 @@ from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.language.texts.normalize import encodable
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import result_texts
+from strands_manga_memory.messages.tool_results import call_key
 from strands_manga_memory.state.keepers.parts import Parts
 from strands_manga_memory.state.layers.dialogue import ConversationLayer, Phase
 from strands_manga_memory.state.layers.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
@@ -229,19 +230,19 @@ class Recorder:
         use = event.tool_use
         if use["name"] in self._own or event.cancel_tool:
             return
-        self._parts.calls.began(str(use["toolUseId"]), use["name"], use["input"])
+        self._parts.calls.began(call_key(event.agent, use), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
         use, result = event.tool_use, event.result
         if use["name"] in self._own:
             return
         if event.cancel_message is not None:
-            self._parts.calls.began(str(use["toolUseId"]), use["name"], use["input"])
+            self._parts.calls.began(call_key(event.agent, use), use["name"], use["input"])
         ok = result.get("status") != "error"
         text = _result_text(result)
         size = len(text) + len(as_json(use["input"], ensure_ascii=False))
         self._parts.calls.ended(
-            str(use["toolUseId"]),
+            call_key(event.agent, use),
             StepStatus.COMPLETED if ok else StepStatus.FAILED,
             text=text,
             ms=None if event.duration is None else 1000 * event.duration,

@@ -9,6 +9,7 @@ from strands.middleware import ExecuteToolContext, ToolResultEvent
 
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, Pump
+from strands_manga_memory.messages.tool_results import call_key
 
 _GRACE = 0.1
 _AGENT = "agent"
@@ -42,7 +43,7 @@ class ToolDeadline:
             if answered:  # what was too slow is not the tool, but middleware after it
                 return
             id_ = str(context.tool_use["toolUseId"])
-            self._timed_out(id_)
+            self._timed_out(call_key(context.agent, context.tool_use))
             text = (
                 f"{context.tool_use['name']} was stopped after {self._timeout_ms:.0f} ms without an answer; it may still have "
                 "had an effect. Answer with what you have."

@@ -80,7 +80,7 @@ def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
     assert texts[1] == messages[2]["content"][1]["toolResult"]["content"][0]["text"]
     assert texts[0].startswith("begin1 ")
     assert "end1" in texts[0]
-    assert "read_tool_result(tool_use_id='call-1-0')" in texts[0]
+    assert "read_tool_result(tool_use_id='call-1-0@" in texts[0]
     read = ""
     while len(read) < 30_000:
         page = agent.tool.read_tool_result(tool_use_id="call-1-0", offset=len(read), record_direct_tool_call=False)

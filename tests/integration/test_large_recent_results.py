@@ -76,7 +76,7 @@ def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
     assert shown["titles"][0] == {"id": "B00000", "title": "A Silent Voice 0", "price": 4.5, "stock": 0}
     assert shown["titles"][-1] == f"[... {1_500 - len(shown['titles']) + 1} items cut ...]"
     assert len(shown["titles"]) > 50
-    assert "read_tool_result(tool_use_id='t0')" in note
+    assert "read_tool_result(tool_use_id='t0@" in note
     read, more = "", True
     while more:
         page = agent.tool.read_tool_result(tool_use_id="t0", offset=len(read), record_direct_tool_call=False)

@@ -11,7 +11,7 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.copying import CopiedAsNew
 from strands_manga_memory.conversation.history.exchanges import exchanges
-from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive
+from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive, result_keys
 from strands_manga_memory.conversation.history.shortening import cap_of, cut_text
 from strands_manga_memory.conversation.history.shorter_json import shorten_json
 from strands_manga_memory.conversation.history.summary import is_synthesized
@@ -218,13 +218,15 @@ def _capped(message: Message, characters: int, archive: ResultArchive) -> Messag
         return message
     cap = cap_of(sizes, sum(sizes) - characters, _FLOOR // 2)
     content: list[Any] = []
+    keys = iter(result_keys(message))
     for block in message["content"]:
-        if "toolResult" not in block or len(text := result_text(block["toolResult"])) <= cap:
+        key = next(keys) if "toolResult" in block else ""
+        if not key or len(text := result_text(block["toolResult"])) <= cap:
             content.append(block)
             continue
         result = block["toolResult"]
-        archive.keep(result["toolUseId"], text)
-        note = f"\n[shortened; full text: {TOOL_NAME}(tool_use_id={result['toolUseId']!r})]"
+        archive.keep(key, text)
+        note = f"\n[shortened; full text: {TOOL_NAME}(tool_use_id={key!r})]"
         whole, room = text.removesuffix(note), max(0, cap - len(note))
         shorter = (shorten_json(whole, room) or cut_text(whole, room, len)) + note
         content.append({**block, "toolResult": {**result, "content": [{"text": shorter}, *media_of(result)]}})

@@ -11,7 +11,7 @@ from strands import tool
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import is_any_named, name_of
-from strands_manga_memory.conversation.history.tool_texts import result_text
+from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
 from strands_manga_memory.language.texts.marks import READER
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -53,16 +53,24 @@ class ResultArchive:
                 self._characters -= len(self._texts.popitem(last=False)[1])
 
     def read(self, id_: str) -> str | None:
-        """Return the full text of a tool result; None if nothing is known of it."""
+        """Return the full text of a tool result; None if nothing is known of it.
+
+        Args:
+            id_: The key that :func:`result_keys` gives the result, or the id of its call: of results with one id, the last.
+        """
         with self._lock:
             if id_ in self._texts:
                 self._texts.move_to_end(id_)
                 return self._texts[id_]
+            kept = next((text for key, text in reversed(self._texts.items()) if key.rpartition("@")[0] == id_), None)
+        if kept is not None:
+            return kept
+        found: str | None = None
         for message in self._log() if self._log is not None else ():
-            for block in message["content"]:
-                if "toolResult" in block and block["toolResult"]["toolUseId"] == id_:
-                    return result_text(block["toolResult"])
-        return None
+            for key, result in zip(result_keys(message), results_of(message), strict=True):
+                if id_ in (key, result["toolUseId"]):
+                    found = result_text(result)
+        return found
 
     def keep_cut(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
         """Keep what is cut from messages where the agent can read it; ``cut`` are their short forms, by position."""
@@ -105,6 +113,17 @@ class ResultArchive:
         """
         text = self.read(tool_use_id)
         return f"There is no result with the id {tool_use_id!r}." if text is None else _page(text, offset)
+
+
+def result_keys(message: Message) -> list[str]:
+    """Return a unique key for each tool result in a message: the id of its call, which a model may repeat, and the message."""
+    name = name_of(message)
+    keys: list[str] = []
+    for result in results_of(message):
+        key = f"{result['toolUseId']}@{name}" if name else str(result["toolUseId"])
+        number = sum(each == key or each.startswith(f"{key}.") for each in keys)
+        keys.append(f"{key}.{number + 1}" if number else key)
+    return keys
 
 
 def _text_of(message: Message) -> str:
