@@ -114,14 +114,14 @@ class Assembly(Process):
             tenant: The tenant; None is a tenant of its own.
             session: False for nodes of a Graph or Swarm and for agents used as tools, which carry no session manager.
             history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: it may grow to about twice
-                as much (at most half the window of the agent's model) or 20 turns; then a verified summary, written
-                after the response by the ``aux_model``, and the last 3 turns and what importance keeps are within
+                as much (8,000 by default, at most half the window of the agent's model) or 20 turns; then a verified summary,
+                written after the response by the ``aux_model``, and the last 3 turns and what importance keeps are within
                 ``max_tokens``. ``compact``: it may grow until a request comes near the window of the model; then room is made
                 in stages, as ``TieredCompactionConversationManager`` does, and ``max_tokens`` and ``trim_to`` have no
                 part in it. Default that of the process: ``importance``.
             max_tokens: Tokens of history. Default that of the process; unset there, a quarter of the context window of the
-                model that the agent is built with, at most 16,384, and 4,096 if the model does not know its window: see
-                ``budget_plan``.
+                model that the agent is built with, at most 16,384 (4,096 with summaries), and 4,096 if the model does not know
+                its window: see ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is brought in one step, so that until the next step each
                 request begins with the whole one before and a provider's prompt cache has it. ``max_tokens`` itself: a full
                 history holds as much as it can, and is trimmed in every turn. Default that of the process: what leaves room

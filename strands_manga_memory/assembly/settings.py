@@ -106,7 +106,8 @@ class MangaMemorySettings(BaseModel):
         None,
         ge=1,
         le=10_000_000,
-        description="Budget of the history; unset: a quarter of the model's window, at most 16,384; 4,096 if unknown",
+        description="Budget of the history; unset: a quarter of the model's window, at most 16,384; "
+        "with summaries at most 4,096, as for an unknown window",
     )
     trim_to: Tokens | None = Field(
         None,

@@ -81,7 +81,9 @@ class Run(Generic[_T]):
                 self._future.set_result(result)
 
     async def _whole(self) -> _T:
-        return await self._work()
+        work = self._work
+        del self._work  # what it holds is not needed once there is a result
+        return await work()
 
 
 def _renew_after_fork() -> None:

@@ -40,6 +40,8 @@ class Served:
 class Trimmer(Protocol):
     """What is asked of a trimmer by the parts beside it."""
 
+    max_tokens: int
+
     def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
         """Return what a history has left when up to ``quoted`` tokens of its budget go to quotes, and how many do."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory.conversation import SummaryTrigger, VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.history.summary import record_of
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import ScriptedModel
@@ -29,7 +29,10 @@ def summarizing(stores: Stores, session: str, summarizer: Any = lambda _: PROSE,
         agent_id="librarian",
         model=ScriptedModel(lambda _: "I have noted that, it is in stock. " * 4),
         conversation_manager=VerifiedSummarizingConversationManager(
-            SummaryTrigger(turns=6), model=summarizer, log=sessions.history
+            SummaryTrigger(turns=6),
+            model=summarizer,
+            log=sessions.history,
+            schedule=SummarySchedule(wait_seconds=0.0),  # what a killed process began is begun again at once
         ),
         session_manager=sessions,
         callback_handler=None,

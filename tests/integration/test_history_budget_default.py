@@ -50,13 +50,14 @@ def test_every_way_to_build_an_agent_gives_the_same_default_budget(window: int |
 
 @pytest.mark.parametrize("window", _BUDGETS)
 def test_summaries_and_recall_follow_the_window(window: int | None, memory: MangaMemory) -> None:
-    """A history is summarized at nearly twice its budget, at most at half the window; quotes take three quarters of it."""
+    """With summaries a history keeps at most 4,096 tokens and is summarized at 8,000, at most at half the window."""
+    budget = min(4_096, _BUDGETS[window])
     for agent in _agents(memory, window, history="summarize", recall=True):
         manager = agent.conversation_manager
-        trigger = _BUDGETS[window] * 8_000 // 4_096
+        trigger = budget * 8_000 // 4_096
         assert manager.trigger_tokens == (trigger if window is None else min(trigger, window // 2))
         assert manager.hard_tokens == manager.trigger_tokens * 3 // 2
-        assert manager.trimmer.max_tokens == _BUDGETS[window]
+        assert manager.trimmer.max_tokens == budget
     recall = HistoryRecall(None)
     Agent(model=_model(window), plugins=[recall], callback_handler=None)
     assert recall.max_tokens == _BUDGETS[window] * 3 // 4

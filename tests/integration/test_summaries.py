@@ -738,7 +738,7 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
 
     live = agent()
     manager = live.conversation_manager
-    assert (manager.trigger_tokens, manager.trigger_turns, manager.trimmer.max_tokens) == (32_000, 20, 16_384)
+    assert (manager.trigger_tokens, manager.trigger_turns, manager.trimmer.max_tokens) == (8_000, 20, 4_096)
     talk(live, 25)
     assert manager.summary(live).turns >= 17
     restored = agent()

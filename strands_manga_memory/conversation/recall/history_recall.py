@@ -56,8 +56,8 @@ class HistoryRecall(Plugin):
 
     Args:
         max_tokens: The most that is quoted, framing included. A question takes what its hits are worth: those that are much
-            weaker than the best are left out. None: three quarters of the default budget of a history, which follows the
-            context window of the agent's model.
+            weaker than the best are left out. None: three quarters of the budget of the agent's history, or of the default
+            budget for the context window of its model if that is less.
         retriever: Finds messages beside BM25 (in memory, English and Japanese, the last 50,000 messages): what both find comes
             first. None: BM25 alone.
         alone: Whether ``retriever`` takes the place of BM25.
@@ -97,7 +97,7 @@ class HistoryRecall(Plugin):
         self.retriever: Retriever = words if retriever is None else retriever if alone else FusedRetriever(words, retriever)
         self._seeking = Seeking(self.retriever, clock)
         self._follows_window = max_tokens is None
-        tokens = _default_tokens(None) if max_tokens is None else positive("max_tokens", max_tokens)
+        tokens = 1_024 if max_tokens is None else positive("max_tokens", max_tokens)
         self._quoting = Quoting(tokens, self.counter)
         self._intake = Intake(self.retriever, history, self._quoting.learn)
         self._clock = clock
@@ -119,14 +119,14 @@ class HistoryRecall(Plugin):
             raise ValueError(
                 "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
             )
-        if self._follows_window:
-            self._quoting.max_tokens = _default_tokens(window_of(agent.model))
         agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         agent.add_hook(self._added, MessageAddedEvent)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
+        if self._follows_window:
+            self._quoting.max_tokens = _default_tokens(event.agent)
         for message in as_said(event.agent.messages):
             self._intake.said(message, 0.0)
 
@@ -227,5 +227,6 @@ def _beside(agent: Any, history: list[Message], most: int) -> tuple[list[Message
     return (history, most) if trimmer is None else trimmer.beside(history, most)
 
 
-def _default_tokens(window: int | None) -> int:
-    return max(1, history_tokens(window) * 3 // 4)
+def _default_tokens(agent: Agent) -> int:
+    tokens, trimmer = history_tokens(window_of(agent.model)), trimmer_of(agent)
+    return max(1, (tokens if trimmer is None else min(tokens, trimmer.max_tokens)) * 3 // 4)

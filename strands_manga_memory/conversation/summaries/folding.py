@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strands.types.content import Message
 
@@ -41,6 +41,13 @@ class Fold:
     def uncovered_turns(self) -> int:
         """Turns that no summary covers yet, the recent ones among them."""
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
+
+    def until(self, last: str) -> Fold | None:
+        """Return the same history with fewer turns before the recent ones: up to a message. None if it is not among them."""
+        for at, message in enumerate(self.fresh):
+            if message.get("tracking_id") == last:
+                return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
+        return None
 
     def marks(self) -> list[tuple[str | None, int]]:
         """Return what tells whether the part before the recent turns is still the same: ids and fingerprints."""

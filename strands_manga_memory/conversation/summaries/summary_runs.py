@@ -1,9 +1,10 @@
-"""SummaryRuns: makes the summaries of one manager, one at a time, beside the conversation."""
+"""SummaryRuns: makes the summaries of one conversation, one at a time, beside it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.history.summary import RULES, Summary
+from strands_manga_memory.conversation.summaries import shared_runs
 from strands_manga_memory.conversation.summaries.folding import Fold, marks
 from strands_manga_memory.conversation.summaries.rest import Rest
+from strands_manga_memory.conversation.summaries.shared_runs import CoveredRange, SharedRun
 from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
-from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer
+from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer, name_of
 from strands_manga_memory.conversation.summaries.writing.writing import SummaryWriter
 from strands_manga_memory.language.summaries.summarizer import Summarizer
 from strands_manga_memory.telemetry import SUMMARY, measured
@@ -40,17 +43,14 @@ class Replacement:
         return marks(history[: len(self.marks)]) == self.marks
 
 
-@dataclass(frozen=True)
-class _Pending:
-    run: Run[Summary]
-    marks: Sequence[tuple[str | None, int]]
-    asked: bool
-
-
 class SummaryRuns:
     """Begins summaries and hands out those that are finished; leaves a failing summarizer alone for a while.
 
-    Without a summarizer the agent's ``aux_model`` writes.
+    Without a summarizer the agent's ``aux_model`` writes. A run belongs to the conversation: an agent that goes on with it in
+    this process takes up the run of the agent before.
+
+    Attributes:
+        covered: The messages of the run that has been begun, perhaps by another agent or process; None if there is none.
     """
 
     def __init__(
@@ -61,7 +61,19 @@ class SummaryRuns:
         self._summarizer = summarizer
         self._rest = rest
         self._stats = stats
-        self._pending: _Pending | None = None
+        self._pending: SharedRun | None = None
+        self.covered: CoveredRange | None = None
+
+    def resume(self, agent: Agent) -> None:
+        """Take up the run that an earlier agent of this conversation has begun in this process."""
+        if self._pending is not None and self._pending.run.is_lost:
+            self._pending = None
+        if self._pending is None and self.covered is not None:
+            self._pending = shared_runs.runs.find(self._key(self.covered.first, self.covered.last, agent))
+
+    def is_overdue(self, seconds: float) -> bool:
+        """Whether a run was begun at least so many seconds ago, and is not in this process."""
+        return self.covered is not None and not self.is_writing and abs(time.time() - self.covered.begun) >= seconds
 
     @property
     def is_writing(self) -> bool:
@@ -75,6 +87,13 @@ class SummaryRuns:
 
     def begin(self, fold: Fold, agent: Agent) -> None:
         """Begin the summary of what is before the recent turns."""
+        marks = fold.marks()
+        first, last = (str(marks[at][0]) for at in (0, -1))
+        self.covered = CoveredRange(first, last, time.time())
+        key = self._key(first, last, agent)
+        self._pending = shared_runs.runs.find(key)
+        if self._pending is not None:
+            return
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
         asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
         self._stats.runs += 1
@@ -85,7 +104,8 @@ class SummaryRuns:
                 self._head.prepare(summary)
                 return summary
 
-        self._pending = _Pending(Run(written), fold.marks(), asked)
+        self._pending = SharedRun(Run(written), key, marks, asked)
+        shared_runs.runs.add(self._pending)
 
     def at_once(self, fold: Fold) -> Summary:
         """Return the summary of what is before the recent turns, now and without a model; a run on its way is forgotten."""
@@ -97,7 +117,7 @@ class SummaryRuns:
         pending = self._pending
         if pending is None or not pending.run.is_done:
             return None
-        self._pending = None
+        self.forget()
         try:
             summary = pending.run.result(0)
         except Exception as error:
@@ -110,8 +130,10 @@ class SummaryRuns:
         return Replacement(summary, pending.marks)
 
     def forget(self) -> None:
-        """Forget the run on its way: it is for another history, or its thread is in another process."""
-        self._pending = None
+        """Forget the run on its way: its result was taken, or it is for another history."""
+        if self._pending is not None:
+            shared_runs.runs.discard(self._pending)
+        self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
         """Wait for the run on its way, at most so many seconds, without blocking the event loop."""
@@ -135,6 +157,10 @@ class SummaryRuns:
     def stats(self) -> SummaryStats:
         """Return what was done so far."""
         return replace(self._stats, resting=self._rest.is_resting)
+
+    def _key(self, first: str, last: str, agent: Agent) -> Hashable:
+        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
+        return first, last, name_of(summarizer), self._head.sizes
 
     def _note(self, summary: Summary, *, asked: bool) -> None:
         self._stats.attempts += summary.attempts

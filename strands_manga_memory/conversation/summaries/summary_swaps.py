@@ -40,13 +40,23 @@ class SummarySwaps:
         self._keep_recent_turns = keep_recent_turns
         self._latest: Replacement | None = None
 
-    def begin(self, agent: Agent, *, is_wanted: bool = False) -> None:
-        """Begin a run if one is due and none is on its way."""
+    def begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
+        """Begin a run if one is due and none is on its way.
+
+        A run that was begun and is not in this process is begun again, for the same messages, after so many seconds of
+        patience: what another process has written of it by then is in the cache of drafts.
+        """
+        self._runs.resume(agent)
         if self._runs.is_writing:
             return
-        self._runs.forget()
         try:
             fold = fold_of(agent.messages[:], self._keep_recent_turns)
+            begun = self._runs.covered and fold.until(self._runs.covered.last)
+            if begun:
+                if self._runs.is_overdue(patience):
+                    self._runs.begin(begun, agent)
+                return
+            self._runs.forget()
             tokens = self._trimmer.tokens(agent.messages[:])
             self._trigger.watch(tokens)
             counted = self._trigger.tokens if is_wanted else tokens
@@ -58,6 +68,7 @@ class SummarySwaps:
 
     def swap_in(self, agent: Agent) -> None:
         """Put a finished summary in the place of the turns it covers, in one step, if they are still the same."""
+        self._runs.resume(agent)
         if not self._runs.is_done:
             self._swap_in_again(agent)
         elif (replacement := self._runs.take()) is not None:

@@ -24,7 +24,7 @@ class Trigger:
         self.turns = turns
         self.warnings = 0
         self._on_warning = on_warning
-        self._warned = False
+        self.has_warned = False
 
     def is_due(self, fold: Fold, tokens: int, *, fresh_tokens: Callable[[], int]) -> bool:
         """Whether a history of so many tokens is to be summarized; ``fresh_tokens`` counts those of the turns to be covered."""
@@ -37,9 +37,9 @@ class Trigger:
     def watch(self, tokens: int) -> None:
         """Take note of the size of the history; warn once when it comes near the trigger."""
         if tokens < WARN_AT * self.tokens:
-            self._warned = False
-        elif not self._warned:
-            self._warned = True
+            self.has_warned = False
+        elif not self.has_warned:
+            self.has_warned = True
             self.warnings += 1
             logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.tokens)
             if self._on_warning is not None:
@@ -47,4 +47,4 @@ class Trigger:
 
     def reset(self) -> None:
         """Warn again when the history, which was summarized, comes near the trigger again."""
-        self._warned = False
+        self.has_warned = False

@@ -22,6 +22,7 @@ from strands_manga_memory.conversation.importance.importance import ImportanceWe
 from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
 from strands_manga_memory.conversation.summaries.folding import fold_of
 from strands_manga_memory.conversation.summaries.rest import Rest
+from strands_manga_memory.conversation.summaries.shared_runs import CoveredRange
 from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
 from strands_manga_memory.conversation.summaries.summary_runs import SummaryRuns
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from strands.experimental.context_manager import ContextState
 
 logger = logging.getLogger(__name__)
+
+_RUN, _WARNED = "summary_run", "summary_warned"
+"""Keys of the manager's state: the run that has been begun, and whether a warning was given."""
 
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default size of a history that is summarized, and of what is left of it."""
@@ -70,7 +74,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         slots: Finds what must not be lost. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
-            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less.
+            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. One that
+            follows the window of the model has at most as many.
         log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
             written anew from there. Without it the turns are read from the history, and when the prose has no room any more
             the oldest sentences go; the facts they said are then written below it.
@@ -161,6 +166,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _follow_window(self, agent: Agent) -> None:
         """Set the bounds that were left to the context window of the agent's model."""
         trimmer = self.trimmer
+        if trimmer.follows_window:  # more is not needed: a summary stands for what is left out
+            trimmer.max_tokens = min(trimmer.max_tokens, _MAX_TOKENS)
         if self._asked.tokens is None:
             self._trigger.tokens = _trigger_for(trimmer.max_tokens, window_of(agent.model))
             self.hard_tokens = self._trigger.tokens * 3 // 2
@@ -197,6 +204,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._swaps.swap_in(agent)
         if self._is_full(agent, coming):
             self._swaps.begin(agent)
+        elif self._runs.is_overdue(self.schedule.wait_seconds):
+            self._swaps.begin(agent, patience=self.schedule.wait_seconds)
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
@@ -207,10 +216,29 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _manage(self, agent: Agent) -> None:
         """Begin a summary if one is due; then the trimmer keeps its budget."""
         self._swaps.swap_in(agent)
-        self._swaps.begin(agent)
+        self._swaps.begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
             self.finish(agent, self.schedule.wait_seconds)
         super()._manage(agent)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a session keeps: also which messages a begun run covers, and whether a warning was given."""
+        state = super().get_state()
+        if self._runs.covered is not None:
+            state[_RUN] = self._runs.covered.to_state()
+        return state | ({_WARNED: True} if self._trigger.has_warned else {})
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        """Take back what :meth:`get_state` returned.
+
+        Raises:
+            ValueError: The state is that of another conversation manager.
+            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+        """
+        super().restore_from_session(state)
+        self._runs.covered = CoveredRange.from_state(state.get(_RUN))
+        self._trigger.has_warned = state.get(_WARNED) is True
+        return None
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full, or filling up.
@@ -285,7 +313,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def begin(self, agent: Agent) -> None:
         """Begin a summary of the older turns now, unless one is on its way; use one that is finished."""
         self._swaps.swap_in(agent)
-        self._swaps.begin(agent, is_wanted=True)
+        self._swaps.begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 
     def fold_at_once(self, agent: Agent, budget: int) -> int:
         """Turn everything before the recent turns into facts, now and without a model; return the tokens freed.

@@ -1,0 +1,141 @@
+"""A summary run belongs to the conversation: it goes on when the agent that began it is gone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.session import FileSessionManager
+
+from strands_manga_memory import (
+    ConversationScope,
+    MangaMemory,
+    TieredCompactionConversationManager,
+    VerifiedSummarizingConversationManager,
+)
+from strands_manga_memory.conversation import SummaryTrigger, VerifiedSummary
+from strands_manga_memory.messages import problems
+from strands_manga_memory.testing import ScriptedModel
+
+_PROSE = "The user asked about several series, and the assistant answered."
+_TURNS = 40
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MangaMemory]:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/memory.db") as opened:
+        yield opened
+
+
+class _Summarizer(ScriptedModel):
+    """A model that writes the same prose, a little later."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: _PROSE, delay=0.02)
+
+
+def _talk(build: Callable[[], Agent], name: str, *, for_each: bool) -> list[str]:
+    """Hold a conversation with one agent, or with an agent built for each request; return the requests as texts."""
+    requests: list[str] = []
+    agent = build()
+    for number in range(_TURNS):
+        agent = build() if for_each else agent
+        agent(f"{name} {number}: does my friend Name{number}x like volume {number}? " + "Tell me more about it please. " * 10)
+        model: Any = agent.model
+        requests.append(json.dumps(model.requests[-1].messages))
+        assert problems(model.requests[-1].messages) == []
+        time.sleep(0.04)  # the user reads
+    return requests
+
+
+def _model() -> ScriptedModel:
+    model = ScriptedModel(lambda _: "It is in stock. " * 10, usage=lambda _: 0)
+    model.update_config(context_window_limit=8_000)
+    return model
+
+
+def _builder(kind: str, memory: MangaMemory, folder: Path, name: str, summarizer: Any) -> Callable[[], Agent]:
+    model = _model()
+
+    def build() -> Agent:
+        if kind == "memory.agent":
+            return memory.agent(
+                model,
+                user_id="u",
+                session_id=name,
+                history="summarize",
+                max_tokens=1_500,
+                aux_model=summarizer,
+                callback_handler=None,
+            )
+        manager: Any
+        if kind == "files":
+            manager = VerifiedSummarizingConversationManager(SummaryTrigger(tokens=3_000), model=summarizer)
+        else:
+            manager = TieredCompactionConversationManager([VerifiedSummary(model=summarizer)], window=6_000)
+        session = FileSessionManager(name, storage_dir=str(folder))
+        return Agent(model=model, conversation_manager=manager, session_manager=session, callback_handler=None)
+
+    return build
+
+
+@pytest.mark.parametrize("kind", ["memory.agent", "files", "compaction"])
+def test_agent_for_each_request_summarizes_like_a_live_agent(kind: str, memory: MangaMemory, tmp_path: Path) -> None:
+    """With an agent built for each request the summarizer is called at most 1.5 times as often, and the summary is shown."""
+    calls, shown = {}, {}
+    for for_each in (False, True):
+        summarizer = _Summarizer()
+        name = "Request" if for_each else "Question"  # or the drafts of one conversation would do for the other
+        build = _builder(kind, memory, tmp_path, name, summarizer)
+        requests = _talk(build, name, for_each=for_each)
+        calls[for_each] = len(summarizer.requests)
+        shown[for_each] = sum(_PROSE in request for request in requests)
+        assert [number for number in range(_TURNS) if f"Name{number}x" not in requests[-1]] == []
+    assert 0 < calls[True] <= 1.5 * calls[False]
+    assert shown[True] >= shown[False] - 3 > 0
+
+
+def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMemory) -> None:
+    """A summary whose messages have changed since an earlier agent began it is not used."""
+    summarizer = ScriptedModel(lambda _: "The user has a friend called Kenji, who likes horror manga.", delay=0.3)
+    scope: Any = {"user_id": "u", "session_id": "s"}
+
+    def build() -> Any:
+        options: Any = {"history": "summarize", "max_tokens": 1_500, "aux_model": summarizer, "callback_handler": None}
+        return memory.agent(_model(), **scope, **options)
+
+    agent = build()
+    agent("My friend Kenji likes horror manga. " * 4)
+    while not summarizer.requests:
+        agent = build()
+        agent("Is it in stock? " + "Tell me more about it please. " * 10)
+        time.sleep(0.02)
+    sessions = memory.session(ConversationScope("u", "s"))
+    log = sessions.session_repository
+    first = log.list_messages(sessions.session_id, "default")[0]
+    first.redact_message = {"role": "user", "content": [{"text": "[redacted]"}]}
+    log.update_message(sessions.session_id, "default", first)
+    time.sleep(0.5)
+    agent = build()
+    agent("And now?")
+    assert "Kenji" not in json.dumps(agent.messages)
+
+
+def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path) -> None:
+    """The warning before a summary is given once, also where each request has its own agent."""
+    warnings: list[tuple[int, int]] = []
+    trigger = SummaryTrigger(tokens=3_000, on_warning=lambda *sizes: warnings.append(sizes))
+    model = _model()
+    for number in range(18):
+        manager = VerifiedSummarizingConversationManager(trigger, model=_Summarizer())
+        session = FileSessionManager("s", storage_dir=str(tmp_path))
+        agent = Agent(model=model, conversation_manager=manager, session_manager=session, callback_handler=None)
+        agent(f"Question {number}: is volume {number} in stock? " + "Tell me more about it please. " * 10)
+        if manager.trimmer.tokens(agent.messages) >= 2_800:
+            break
+    assert len(warnings) == 1
