@@ -205,12 +205,20 @@ class Assembly(Process):
             pii=self._pii,
             codec=self._memory_codec,
             hot=self._stores["hot"],
+            spool=self._spool,
             **self._clock,
         )
 
     def _cache(self, user_id: str, tenant: str | None) -> memory.ProfileCache:
+        store = self.user(user_id, tenant=tenant)
         return memory.ProfileCache(
-            self._stores["hot"], user_id=user_id, tenant=tenant, spool=self._spool, pii=self._pii, codec=self._memory_codec
+            self._stores["hot"],
+            user_id=user_id,
+            tenant=tenant,
+            spool=self._spool,
+            pii=self._pii,
+            codec=self._memory_codec,
+            table=store.table_view(shared=self.hot.survives_process),
         )
 
     async def prefetch(self, scope: ConversationScope) -> None:

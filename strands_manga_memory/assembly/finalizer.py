@@ -15,8 +15,8 @@ from strands_manga_memory.language.summaries.summarizing import summarizer_of
 from strands_manga_memory.language.summaries.transcript import Transcript
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.cache import ProfileCache
-from strands_manga_memory.memory.records.memory_records import MemoryRecord
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
 from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.place import Place
@@ -163,9 +163,10 @@ class SessionFinalizer:
     def _finalized(self, transcript: Transcript) -> MemoryRecord | None:
         with measured(HANDOFF):
             stored = self._keeper.finalize(transcript)
-        if self._caches is not None:  # the next session starts with what was learned in this one
-            user = {"user_id": transcript.user_id, "tenant": transcript.tenant}
-            ProfileCache(self._caches, **user, codec=self._memory_codec, pii=self._pii).invalidate()  # type: ignore[arg-type]
+        if self._caches is not None:  # the next session starts with the memories of this one
+            owner = Owner(transcript.user_id, transcript.tenant)
+            profile = HotProfile(self._caches, owner, codec=self._memory_codec)
+            profile.publish(revision=self._keeper.revision(owner), drops_context=True)
         return stored
 
     def disconnected(self, scope: ConversationScope) -> bool:

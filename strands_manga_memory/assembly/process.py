@@ -65,7 +65,7 @@ class Process:
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None
         if memories is not None:
-            from strands_manga_memory.memory.records.hot_copy import HotCopy  # whoever knows nobody does not load it
+            from strands_manga_memory.memory.preferences.hot_profile import HotProfile  # whoever knows nobody does not load it
 
             table = self._stores["memories"]
             into = with_method("sink", sink or memory.TablePreferenceSink(table, codec=self._memory_codec), "send(signal)")
@@ -74,7 +74,7 @@ class Process:
                 into,
                 pii=self._pii,
                 codec=self._memory_codec,
-                drained=lambda owner: HotCopy(hot, owner, codec=self._memory_codec).drop(),
+                drained=lambda owner: HotProfile(hot, owner, codec=self._memory_codec).publish(),
                 **self._clock,
             )
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()

@@ -10,18 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.preferences.preferences import preferences_of
-from strands_manga_memory.language.preferences.slot_values import canonical
+from strands_manga_memory.language.preferences.preferences import heard_in, preferences_of
+from strands_manga_memory.language.preferences.slot_values import Preference, canonical, values_of
+from strands_manga_memory.language.slots.slots import Slot, SlotKind
+from strands_manga_memory.language.slots.verification import Text
 from strands_manga_memory.language.summaries.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.language.summaries.summarizing import summarized
 from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
+from strands_manga_memory.language.texts.marks import without_marks
 from strands_manga_memory.language.texts.tokens import shortened
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.preference_slots import PreferenceSlots
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, forgotten_id, note_id
+from strands_manga_memory.memory.preferences.statements import Removal, Statement
 from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, content_id, episode_id
 from strands_manga_memory.memory.records.partition import Loaded, UserPartition
 from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType, Retention
-from strands_manga_memory.memory.records.taken_back import note_id
 from strands_manga_memory.memory.records.unreadable import going_on
 from strands_manga_memory.memory.rollup import MemoryRollup
 from strands_manga_memory.scope import encoded_id
@@ -70,6 +73,10 @@ class MemoryKeeper:
         """Return a user's part of the table."""
         return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
 
+    def revision(self, owner: Owner) -> str:
+        """Return the present revision of a user's memories."""
+        return self._log(self.partition(owner)).revision()
+
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store what is kept of a conversation; return its summary, or None if the user was erased meanwhile.
 
@@ -80,9 +87,17 @@ class MemoryKeeper:
         owner = Owner(transcript.user_id, transcript.tenant)
         partition = self.partition(owner)
         erased = partition.erased()
-        place = owner.partition
-        transcript = _without_personal_data(_without_redacted(transcript, partition.taken_back.notes()), self.pii, place)
+        place, log = owner.partition, self._log(partition)
         id_ = summary_id(transcript)
+        forgotten = log.forgotten()
+        transcript = _without_forgotten(
+            _without_redacted(transcript, log.notes()),
+            log.read().removals,
+            after=max(forgotten.get(forgotten_id(id_), 0.0), 0.0 if erased is None else float(erased.get("at") or 0.0)),
+        )
+        if not transcript.utterances:
+            return partition.get(id_) if erased is None else None
+        transcript = _without_personal_data(transcript, self.pii, place)
         stored = partition.get(id_)
         if stored is None or not _covers(stored, transcript):
             summary = summarized(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
@@ -91,10 +106,10 @@ class MemoryKeeper:
             if stored is None:
                 return None
         if self.keep_episodes:
-            self._keep_episodes(partition, id_, transcript, stored, erased)
+            self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
         self._keep_preferences(partition, transcript, stored, erased)
         loaded = partition.load()
-        self._keep_patterns(partition, loaded, erased)
+        self._keep_patterns(partition, loaded, erased, forgotten)
         if loaded.ledger:
             partition.fold()
         MemoryRollup(
@@ -107,8 +122,12 @@ class MemoryKeeper:
             pii=self.pii,
             codec=self.codec,
             timeout=self.timeout,
-        ).run(loaded, guard=erased)
+        ).run(loaded, guard=erased, forgotten=forgotten)
+        log.renew()
         return stored
+
+    def _log(self, partition: UserPartition) -> PreferenceLog:
+        return PreferenceLog(partition, importance=self.retention[MemoryType.PREFERENCE].importance)
 
     def _summary(
         self, known: MemoryRecord | None, id_: str, transcript: Transcript, summary: SessionSummary
@@ -141,10 +160,17 @@ class MemoryKeeper:
         return MemoryRecord(memory_id=id_, type=MemoryType.SUMMARY, created_at=now, version=0, **fields)
 
     def _keep_episodes(
-        self, partition: UserPartition, id_: str, transcript: Transcript, stored: MemoryRecord, erased: Item | None
+        self,
+        partition: UserPartition,
+        id_: str,
+        transcript: Transcript,
+        stored: MemoryRecord,
+        erased: Item | None,
+        forgotten: Mapping[str, float],
     ) -> None:
         rule = self.retention[MemoryType.EPISODE]
-        parts = list(_chunks(passages_of(transcript.utterances)))
+        after = forgotten.get(forgotten_id(episode_id(id_, 0)), 0.0)
+        parts = list(_chunks(passages_of([each for each in transcript.utterances if each.at > after])))
         prefix = episode_id(id_, 0).rsplit("#", 1)[0]
         for number, passages in enumerate(parts):
             episode = MemoryRecord(
@@ -172,25 +198,21 @@ class MemoryKeeper:
     def _keep_preferences(
         self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
     ) -> None:
-        slots = PreferenceSlots(partition, importance=self.retention[MemoryType.PREFERENCE].importance, guard=erased)
-        preferences = {str(key): str(value) for key, value in dict(stored.metadata.get("preferences") or {}).items()}
-        said = [each for key, value in preferences.items() for each in preferences_of(key, value)]
-        slots.take_back(stored.memory_id, but=frozenset(canonical(each.value) for each in said))
-        extra = {"session_id": transcript.session_id}
-        for each in said:
-            # What was said or set later than this session counts more.
-            slots.learn(
-                each,
-                at=transcript.ended_at,
-                source=stored.memory_id,
-                metadata=extra,
-                is_old=lambda known: known.updated_at >= transcript.ended_at,
-            )
+        """Store the preferences of the transcript, each with the time and the id of the message that stated it."""
+        statements = stated_in(
+            transcript, {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
+        )
+        self._log(partition).learn(statements, guard=erased)
 
-    def _keep_patterns(self, partition: UserPartition, loaded: Loaded, erased: Item | None) -> None:
+    def _keep_patterns(
+        self, partition: UserPartition, loaded: Loaded, erased: Item | None, forgotten: Mapping[str, float]
+    ) -> None:
         now, rule = self.clock(), self.retention[MemoryType.PATTERN]
         for topic, sessions in patterns_of(loaded.records.values(), now=now).items():
             id_ = content_id(MemoryType.PATTERN, topic)
+            after = forgotten.get(forgotten_id(id_), 0.0)
+            if sum(ended > after for ended in sessions.values()) < PATTERN_SESSIONS:
+                continue  # it was forgotten, and has not come up often enough since
             latest = max(sessions.values())
 
             def seen(
@@ -220,6 +242,36 @@ class MemoryKeeper:
             with going_on():
                 if (stored := partition.update(id_, seen, guard=erased)) is not None:
                     loaded.records[id_] = stored
+
+
+def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
+    """Return the preferences that a transcript states, in the order of their messages.
+
+    Args:
+        transcript: The transcript.
+        by_model: Preferences that a model found; empty: rules find them. Each is the statement of the latest message with its
+            words; a preference whose words are in no message of the user is left out.
+    """
+    said = [each for each in transcript.utterances if each.role == "user"]
+    if not by_model:
+        found = [(one, each) for one in said for each in heard_in([without_marks(one.text)])]
+    else:
+        found = []
+        for key, value in by_model.items():
+            for each in preferences_of(str(key), str(value)):
+                source = next((one for one in reversed(said) if _states(one.text, each)), None)
+                if source is not None:
+                    found.append((source, each))
+    statements = [Statement(each, one.at, one.message_id or None, transcript.session_id) for one, each in found]
+    return sorted(statements, key=lambda each: each.at)
+
+
+def _states(text: str, preference: Preference) -> bool:
+    """Tell whether a text has the words of a preference, in whatever language its rules know them."""
+    if Text(text).holds(Slot(SlotKind.STATEMENT, preference.value)):
+        return True
+    stated = {canonical(value) for each in heard_in([text]) for value in values_of(each.value)}
+    return not stated.isdisjoint(map(canonical, values_of(preference.value)))
 
 
 def summary_id(transcript: Transcript) -> str:
@@ -272,6 +324,20 @@ def _without_redacted(transcript: Transcript, taken_back: frozenset[str]) -> Tra
     """Return a transcript without the turns of messages that were taken back: an answer may repeat what it answers."""
     gone = {said.turn for said in transcript.utterances if said.message_id and note_id(said.message_id) in taken_back}
     return replace(transcript, utterances=tuple(said for said in transcript.utterances if said.turn not in gone))
+
+
+def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
+    """Return a transcript of the messages after a time, without the turns that stated a preference that was forgotten since."""
+    gone = {
+        said.turn
+        for said in transcript.utterances
+        if said.role == "user"
+        for each in heard_in([said.text])
+        for statement in [Statement(each, said.at, said.message_id or None)]
+        if any(removal.voids(statement) for removal in removals)
+    }
+    kept = tuple(said for said in transcript.utterances if said.turn not in gone and said.at > after)
+    return replace(transcript, utterances=kept)
 
 
 def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:

@@ -1,14 +1,17 @@
-"""MemoryChanges: stores, replaces and deletes the memories of one user."""
+"""MemoryChanges: the one path on which the memories of a user are stored, replaced and deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from strands_manga_memory.arguments import filled
-from strands_manga_memory.exceptions import KeyMissingError
-from strands_manga_memory.language.preferences.slot_values import slot_of
-from strands_manga_memory.memory.preferences.preference_slots import PreferenceSlots, preference_record
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.language.preferences.slot_values import Preference, slot_of
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, preference_record
+from strands_manga_memory.memory.preferences.spool import PreferenceSpool
+from strands_manga_memory.memory.preferences.statements import Removal, Statement
 from strands_manga_memory.memory.recall.wanted import checked_importance, checked_type
 from strands_manga_memory.memory.records.cleaning import Cleaning
 from strands_manga_memory.memory.records.memory_records import INTERNAL, MemoryRecord, content_id, episode_id
@@ -19,7 +22,20 @@ _MOST_KEY_CHARACTERS = 200
 
 
 class MemoryChanges:
-    """What is stored and deleted; of each memory that changed ``shown`` is told the id, and how it is now or None."""
+    """Changes the memory table, then the copies in the hot tier and the waiting signals.
+
+    A change reaches live agents before their next model call: they compare the revision in the hot tier with the one that
+    they have read. A removal is kept with its time, so that no message from before the removal is learned again.
+
+    Args:
+        partition: The user's part of the table.
+        retention: How long each type is kept.
+        cleaning: Policy for personal data and lengths.
+        clock: Seconds since 1970.
+        shown: Called with the id of each memory that changed, and its present record or None.
+        profile: The user's record in the hot tier; None: there is no hot tier.
+        spool: Signals that wait for their sink; None: there are none.
+    """
 
     def __init__(
         self,
@@ -29,12 +45,17 @@ class MemoryChanges:
         cleaning: Cleaning,
         clock: Callable[[], float],
         shown: Callable[[str, MemoryRecord | None], None],
+        profile: HotProfile | None,
+        spool: PreferenceSpool | None,
     ) -> None:
         self._partition = partition
         self._retention = retention
         self._cleaning = cleaning
         self._clock = clock
         self._shown = shown
+        self._profile = profile
+        self._spool = spool
+        self._log = PreferenceLog(partition, importance=retention[MemoryType.PREFERENCE].importance)
 
     def remember(
         self, content: str, type_: MemoryType | str, importance: float | None, metadata: Mapping[str, Any]
@@ -62,6 +83,7 @@ class MemoryChanges:
 
         record = self._partition.update(content_id(type_, text), learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
+        self._publish()
         return self._noted(record)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
@@ -72,31 +94,84 @@ class MemoryChanges:
             raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
         rule = self._retention[MemoryType.PREFERENCE]
         shown = _name_of(self._cleaning.text(key))
+        slot, at = slot_of(shown), self._clock()
         record = preference_record(
             shown,
             self._cleaning.text(value),
-            memory_id=self._partition.salt.preference_id(slot_of(shown)),
-            now=self._clock(),
-            known=None,
+            memory_id=self._partition.salt.preference_id(slot),
+            now=at,
             importance=rule.importance if importance is None else checked_importance("importance", importance),
             metadata=self._cleaning.metadata(metadata),
         )
-        known = self._partition.get(record.memory_id)
-        if known is not None:
-            record = known.changed(
-                content=record.content,
-                metadata={**known.metadata, **record.metadata},
-                importance=record.importance,
-                updated_at=record.updated_at,
-            )
-        self._partition.put(record)
+        said = Preference(slot, str(record.metadata["value"]))
+        record = self._log.set(record, slot)
+        self._publish(statements=[Statement(said, at, is_set=True)], is_logged=True)
         return self._noted(record)
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there."""
+        """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
+
+        Messages from before now do not bring the memory back, a later message does.
+        """
         if not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
-        there = self._partition.delete(memory_id)
+        now = self._clock()
+        record = self._preference(memory_id)
+        if record is None:
+            there = self._partition.delete(memory_id)
+            if there:
+                self._log.note_forgotten(memory_id, now)
+            self._delete_derived(memory_id)
+            self._publish(is_removal=True)
+            return there
+        removal = self._log.forget(record, now)
+        self._shown(memory_id, None)
+        self._publish(removals=[removal], is_logged=True)
+        if self._spool is not None:
+            self._spool.drop(self._partition.owner, removal)
+        return True
+
+    def take_back(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
+        """Delete the preferences that a message stated, and the memories of its session; return how many memories changed."""
+        at = self._clock() if at is None else at
+        removal, changed = self._log.retract(message_id, at)
+        for id_ in changed:
+            self._shown(id_, self._partition.get(id_))
+        summaries = {} if session_id is None else self._partition.load(MemoryType.SUMMARY).records
+        made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
+        for id_ in made:
+            self._partition.delete(id_)
+            self._delete_derived(id_)
+        self._publish(removals=[removal], is_logged=not made)
+        if self._spool is not None:
+            self._spool.take_back(self._partition.owner, message_id, at=at)
+        return len(changed) + len(made)
+
+    def _preference(self, memory_id: str) -> MemoryRecord | None:
+        if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):
+            return None
+        try:
+            return self._partition.get(memory_id)
+        except CorruptRecordError:  # it can be deleted all the same
+            return None
+
+    def _publish(
+        self,
+        *,
+        statements: Sequence[Statement] = (),
+        removals: Sequence[Removal] = (),
+        is_removal: bool = False,
+        is_logged: bool = False,
+    ) -> None:
+        """Publish a change; one that the log has noted has its revision from there."""
+        if not is_logged:
+            self._log.renew()
+        if self._profile is not None:
+            revision = self._log.revision()
+            self._profile.publish(statements=statements, removals=removals, revision=revision, is_removal=is_removal)
+
+    def _delete_derived(self, memory_id: str) -> None:
+        """Delete the memories that were made from a summary."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             episode = episode_id(memory_id, 0).rsplit("#", 1)[0]
@@ -106,17 +181,6 @@ class MemoryChanges:
             self._partition.delete_many(gone[1:])
         for id_ in gone:
             self._shown(id_, None)
-        return there
-
-    def take_back(self, message_id: str, session_id: str | None) -> int:
-        """Delete the preferences that a message said, and what was made of its session; return how many memories changed."""
-        self._partition.taken_back.note(message_id)
-        changed = PreferenceSlots(self._partition).take_back(message_id)
-        for id_ in changed:
-            self._shown(id_, self._partition.get(id_))
-        summaries = {} if session_id is None else self._partition.load(MemoryType.SUMMARY).records
-        made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
-        return len(changed) + sum(map(self.forget, made))
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:

@@ -82,6 +82,11 @@ class MemoryReader:
         """Read the memories and the profile from the table and its source."""
         return self._taken(self._partition.load())
 
+    def drop_snapshot(self) -> None:
+        """Let the next search, or the next context, read the memories: they were changed elsewhere."""
+        with self._lock:
+            self._snapshot = None
+
     def shown(self, memory_id: str, record: MemoryRecord | None) -> None:
         """Let searches find a memory as it is now; None: not at all."""
         with self._lock:
@@ -191,10 +196,15 @@ class MemoryReader:
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.used(used, self._clock())
-        self._writer.submit(self._partition.owner, lambda: self._written_quietly(used))
+        now = self._clock()
+        self._writer.submit(self._partition.owner, lambda: self._written_quietly(used, now))
 
-    def _written_quietly(self, used: list[str]) -> None:
+    def _written_quietly(self, used: list[str], at: float) -> None:
         try:
+            if self._copy is None or not self._copy.rules_out_erasure():
+                erased = self._partition.erased()
+                if erased is not None and at <= float(erased.get("at") or 0.0):
+                    return
             self._partition.note_uses(used)
         except StoreError as error:
             logger.debug("error=<%s> | a recall was not noted", type(error).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -24,7 +25,8 @@ from strands_manga_memory.language.texts.marks import without_marks
 from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.learning import Learn, Learner
-from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, AgentContext, fitting
+from strands_manga_memory.memory.preferences.statements import Removal, message_digest
+from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, fitting
 from strands_manga_memory.memory.recall.user_query import user_query
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
@@ -83,13 +85,13 @@ class UserContext(Plugin):
         self._learn = learn
         self._max_tokens = max_tokens
         self._deadline = deadline
-        self._at_start = AgentContext()
         self._agent: weakref.ref[Agent] | None = None
-        self._pending: list[Message] = []
+        self._pending: list[tuple[Message, float]] = []
         self._read: dict[str, tuple[str, ...]] = {}
         self._found = ""
         self._found_in_turn = ("", "")
         self._writer = cache.writer
+        self._clock = store.partition.clock
         self._learner = Learner(cache.writer, cache.lane, self._hear)
 
     def init_agent(self, agent: Agent) -> None:
@@ -101,7 +103,8 @@ class UserContext(Plugin):
         self._agent = weakref.ref(agent)
         try:
             with within("memories", self._deadline):
-                self._at_start = self._cache.load(lambda: self._store.agent_context(max(1, self._max_tokens * 3 // 4))).context
+                most = max(1, self._max_tokens * 3 // 4)
+                self._cache.load(lambda: self._store.agent_context(most), changed=self._store.drop_snapshot)
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -126,7 +129,7 @@ class UserContext(Plugin):
     def _said(self, event: MessageAddedEvent[Agent]) -> None:
         """Take note of a message of the user; what it says is read when the turn is over, as a guardrail left it."""
         if is_turn_start(event.message):
-            self._pending.append(event.message)
+            self._pending.append((event.message, self._clock()))
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._look(event.agent, [])
@@ -135,17 +138,17 @@ class UserContext(Plugin):
         pending, self._pending = self._pending, []
         self._look(event.agent, pending)
 
-    def _look(self, agent: Agent, said: Sequence[Message]) -> None:
+    def _look(self, agent: Agent, said: Sequence[tuple[Message, float]]) -> None:
         """Hear what was said, and take back what messages said that read otherwise now: off the event loop."""
         texts = _texts_of(agent)
         gone = [id_ for id_, read in texts.items() if self._read.get(id_, read) != read and not _is_shortened(read)]
         heard = {id_: texts[id_] for id_ in gone}
-        ids = {message.get("tracking_id") or "" for message in said}
+        times = {message.get("tracking_id") or "": at for message, at in said}
         # Else it was only trimmed: a message in place of one that was said is one that nobody said.
         is_replaced = any(
-            is_turn_start(one) and one.get("tracking_id") not in ids | self._read.keys() for one in agent.messages
+            is_turn_start(one) and one.get("tracking_id") not in times.keys() | self._read.keys() for one in agent.messages
         )
-        for message in said:
+        for message, _ in said:
             id_ = message.get("tracking_id") or ""
             if id_ in texts or not is_replaced:
                 heard[id_] = texts.get(id_, _texts(message))
@@ -154,40 +157,49 @@ class UserContext(Plugin):
         self._read = texts
         if heard or gone:
             model = agent.aux_model if self._learn == "model" else None
-            self._writer.submit(self._cache.lane, lambda: self._take_in(gone, heard, model))
+            self._writer.submit(self._cache.lane, lambda: self._take_in(gone, heard, times, model))
 
-    def _take_in(self, gone: Sequence[str], heard: Mapping[str, Sequence[str]], model: Model | None) -> None:
+    def _take_in(
+        self, gone: Sequence[str], heard: Mapping[str, Sequence[str]], times: Mapping[str, float], model: Model | None
+    ) -> None:
+        times = dict(times)
         try:
             for id_ in gone:
-                self.take_back(id_)
+                retracted_at = self._clock()
+                self.take_back(id_, at=retracted_at)
+                times[id_] = math.nextafter(retracted_at, math.inf)  # an edited message states its new text after that
             for id_, texts in heard.items():
-                self._hear(id_, heard_in(texts))
+                self._hear(id_, heard_in(texts), times.get(id_))
         except MangaMemoryError as error:
             logger.warning("error=<%s> | preferences could not be kept", type(error).__name__)
         if model is not None:
-            self._learner.ask(model, heard)
+            self._learner.ask(model, heard, times)
 
-    def _hear(self, message_id: str, said: Sequence[Preference]) -> None:
-        self._cache.hear(said, message_id=message_id or None, session_id=self._session_id)
+    def _hear(self, message_id: str, said: Sequence[Preference], at: float | None) -> None:
+        self._cache.hear(said, message_id=message_id or None, session_id=self._session_id, at=at)
 
     def redacted(self, message_id: str) -> None:
         """Have what a message said taken back, in the background; for ``TieredSessionManager.when_redacted``."""
-        if any(message.get("tracking_id") == message_id for message in self._pending):
+        if any(message.get("tracking_id") == message_id for message, _ in self._pending):
             return  # it is heard when its turn is over, as it reads then
-        self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, None))
+        self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
 
-    def take_back(self, message_id: str) -> None:
-        """Delete what a message said of the user's preferences, wherever it went, and what was made of its session.
+    def take_back(self, message_id: str, *, at: float | None = None) -> None:
+        """Delete the preferences that a message stated, wherever they went, and the memories of its session.
 
         Messages that are edited while they are in the agent's history are noticed without it, with the next turn. Does I/O.
+
+        Args:
+            message_id: ``tracking_id`` of the message.
+            at: Time of the removal, in seconds since 1970. Default: now.
 
         Raises:
             StoreUnavailableError: The table does not answer.
         """
-        self._at_start = AgentContext()  # it may be told there
+        at = self._clock() if at is None else at
         self._learner.take_back(message_id)
-        self._cache.take_back(message_id)
-        self._store.take_back(message_id, session_id=self._session_id)
+        self._cache.remove(Removal(at, message=message_digest(message_id)))
+        self._store.take_back(message_id, session_id=self._session_id, at=at)
 
     def _refreshed(self) -> None:
         try:
@@ -244,22 +256,23 @@ class UserContext(Plugin):
         return "\n".join(["<user_memory>", _NOTE, *lines, "</user_memory>"]) if lines else ""
 
     def _told_beside(self) -> list[str]:
-        return [self._at_start.preferences, self._at_start.history, *_lines(self._cached_overrides())]
+        return [self._cache.cached.context.preferences, self._cache.cached.context.history, *_lines(self._cached_overrides())]
 
     def _cached_overrides(self) -> Mapping[str, str]:
-        told = self._at_start.preferences.splitlines()
+        told = self._cache.cached.context.preferences.splitlines()
         return {key: value for key, value in self._cache.cached.overrides.items() if _line(key, value) not in told}
 
     def _with_preferences(self, context: InvokeModelContext) -> InvokeModelContext:
-        block = self._at_start.preferences
+        block = self._cache.cached.context.preferences
         if not block:
             return context
         return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _with_history(self, context: InvokeModelContext) -> InvokeModelContext:
-        parts = [self._at_start.history] if self._at_start.history else []
-        left = self._max_tokens - estimated_tokens(self._at_start.preferences) - estimated_tokens(self._at_start.history)
-        title = _STATED_SINCE if self._at_start.preferences else _STATED
+        told = self._cache.cached.context
+        parts = [told.history] if told.history else []
+        left = self._max_tokens - estimated_tokens(told.preferences) - estimated_tokens(told.history)
+        title = _STATED_SINCE if told.preferences else _STATED
         since = fitting(title, _lines(self._cached_overrides()), left, estimated_tokens)
         if since:
             parts.append(since)

@@ -16,6 +16,7 @@ from strands_manga_memory.language.summaries.session_summary import RuleSessionS
 from strands_manga_memory.language.summaries.summarizing import summarized, summarizer_of
 from strands_manga_memory.language.texts.tokens import cut_to_tokens, shortened
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.preference_log import forgotten_id
 from strands_manga_memory.memory.recall.context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
 from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
 from strands_manga_memory.memory.records.partition import Loaded, UserPartition
@@ -73,12 +74,15 @@ class MemoryRollup:
         self._pii = pii or PiiPolicy()
         self._timeout = timeout
 
-    def run(self, loaded: Loaded | None = None, *, guard: Item | str | None = "") -> int:
+    def run(
+        self, loaded: Loaded | None = None, *, guard: Item | str | None = "", forgotten: Mapping[str, float] | None = None
+    ) -> int:
         """Make the roll-ups that are missing or behind; return how many were written.
 
         Args:
             loaded: What the user's partition holds, if it was just read.
             guard: As of ``UserPartition.update``.
+            forgotten: When roll-ups were forgotten, by ``forgotten_id``: sessions from before make none of that id again.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -93,6 +97,10 @@ class MemoryRollup:
                 if now - ended_at(record) >= days * DAY:
                     periods[name_of(ended_at(record))].append(record)
             for period, covered in sorted(periods.items()):
+                after = (forgotten or {}).get(forgotten_id(f"{type_}#{period}"), 0.0)
+                covered = [record for record in covered if ended_at(record) > after]
+                if not covered:
+                    continue
                 written += self._made(type_, period, sorted(covered, key=ended_at), records, guard)
         return written
 

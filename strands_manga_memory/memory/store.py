@@ -18,6 +18,10 @@ from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory.memory_changes import MemoryChanges
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.cache import TableView
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+from strands_manga_memory.memory.preferences.spool import PreferenceSpool
 from strands_manga_memory.memory.profile.profile_reader import ProfileReader
 from strands_manga_memory.memory.profile.profile_source import ProfileSource
 from strands_manga_memory.memory.recall.context import MOST_TOKENS, AgentContext
@@ -66,6 +70,7 @@ class UserMemoryStore(MemoryStore):
         hot: A hot tier that holds a copy of them while the user is about, so that an agent's start reads no table.
         profile: Where another service keeps the user's profile; read at session start, within the 0.25 seconds of a
             ``ProfileReader`` if it is none, and never written.
+        spool: Signals that wait for their sink, from which ``forget`` and ``take_back`` remove theirs.
         max_characters: Characters a memory is cut to. Default 4,000.
         count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default an estimate by script, rather too high.
 
@@ -92,6 +97,7 @@ class UserMemoryStore(MemoryStore):
         codec: Codec | None = None,
         hot: HotStore | None = None,
         profile: ProfileSource | None = None,
+        spool: PreferenceSpool | None = None,
         max_characters: int = 4_000,
         count_tokens: Callable[[str], int] = estimated_tokens,
     ) -> None:
@@ -112,8 +118,7 @@ class UserMemoryStore(MemoryStore):
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
         copy = None if hot is None else HotCopy(hot, self.owner, codec=codec)
-        dropping = {} if copy is None else {"changed": copy.drop}
-        self.partition = UserPartition(table, self.owner, codec=codec, clock=clock, **dropping)
+        self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._count_tokens = count_tokens
         kept = {MemoryType(type_): rule for type_, rule in retention.items()}
         cleaning = Cleaning(pii or PiiPolicy(), self.owner.partition, max_characters)
@@ -126,7 +131,15 @@ class UserMemoryStore(MemoryStore):
             clock=clock,
             writer=shared_writer(None, table),
         )
-        self._changes = MemoryChanges(self.partition, retention=kept, cleaning=cleaning, clock=clock, shown=self._reader.shown)
+        self._changes = MemoryChanges(
+            self.partition,
+            retention=kept,
+            cleaning=cleaning,
+            clock=clock,
+            shown=self._reader.shown,
+            profile=None if hot is None else HotProfile(hot, self.owner, codec=codec),
+            spool=spool,
+        )
 
     # Strands' memory store interface
 
@@ -254,19 +267,39 @@ class UserMemoryStore(MemoryStore):
     def forget(self, memory_id: str) -> bool:
         """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
 
+        Live agents do not tell it after their next look at the hot tier. A message from before now does not bring it back,
+        a later one does.
+
         Raises:
             ValueError: The id is no memory's.
         """
         return self._changes.forget(memory_id)
 
-    def take_back(self, message_id: str, *, session_id: str | None = None) -> int:
-        """Delete the preferences that a message said, as a redaction wants it; return how many memories changed.
+    def take_back(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
+        """Delete the preferences that a message stated, as a redaction wants it; return how many memories changed.
+
+        Live agents do not tell them after their next look at the hot tier. The sink gets a signal that takes them back.
 
         Args:
-            message_id: Its ``tracking_id``. Whoever finalizes its session leaves it out from now on.
-            session_id: Its session, whose summary and episodes are deleted: they are made anew when it is finalized again.
+            message_id: ``tracking_id`` of the message. Finalizing its session leaves the message out from now on.
+            session_id: Session of the message, whose summary and episodes are deleted; finalizing makes new ones.
+            at: Time of the removal, in seconds since 1970: later texts of the same message count. Default: now.
         """
-        return self._changes.take_back(message_id, session_id)
+        return self._changes.take_back(message_id, session_id, at)
+
+    def table_view(self, *, shared: bool) -> TableView:
+        """Return the reads of the table that a ``ProfileCache`` of this user needs; ``shared``: its hot tier is shared."""
+        log = PreferenceLog(self.partition)
+
+        def erased_at() -> float:
+            marker = self.partition.erased()
+            return 0.0 if marker is None else float(marker.get("at") or 0.0)
+
+        return TableView(None if shared else log.revision, log.removals, erased_at, self.partition.clock)
+
+    def drop_snapshot(self) -> None:
+        """Let the next search read the memories, as they were changed elsewhere."""
+        self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""

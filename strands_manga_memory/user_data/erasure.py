@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.memory.preferences.cache import ProfileCache
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.spool import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.memory.records.hot_copy import cache_name
 from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner
@@ -99,7 +99,13 @@ def forget_user(
     tombstones = 0
     sessions: set[str] = set()
     if memories is not None:  # first, so that whoever is finalizing stores nothing from now on
-        _mark_erased(memories, owner, clock() + policy.graves)
+        _mark_erased(memories, owner, clock(), clock() + policy.graves)
+        tombstones += 1
+    if hot is not None:  # live agents look at it before each model call
+        profile = HotProfile(hot, owner)
+        record = hot.load(profile.name, [], touch=False)
+        counts["cache"] += record is not None and record.state != DELETED
+        profile.bury(ttl=policy.graves)
         tombstones += 1
     directory = directory_key("", {"user": user_id, "tenant": tenant})
     assert directory is not None  # noqa: S101 - an owner has a user
@@ -115,12 +121,6 @@ def forget_user(
             tombstones += _forget_session(scope, hot, durable, policy, codec, clock, counts)
             sessions.add(scope.storage_session_id)
     counts["sessions"] += len(sessions)
-    if hot is not None:
-        record = hot.load(cache_name(owner), [], touch=False)
-        counts["cache"] += record is not None and record.state != DELETED
-        cache = ProfileCache(hot, user_id=user_id, tenant=tenant)
-        cache.bury(ttl=policy.graves)
-        tombstones += 1
     counts["stored_values"] += TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant).erase()
     if memories is not None:
         shared_writer(None, memories).submit(owner, lambda: None).result()  # behind recalls that are being noted
@@ -178,12 +178,13 @@ def _forget_session(
     return len({*members, ("A", scope.agent_id)}) * (1 if hot is None else 2)
 
 
-def _mark_erased(memories: Table, owner: Owner, until: float) -> None:
+def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None:
     memories.put(
         {
             "user_id": owner.partition,
             "memory_id": ERASED,
             "mark": uuid.uuid4().hex,
+            "at": at,
             memories.schema.ttl: int(until),
         }
     )
@@ -204,6 +205,11 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
         memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])
+    changes = [
+        (owner.changes_partition, str(row["memory_id"])) for row in memories.query(owner.changes_partition, attributes=[])
+    ]
+    counts["memory_changes"] += len(changes)
+    memories.batch_write(deletes=changes)
     memories.delete(bucket_of(owner), owner.partition)
 
 
@@ -225,6 +231,8 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
     if memories is not None:
         rows = memories.query(owner.partition, attributes=[])
         yield from (f"{owner.partition}/{row['memory_id']}" for row in rows if row["memory_id"] != ERASED)
+        rows = memories.query(owner.changes_partition, attributes=[])
+        yield from (f"{owner.changes_partition}/{row['memory_id']}" for row in rows)
         if memories.get(bucket_of(owner), owner.partition) is not None:
             yield bucket_of(owner)
     if hot is not None:

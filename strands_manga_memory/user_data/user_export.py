@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from strands.types.session import encode_bytes_values
@@ -13,7 +14,8 @@ from strands.types.session import encode_bytes_values
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.spool import ENTRY
-from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, place_of, record_of
+from strands_manga_memory.memory.preferences.statements import Statement
+from strands_manga_memory.memory.records.memory_records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
 from strands_manga_memory.session.basis.place import member_ids
 from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
@@ -75,6 +77,7 @@ def export_user(
         "environments": environments,
         "stored_values": [],
         "memories": [],
+        "statements": [],
         "waiting_signals": [],
         "not_looked_at": not_looked_at,
         "unreadable": unreadable,
@@ -86,6 +89,11 @@ def export_user(
         for item in memories.query(owner.partition):
             with _noted(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
                 _export_memory(item, owner, memory_codec, exported)
+        place = place_of(owner, CHANGES)
+        with _noted(unreadable), trusted(place):
+            if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
+                rows = opened_body(changes, memory_codec, place)["statements"]
+                exported["statements"].extend(_plain(asdict(Statement.of(row))) for row in rows)
     if hot is not None:
         exported["overrides"] = dict(ProfileCache(hot, user_id=user_id, tenant=tenant, codec=memory_codec).peek().overrides)
     return exported

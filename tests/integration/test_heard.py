@@ -22,7 +22,9 @@ from strands_manga_memory.memory import (
     ProfileReader,
     TableProfileSource,
 )
-from strands_manga_memory.memory.preferences.preference_slots import MOST_KEPT, PreferenceSlots
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+from strands_manga_memory.memory.preferences.statements import MOST_SLOTS as MOST_KEPT
+from strands_manga_memory.memory.preferences.statements import Statement
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.stores.writer import shared_writer
@@ -309,9 +311,9 @@ def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> No
 def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")
-    slots = PreferenceSlots(user.partition)
+    log = PreferenceLog(user.partition)
     for number in range(MOST_KEPT + 20):
-        slots.learn(Preference(f"favorite thing {number}", "x"), at=float(number + 1), source=f"m{number}", metadata={})
+        log.learn([Statement(Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}")])
     assert len(user.recall(type="preference", limit=None)) == MOST_KEPT + 1
     assert "favorite color: blue" in world.preferences()
 

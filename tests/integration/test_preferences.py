@@ -276,7 +276,7 @@ def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> 
     faulty.down = True
     for number in range(3):
         spool.emit(OWNER, [Preference("genre", f"value {number}")])
-    servers.wait_until(lambda: faulty.calls.count("get") >= 3, "some tries")
+    servers.wait_until(lambda: faulty.calls.count("batch_get") >= 3, "some tries")
     for number in range(3, 6):
         spool.emit(OWNER, [Preference("genre", f"value {number}")])
     faulty.down = False
@@ -304,7 +304,7 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
     spool.emit(OWNER, [Preference("genre", "horror")])
-    servers.wait_until(lambda: faulty.calls.count("get") >= 1, "a try")
+    servers.wait_until(lambda: faulty.calls.count("batch_get") >= 1, "a try")
     with servers.forked() as fork:
         if fork.is_child:
             faulty.down = False

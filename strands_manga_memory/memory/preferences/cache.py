@@ -1,69 +1,82 @@
-"""ProfileCache: what an agent is told about its user, in the hot tier, and preferences heard just now."""
+"""ProfileCache: the context of a user in the hot tier, and statements made since, as one agent sees them."""
 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from strands_manga_memory.arguments import filled
-from strands_manga_memory.exceptions import ConflictError, PersonalDataError
+from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.preferences.slot_values import Preference, slot_of
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.heard import Heard, after, slots_of, text_of
+from strands_manga_memory.memory.preferences.hot_profile import TTL, HotProfile, ProfileState
 from strands_manga_memory.memory.preferences.spool import PreferenceSpool
+from strands_manga_memory.memory.preferences.statements import Removal, Statement, fold, latest_removals, recent, valid
 from strands_manga_memory.memory.recall.context import AgentContext
-from strands_manga_memory.memory.records.hot_copy import MEMORIES, cache_name
 from strands_manga_memory.memory.records.memory_records import Owner
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
-from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
+from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-_CONTEXT, _HEARD = "context", "heard"
-_TRIES = 50
-_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
-
 
 @dataclass(frozen=True)
 class CachedContext:
-    """What an agent is told about its user.
+    """Text that an agent is told about its user.
 
     Attributes:
-        context: As it was at session start.
-        overrides: Preferences heard since, by slot, the last one said last: they win over ``context``.
+        context: Context of the session's start.
+        overrides: Preferences stated or set since, by slot, the latest last: they win over ``context``.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TableView:
+    """Reads of the memory table that a cache needs.
+
+    Attributes:
+        revision: Returns the revision of the user's memories; None if other processes publish changes in the hot tier.
+        removals: Returns the removals of preferences and messages.
+        erased_at: Returns when the user was last erased, in seconds since 1970; 0.0: never.
+        clock: Seconds since 1970.
+    """
+
+    revision: Callable[[], str] | None = None
+    removals: Callable[[], tuple[Removal, ...]] = tuple
+    erased_at: Callable[[], float] = float
+    clock: Callable[[], float] = time.time
+
+
 class ProfileCache:
     """One user's context in the hot tier, shared by all devices and workers.
 
-    The context is loaded once, when a session starts, and stays as it is until it is invalidated, so that a prompt's prefix
-    does not change. A preference heard in between is an override: the other devices see it before their next model call, and
-    it goes to the sink. While the hot tier is down, this process goes on with what it has.
+    The context is loaded once, when a session starts, and stays the same while the session lasts, so that a prompt's prefix
+    does not change. A preference stated or set meanwhile is an override, which the other devices see before their next model
+    call. A removal, by any device or process, ends the context: ``refresh`` drops it and reads a new one. While the hot tier
+    is down, this process goes on with the context and statements that it has.
 
     Args:
         hot: The hot tier.
         user_id: The user, unique within the tenant.
         tenant: The tenant; None is a tenant of its own.
-        spool: Where overrides go from here; None: nowhere.
+        spool: Takes statements on their way to the sink; None: they go nowhere.
         ttl: Seconds the cache lives after its last use. Default 1,800.
-        pii: What becomes of personal data in overrides. Default ``PiiPolicy()``.
-        codec: Seals what is kept in the hot tier.
+        pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
+        codec: Seals the fields in the hot tier.
         clock: Monotonic seconds, for the health of the tier.
+        table: Reads of the memory table. Default: none.
 
     Attributes:
-        writer: Does the cache's background work, under the key ``lane``, which all caches of the user in the process share: who
-            asks after another of the user's agents has heard something finds it.
+        writer: Does the background work of the cache, under the key ``lane``. All caches of the user in the process share the
+            lane, so a refresh comes behind statements of another agent.
 
     Raises:
         ValueError: An id is not allowed, or ``ttl`` is not above 0.
@@ -76,53 +89,54 @@ class ProfileCache:
         user_id: str,
         tenant: str | None = None,
         spool: PreferenceSpool | None = None,
-        ttl: float = 1800.0,
+        ttl: float = TTL,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.monotonic,
+        table: TableView | None = None,
     ) -> None:
         if not ttl > 0:
             raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
-        self._hot = hot
         self._owner = Owner(user_id, tenant)
-        self._name = cache_name(self._owner)
+        self._profile = HotProfile(hot, self._owner, codec=codec, ttl=ttl)
         self._spool = spool
         self._ttl = ttl
         self._pii = pii or PiiPolicy()
-        self._codec = codec or Codec()
+        self._table = table or TableView()
         self.writer = shared_writer(hot, None)
         self.lane = ("profile", self._owner)
         self._health = TierHealth(clock=clock)
         self._lock = threading.Lock()
-        self._seen: tuple[int, int] | None = None
-        self._cached = CachedContext()
-        self._heard: tuple[Heard, ...] = ()
-        self._unsaved: list[Heard | str] = []
+        self._read_context: Callable[[], AgentContext] | None = None
+        self._memories_changed: Callable[[], None] = lambda: None
+        self._void_before = 0.0
+        self._unsaved: list[Statement] = []
+        self._take(ProfileState(), AgentContext())
 
     @property
     def cached(self) -> CachedContext:
-        """What was last read or written, without I/O; overrides that the hot tier has not taken yet are in it."""
+        """Context and overrides as last read or written, without I/O, with statements that wait for the hot tier."""
         with self._lock:
-            return CachedContext(self._cached.context, slots_of(after(self._heard, self._unsaved)))
+            return self._cached
 
-    def load(self, read: Callable[[], AgentContext]) -> CachedContext:
+    def load(self, read: Callable[[], AgentContext], *, changed: Callable[[], None] = lambda: None) -> CachedContext:
         """Return the user's context from the hot tier; if it is not there, by ``read``, and keep it there.
 
         Args:
-            read: Reads the user's memories; called at most once.
+            read: Reads the user's memories; called again when they were removed from.
+            changed: Called when memories were changed elsewhere, before ``read``.
         """
-        record = self._read(touch=True)
-        if record is not None and _CONTEXT in record.fields:
+        self._read_context, self._memories_changed = read, changed
+        state = self._look(touch=True)
+        if state is not None and self._is_told(state.context):
             with self._lock:
-                return self._take(record)
-        context = read()
-        with self._lock:
-            self._cached = CachedContext(context, self._cached.overrides)
-        self._write(context=context)
+                self._take(state, state.context or AgentContext())
+        else:
+            self._load(state)
         return self.cached
 
     def prefer(self, key: str, value: str, *, session_id: str | None = None) -> None:
-        """Keep a preference, as ``hear`` does.
+        """Keep a preference that is stated now, as ``hear`` does.
 
         Raises:
             ValueError: Key or value are empty.
@@ -133,129 +147,213 @@ class ProfileCache:
         self._clean(value)
         self.hear([Preference(slot_of(key), value)], session_id=session_id)
 
-    def hear(self, said: Sequence[Preference], *, message_id: str | None = None, session_id: str | None = None) -> None:
-        """Keep what a message said: here and in the hot tier at once, then on its way to the sink, in one batch.
+    def hear(
+        self,
+        said: Sequence[Preference],
+        *,
+        message_id: str | None = None,
+        session_id: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        """Keep the preferences of a message: here and in the hot tier at once, then on their way to the sink, in one batch.
 
-        What the policy for personal data refuses is left out.
+        Preferences that the policy for personal data refuses are left out, and those of a message from before an erasure.
+
+        Args:
+            said: The preferences.
+            message_id: ``tracking_id`` of the message.
+            session_id: Session of the message.
+            at: Time of the message, in seconds since 1970. Default: now.
         """
+        at = self._table.clock() if at is None else at
         kept = []
         for each in said:
             try:
-                kept.append(replace(each, slot=self._clean(each.slot), value=self._clean(each.value)))
+                cleaned = replace(each, slot=self._clean(each.slot), value=self._clean(each.value))
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference was not kept", type(error).__name__)
-        if not kept:
+                continue
+            kept.append(Statement(cleaned, at, message_id, session_id))
+        if not kept or at <= self._void_before:
             return
         with self._lock:
-            self._unsaved += [Heard(each, message_id) for each in kept]
-        self._write()
+            self._unsaved += kept
+            self._show()
+        self._save()
         if self._spool is not None:
-            self._spool.emit(self._owner, kept, message_id=message_id, session_id=session_id)
+            said = [each.said for each in kept]
+            self._spool.emit(self._owner, said, message_id=message_id, session_id=session_id, at=at)
 
-    def take_back(self, message_id: str) -> None:
-        """Forget what a message said, because it was redacted: here, in the hot tier, in the spool, and in the sink."""
+    def remove(self, removal: Removal) -> None:
+        """Tell nothing of a removed preference or message from now on; the next ``refresh`` reads a new context."""
         with self._lock:
-            self._unsaved.append(message_id)
-        self._write(drop_context=True)
-        if self._spool is not None:
-            self._spool.take_back(self._owner, message_id)
-
-    def _clean(self, text: str) -> str:
-        return self._pii.applied(text, place=self._owner.partition)
+            self._unsaved = list(valid(self._unsaved, [removal]))
+            self._take(replace(self._state, statements=valid(self._state.statements, [removal]), removed=""), AgentContext())
 
     def refresh(self) -> bool:
-        """Look whether another device changed something, in one round trip; tell whether it did."""
+        """Look whether another device or process changed something; return whether the overrides or the context changed.
+
+        One round trip, and a read of the memories if something was removed from them.
+        """
+        before = self.cached
         if self._unsaved:
-            self._write()
-        record = self._read(touch=False)
-        if record is None or (record.epoch, record.version) == self._seen:
+            self._save()
+        state = self._look(touch=False)
+        if state is None:
             return False
-        with self._lock:
-            before = self._cached.overrides
-            self._heard = self._heard_of(record)
-            self._cached = CachedContext(self._cached.context, slots_of(self._heard))
-            self._seen = record.epoch, record.version
-            return self._cached.overrides != before
+        known = self._state
+        if state.exists and state.removed == known.removed:
+            with self._lock:
+                self._take(state, self._context)
+            if state.revision != known.revision:
+                self._memories_changed()
+        elif not state.exists and (state.epoch, state.version, state.is_erased) == (known.epoch, known.version, True):
+            return False  # the user was erased, which this agent knows
+        else:
+            self._reload(state)
+        return self.cached != before
 
     def peek(self) -> CachedContext:
-        """Return what the hot tier has, by inspection: no time to live is touched."""
-        record = self._read(touch=False)
-        if record is None or _CONTEXT not in record.fields:
-            return CachedContext(AgentContext(), slots_of(self._heard_of(record)))
-        with self._lock:
-            return self._take(record)
+        """Return the content of the hot tier, by inspection: no time to live is touched."""
+        state = self._read() or ProfileState()
+        return CachedContext(state.context or AgentContext(), _values(recent(state.statements, state.removals)))
 
     def invalidate(self) -> None:
-        """Let the next session start read the user's memories anew; overrides stay until the memories have them."""
-        self._write(drop_context=True)
+        """Let the next session start read the user's memories from the table; overrides stay."""
+        self._profile.publish(drops_context=True)
 
     def bury(self, *, ttl: float) -> int:
         """Delete the cache and leave a tombstone for ``ttl`` seconds; return its epoch."""
         with self._lock:
-            self._cached, self._heard, self._unsaved, self._seen = CachedContext(), (), [], None
-        return self._hot.bury(self._name, epoch=1, ttl=ttl)
+            self._unsaved = []
+            self._take(ProfileState(), AgentContext())
+        return self._profile.bury(ttl=ttl)
 
     # Inside
 
-    def _read(self, *, touch: bool) -> HotRecord | None:
-        record = self._health.tried(lambda: self._hot.load(self._name, [_CONTEXT, _HEARD], touch=touch))
-        return None if record is None or record.state != ACTIVE or record.expires_in <= 0 else record
+    def _clean(self, text: str) -> str:
+        return self._pii.applied(text, place=self._owner.partition)
 
-    def _take(self, record: HotRecord) -> CachedContext:
-        place = f"{self._name}#{_CONTEXT}"
-        data = self._codec.decode(record.fields[_CONTEXT], place)
-        with trusted(place):
-            context = AgentContext(*(text_of(data[name]) for name in ("preferences", "history")))
-        self._heard = self._heard_of(record)
-        self._cached = CachedContext(context, slots_of(self._heard))
-        self._seen = record.epoch, record.version
-        return CachedContext(self._cached.context, slots_of(after(self._heard, self._unsaved)))
+    def _tried(self, work: Callable[[], ProfileState]) -> ProfileState | None:
+        return self._health.tried(work)
 
-    def _heard_of(self, record: HotRecord | None) -> tuple[Heard, ...]:
-        if record is None or _HEARD not in record.fields:
-            return ()
-        place = f"{self._name}#{_HEARD}"
-        data = self._codec.decode(record.fields[_HEARD], place)
-        with trusted(place):
-            return tuple(Heard.of(row) for row in data)
+    def _read(self, *, touch: bool = False) -> ProfileState | None:
+        """Return the record of the hot tier; None if the tier does not answer."""
+        loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
+        return None if loaded is None else self._profile.state_of(loaded[0])
 
-    def _write(self, *, context: AgentContext | None = None, drop_context: bool = False) -> None:
-        self._health.tried(lambda: self._written(context, drop_context=drop_context))
+    def _look(self, *, touch: bool) -> ProfileState | None:
+        """Return the record with the changes of other processes; None if the tier does not answer."""
+        state = self._read(touch=touch)
+        return None if state is None else self._tried(lambda: self._followed(state))
 
-    def _written(self, context: AgentContext | None, *, drop_context: bool) -> None:
-        for attempt in range(_TRIES):
-            kept = self._hot.load(self._name, [_CONTEXT, _HEARD], touch=False)
-            if kept is None and drop_context:
-                with self._lock:
-                    self._heard, self._unsaved = after((), self._unsaved), []
-                return
-            fresh = kept is None or kept.state != ACTIVE or kept.expires_in <= 0
+    def _is_told(self, context: AgentContext | None) -> bool:
+        """Tell whether a context of the hot tier may be told: a removal that could not be published ends with its age."""
+        if context is None:
+            return False
+        return context.read_at is None or self._table.clock() - context.read_at < self._ttl
+
+    def _followed(self, state: ProfileState) -> ProfileState:
+        """Return the record after changes that other processes made in the table alone, as they share no hot tier."""
+        if self._table.revision is None or not state.exists or (revision := self._table.revision()) == state.revision:
+            return state
+
+        known, erased_at = self._table.removals(), self._table.erased_at()
+
+        def changed(state: ProfileState) -> ProfileState | None:
+            if not state.exists:
+                return None
+            removals = latest_removals([*state.removals, *known])
+            kept = tuple(each for each in recent(state.statements, removals) if each.at > erased_at)
+            return replace(state, context=None, statements=kept, removals=removals, revision=revision, removed="")
+
+        return self._profile.update(changed, drops=True) or ProfileState()
+
+    def _reload(self, state: ProfileState) -> None:
+        """Drop the context, and read a new one; after an erasure drop statements from before it, too."""
+        is_erased = self._table.revision is not None or state.is_erased or state.epoch > max(1, self._state.epoch)
+        with self._lock:
+            self._take(replace(state, removed=""), AgentContext())
+        if is_erased:
+            self._drop_erased()
+        self._memories_changed()
+        if self._is_told(state.context):
+            with self._lock:
+                self._take(state, state.context or AgentContext())
+        elif self._read_context is not None:
+            self._load(state)
+        else:
+            with self._lock:
+                self._take(state, AgentContext())
+
+    def _load(self, state: ProfileState | None) -> None:
+        """Read the context from the table, and keep it in the hot tier unless something was changed meanwhile."""
+        assert self._read_context is not None  # noqa: S101 - load has set it
+        revision = self._table.revision() if self._table.revision is not None else ""
+        context = self._read_context()
+        with self._lock:
+            self._take(replace(state or ProfileState(), removed=""), context)
+        if state is None:
+            return
+        if state.is_erased:  # an erased user gets a record with the next statement
+            with self._lock:
+                self._take(state, context)
+            return
+
+        def kept(now: ProfileState) -> ProfileState | None:
+            if now.is_erased or (now.exists, now.epoch, now.removed, now.revision) != (
+                state.exists,
+                state.epoch,
+                state.removed,
+                state.revision,
+            ):
+                return None
+            return replace(now, context=context, revision=now.revision or revision)
+
+        stored = self._tried(lambda: self._profile.update(kept) or ProfileState())
+        if stored is not None and stored.exists:
+            with self._lock:
+                self._take(stored, context)
+
+    def _save(self) -> None:
+        """Write the statements that wait to the hot tier."""
+        mine: list[Statement] = []
+
+        def added(state: ProfileState) -> ProfileState | None:
+            nonlocal mine
+            if state.is_erased or state.epoch > max(1, self._state.epoch):
+                self._drop_erased()
             with self._lock:
                 mine = list(self._unsaved)
-                heard = after(() if fresh else self._heard_of(kept), mine)
-                values: dict[str, Any] = {_HEARD: [each.row for each in heard]}
-                if context is not None:
-                    values[_CONTEXT] = {"preferences": context.preferences, "history": context.history}
-                write = self._compared(kept, values, removed=[_CONTEXT, MEMORIES] if drop_context else [], replace=fresh)
-            if self._hot.write(self._name, write) is WriteStatus.OK:
-                with self._lock:
-                    del self._unsaved[: len(mine)]
-                    self._heard = heard
-                    self._cached = CachedContext(self._cached.context, slots_of(heard))
-                    self._seen = write.epoch, write.version
-                return
-            time.sleep(_random.uniform(0.0, min(0.05, 0.0005 * 2**attempt)))
-        raise ConflictError(f"record={self._name!r} keeps changing; try again")
+            if not mine:
+                return None
+            return replace(state, statements=recent([*state.statements, *mine], state.removals))
 
-    def _compared(self, kept: HotRecord | None, values: Mapping[str, Any], *, removed: list[str], replace: bool) -> HotWrite:
-        deleted = kept is not None and kept.state == DELETED
-        epoch = 1 if kept is None else kept.epoch + (kept.state in (DELETED, CLOSING))
-        return HotWrite(
-            expect=None if kept is None or deleted else (kept.epoch, kept.version),
-            epoch=epoch,
-            version=new_version(),
-            fields={name: self._codec.encode(value, f"{self._name}#{name}") for name, value in values.items()},
-            removed=removed,
-            ttl=self._ttl,
-            replace=replace,
-        )
+        stored = self._tried(lambda: self._profile.update(added) or ProfileState())
+        if stored is None or not stored.exists:
+            return
+        with self._lock:
+            del self._unsaved[: len(mine)]
+            known = self._state
+            is_same = stored.removed == known.removed
+            self._take(stored if is_same else replace(known, statements=stored.statements), self._context)
+
+    def _drop_erased(self) -> None:
+        erased_at = self._table.erased_at()
+        with self._lock:
+            self._void_before = max(self._void_before, erased_at)
+            self._unsaved = [each for each in self._unsaved if each.at > self._void_before]
+            self._show()
+
+    def _take(self, state: ProfileState, context: AgentContext) -> None:
+        self._state, self._context = state, context
+        self._show()
+
+    def _show(self) -> None:
+        rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
+        since = [each for each in rows if each.at > self._context.changed_at.get(each.slot, float("-inf"))]
+        self._cached = CachedContext(self._context, _values(since))
+
+
+def _values(statements: Sequence[Statement]) -> dict[str, str]:
+    return {slot: state.value for slot, state in fold(statements).items()}

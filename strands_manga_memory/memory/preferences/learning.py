@@ -51,19 +51,21 @@ class _AllStated(BaseModel):
 class Learner:
     """Asks models about messages in the background, one question at a time: what is said meanwhile is in the next one."""
 
-    def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference]], None]) -> None:
+    def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float | None], None]) -> None:
         self._writer = writer
         self._lane = lane
         self._hear = hear
         self._lock = threading.Lock()
         self._waiting: dict[str, Sequence[str]] = {}
+        self._times: dict[str, float] = {}
         self._taken_back: Counter[str] = Counter()
 
-    def ask(self, model: Model, said: Mapping[str, Sequence[str]]) -> None:
-        """Ask the model about messages, by their ids."""
+    def ask(self, model: Model, said: Mapping[str, Sequence[str]], times: Mapping[str, float]) -> None:
+        """Ask the model about messages, by their ids; ``times`` says when each was stated, in seconds since 1970."""
         with self._lock:
             first = not self._waiting
             self._waiting.update(said)
+            self._times.update(times)
         if first:
             self._writer.submit(("learn", id(self)), lambda: self._asked(model), slow=True)
 
@@ -76,6 +78,7 @@ class Learner:
     def _asked(self, model: Model) -> None:
         with self._lock:
             said, self._waiting = self._waiting, {}
+            times, self._times = self._times, {}
             before = {id_: self._taken_back[id_] for id_ in said}
         try:
             found = learned(model, said, timeout=_PATIENCE)
@@ -84,12 +87,12 @@ class Learner:
             logger.log(level, "error=<%s>, model=<%s> | the model learned nothing, the rules did", type(error).__name__, kind)
             return
         _FAILING.answered(model)
-        self._writer.submit(self._lane, lambda: self._take_in(found, before))
+        self._writer.submit(self._lane, lambda: self._take_in(found, times, before))
 
-    def _take_in(self, found: Mapping[str, list[Preference]], before: Mapping[str, int]) -> None:
+    def _take_in(self, found: Mapping[str, list[Preference]], times: Mapping[str, float], before: Mapping[str, int]) -> None:
         for id_, stated in found.items():
             if self._taken_back[id_] == before[id_]:
-                self._hear(id_, stated)
+                self._hear(id_, stated, times.get(id_))
 
 
 def learned(model: Model, said: Mapping[str, Sequence[str]], *, timeout: float) -> dict[str, list[Preference]]:

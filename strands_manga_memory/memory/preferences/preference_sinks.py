@@ -12,8 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.language.preferences.slot_values import Preference
-from strands_manga_memory.memory.preferences.preference_slots import PreferenceSlots
-from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+from strands_manga_memory.memory.preferences.statements import Statement
+from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.memory.records.partition import UserPartition
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import Table
@@ -87,7 +88,7 @@ class CallablePreferenceSink:
 
 
 class TablePreferenceSink:
-    """Stores signals as the user's preferences: one record for each slot, never an older one over a newer one.
+    """Stores signals as the user's preferences: one record for each slot, never an older message over a newer one.
 
     Args:
         table: A table of the schema ``USER_MEMORY``; that of ``UserMemoryStore`` makes them its preferences.
@@ -101,24 +102,15 @@ class TablePreferenceSink:
         self._clock = clock
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference, unless a later signal of the same slot is there; or delete what its message said."""
-        now = signal.at if self._clock is None else self._clock()
-        slots = PreferenceSlots(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: now))
+        """Store the preference, or delete the preferences of its message; the time of the message decides, not the arrival."""
+        at = signal.at if self._clock is None else self._clock()
+        log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: at))
         source = signal.message_id or signal.id
         if signal.taken_back:
-            slots.take_back(source)
-            return
-
-        def is_old(known: MemoryRecord) -> bool:
-            return bool(known.metadata.get("signal", 0) >= signal.number)
-
-        slots.learn(
-            Preference(signal.key, signal.value, signal.liked, signal.adds),
-            at=now,
-            source=source,
-            metadata={"signal": signal.number, "session_id": signal.session_id},
-            is_old=is_old,
-        )
+            log.retract(source, at)
+        else:
+            said = Preference(signal.key, signal.value, signal.liked, signal.adds)
+            log.learn([Statement(said, at, source, signal.session_id)])
 
 
 class KinesisPreferenceSink:

@@ -16,8 +16,11 @@ from strands_manga_memory.exceptions import ConflictError, PersonalDataError, St
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, not_erased_since
 from strands_manga_memory.memory.preferences.preference_sinks import PreferenceSignal, PreferenceSink, signals_of
-from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, place_of
+from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
+from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner, place_of
+from strands_manga_memory.memory.records.partition import UserPartition
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer
@@ -63,6 +66,7 @@ class PreferenceSpool:
         self._sink = sink
         self._pii = pii or PiiPolicy()
         self._codec = codec or Codec()
+        self._memory_codec = codec
         self._clock = clock
         self._drained = drained
         self._writer = shared_writer(None, table)
@@ -82,15 +86,29 @@ class PreferenceSpool:
         *,
         message_id: str | None = None,
         session_id: str | None = None,
+        at: float | None = None,
     ) -> None:
-        """Store what a message said and send it, in the background, in the order of the calls."""
-        origin = {"at": self._clock(), "message_id": message_id, "session_id": session_id}
+        """Store the preferences of a message and send them, in the background, in the order of the calls.
+
+        Args:
+            owner: The user.
+            said: The preferences.
+            message_id: ``tracking_id`` of the message.
+            session_id: Session of the message.
+            at: Time of the message, in seconds since 1970. Default: now.
+        """
+        origin = {"at": self._clock() if at is None else at, "message_id": message_id, "session_id": session_id}
         heard = [{**origin, "id_": uuid.uuid4().hex, "said": each} for each in said]
         self._writer.submit(("spool", owner), lambda: self._heard(owner, heard))
 
-    def take_back(self, owner: Owner, message_id: str) -> None:
-        """Drop what waits of a message, and tell the sink to delete what it has of it; in the background."""
-        gone = [{"at": self._clock(), "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
+    def drop(self, owner: Owner, removal: Removal) -> None:
+        """Drop waiting signals that a removal voids, in the background."""
+        self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
+
+    def take_back(self, owner: Owner, message_id: str, *, at: float | None = None) -> None:
+        """Drop the waiting signals of a message, and send one that tells the sink to delete the others; in the background."""
+        at = self._clock() if at is None else at
+        gone = [{"at": at, "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
         self._writer.submit(("spool", owner), lambda: self._heard(owner, gone))
 
     # On the writer, one user's work in order
@@ -162,13 +180,23 @@ class PreferenceSpool:
         return self._store(owner, [{**origin, "id_": uuid.uuid4().hex, "said": said}])[0]
 
     def _store(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
-        """Store what was heard at once as one entry: one write, however much it is."""
+        """Store the preferences of a message as one entry: one write, however many they are.
+
+        Preferences that were forgotten since, or stated before the user was erased, are left out.
+        """
+        log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
+        statements = [each for each in heard if each["said"] is not None]
+        valid, erased = log.admitted([_statement(each) for each in statements])
         bodies = []
         for each in heard:
             origin = {name: each[name] for name in ("at", "message_id", "session_id")}
             try:
                 if each["said"] is None:
-                    self._drop(owner, each["message_id"])
+                    if erased is not None and each["at"] <= float(erased.get("at") or 0.0):
+                        continue
+                    self._drop(owner, Removal(each["at"], message=message_digest(each["message_id"])))
+                elif _statement(each) not in valid:
+                    continue
                 bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
@@ -181,9 +209,12 @@ class PreferenceSpool:
                 Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + len(bodies)}, when=when),
                 Write(item=self._item(owner, number, bodies)),
                 Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
+                not_erased_since(owner.partition, erased),
             ]
             if self._table.transact(writes):
                 return signals_of(owner, number, bodies)
+            if self._table.get(owner.partition, ERASED) != erased:
+                return self._store(owner, heard)
             time.sleep(min(0.05, 0.001 * 2**attempt))
         if bodies:
             raise ConflictError(f"record={place_of(owner, HEAD)!r} keeps changing; try again")
@@ -200,10 +231,10 @@ class PreferenceSpool:
         data = self._codec.encode(list(bodies), place_of(owner, id_))
         return {"user_id": owner.partition, "memory_id": id_, "data": data}
 
-    def _drop(self, owner: Owner, message_id: str) -> None:
-        """Remove what waits of a message. What another worker sends right now is taken back by the signal that follows."""
+    def _drop(self, owner: Owner, removal: Removal) -> None:
+        """Remove waiting signals that a removal voids. One that another worker is sending is deleted by the next signal."""
         for number, bodies in list(self._entries(owner)):
-            kept = [body for body in bodies if body["message_id"] != message_id or body.get("taken_back")]
+            kept = [body for body in bodies if body.get("taken_back") or not removal.voids(_statement_of(body))]
             if not kept:
                 self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
             elif len(kept) < len(bodies):
@@ -229,6 +260,8 @@ class PreferenceSpool:
             Exception: Whatever the sink raised; what it did not take is kept.
         """
         sent = 0
+        if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
+            return sent
         with self._leased(owner) as is_ours:
             if not is_ours:
                 raise StoreUnavailableError("another worker sends this user's signals")
@@ -276,6 +309,15 @@ class PreferenceSpool:
                 except Exception as error:  # noqa: BLE001 - a sink may raise anything, the other users' signals go all the same
                     logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
         return sent
+
+
+def _statement(each: Mapping[str, Any]) -> Statement:
+    return Statement(each["said"], each["at"], each["message_id"], each["session_id"])
+
+
+def _statement_of(body: Mapping[str, Any]) -> Statement:
+    said = Preference(body["key"], body["value"], body["liked"], body["adds"])
+    return Statement(said, float(body["at"]), body["message_id"], body["session_id"])
 
 
 def bucket_of(owner: Owner) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from strands_manga_memory.language.preferences.slot_values import DISLIKES, slot_of, without
 from strands_manga_memory.language.texts.injection import as_data
@@ -33,10 +34,31 @@ _LEAST_IMPORTANCE = 0.5
 
 @dataclass(frozen=True)
 class AgentContext:
-    """What an agent is told about its user: ``preferences`` for the system side, ``history`` for the message side."""
+    """Text that an agent is told about its user: ``preferences`` for the system side, ``history`` for the message side.
+
+    ``changed_at`` has the time of the last change of each slot, ``read_at`` the time when the memories were read, both in
+    seconds since 1970.
+    """
 
     preferences: str = ""
     history: str = ""
+    changed_at: Mapping[str, float] = field(default_factory=dict, compare=False)
+    read_at: float | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> AgentContext:
+        """Return the context of its stored form; raise ``TypeError``, ``KeyError`` or ``ValueError`` for anything else."""
+        if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
+            raise TypeError("preferences and history are no texts")
+        changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
+        read_at = data["read_at"]
+        return cls(data["preferences"], data["history"], changed_at, None if read_at is None else float(read_at))
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """Stored form."""
+        names = ("preferences", "history", "read_at")
+        return {**{name: getattr(self, name) for name in names}, "changed_at": dict(self.changed_at)}
 
     @property
     def text(self) -> str:
@@ -65,7 +87,8 @@ def agent_context(
     preferences.sort(key=lambda record: (worth(record), record.updated_at), reverse=True)
     block = _preferences(preferences, profile or {}, max_tokens=max_tokens, count=count)
     left = max_tokens - (count(block) + 1 if block else 0)
-    return AgentContext(block, _history(known, now=now, left=left, whole=max_tokens, count=count))
+    changed_at = {slot_of(key): record.updated_at for record in preferences if (key := _pair(record)[0])}
+    return AgentContext(block, _history(known, now=now, left=left, whole=max_tokens, count=count), changed_at, now)
 
 
 def _preferences(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
 
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
@@ -18,8 +18,6 @@ MEMORIES = "memories"
 """The field of the copy, which goes whenever what agents are told goes."""
 MOST_BYTES = 524_288
 """What takes more, compressed, stays in the table alone."""
-
-_TRIES = 20
 
 
 def cache_name(owner: Owner) -> str:
@@ -43,8 +41,8 @@ class Looked:
 class HotCopy:
     """The memories of a user as one field beside what his agents are told, and gone with it; by default after 1,800 seconds.
 
-    Whoever changes a memory drops the copy after the change; whoever reads the table keeps a copy only if nothing was dropped
-    since he looked. A copy that cannot be read counts as none.
+    ``HotProfile.publish`` drops the copy after each change of a memory. A reader of the table keeps a copy only if nothing was
+    dropped since the reader looked. A copy that cannot be read counts as none.
     """
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = 1800.0) -> None:
@@ -65,29 +63,27 @@ class HotCopy:
             logger.debug("error=<%s> | the hot copy of a user's memories is not used", type(error).__name__)
             return Looked()
 
+    def rules_out_erasure(self) -> bool:
+        """Tell whether the hot tier shows, in one round trip, that no process has erased the user lately."""
+        if not self._hot.survives_process:
+            return False
+        try:
+            record = self._hot.load(self._name, [], touch=False)
+        except StoreError:
+            return False
+        return record is not None and record.state == ACTIVE and record.epoch == 1
+
     def keep(self, loaded: Loaded, seen: tuple[int, int]) -> bool:
         """Keep what was read from the table after ``look`` returned ``seen``; tell whether it is kept."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
-        data = self._codec.encode({"rows": rows, "uses": uses}, self._place)
+        data = self._codec.encode({"rows": rows, "uses": uses, "read_at": time.time()}, self._place)
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
         try:
             return self._written(seen, fields={MEMORIES: data})
         except StoreError:
             return False
-
-    def drop(self) -> None:
-        """Let the next one who asks read the table, as it was changed."""
-        try:
-            for _ in range(_TRIES):
-                record = self._hot.load(self._name, [], touch=False)
-                if record is None or record.state != ACTIVE:
-                    return
-                if self._written((record.epoch, record.version), removed=[MEMORIES]):
-                    return
-        except StoreError as error:
-            logger.debug("error=<%s> | the hot copy of a user's memories could not be dropped", type(error).__name__)
 
     @property
     def _place(self) -> str:
@@ -98,10 +94,12 @@ class HotCopy:
             return None
         data = self._codec.decode(record.fields[MEMORIES], self._place)
         with trusted(self._place):
+            if time.time() - float(data["read_at"]) >= self._ttl:
+                return None  # a removal that could not be published ends with the age of the copy
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
         return Loaded({each.memory_id: each for each in records}, uses)
 
-    def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes] | None = None, removed: Sequence[str] = ()) -> bool:
-        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields=fields or {}, removed=removed, ttl=self._ttl)
+    def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes]) -> bool:
+        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields=fields, ttl=self._ttl)
         return self._hot.write(self._name, write) is WriteStatus.OK

@@ -19,11 +19,16 @@ SCHEMA = 1
 """Version of a record. A newer one is refused."""
 
 INTERNAL = "~"
-"""Ids that begin with this are no memories: ledger, spool, erasure marker, redacted messages. It sorts after every type."""
+"""Prefix of ids that are no memories: ledger, spool, erasure marker, statements. The prefix sorts after every type."""
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
-TAKEN_BACK = "~taken_back#"
+CHANGES = "~changes"
+"""Id of the item with the user's statements, the removals and the revision; see ``PreferenceLog``."""
+RETRACTED = "~retracted#"
+"""Prefix of the ids of the notes on retracted messages."""
+FORGOTTEN = "~forgotten#"
+"""Prefix of the ids of the notes on forgotten summaries, episodes, patterns and roll-ups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +103,11 @@ class Owner:
         return encoded_user(self.user_id, self.tenant)
 
     @property
+    def changes_partition(self) -> str:
+        """The ``user_id`` of statements and notes on removals, which are no memories. No escaped user id holds a slash."""
+        return f"changes/{self.partition}"
+
+    @property
     def ids(self) -> dict[str, str | None]:
         """The original ids, which every record keeps, to be compared on read."""
         return {"user": self.user_id, "tenant": self.tenant}
@@ -162,9 +172,23 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     if record.expires_at is not None:
         item["expires_at"] = record.expires_at
     body = {"content": record.content, "metadata": dict(record.metadata)}
+    return item | sealed_unless_plain(body, codec, place_of(owner, record.memory_id))
+
+
+def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
+    """Return attributes as they are if there is no codec and any table stores them, else as one sealed attribute."""
     if codec is None and _fits_a_table(body):
-        return item | body
-    return item | {"sealed": (codec or Codec()).encode(body, place_of(owner, record.memory_id))}
+        return body
+    return {"sealed": (codec or Codec()).encode(body, place)}
+
+
+def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
+    """Return the attributes of ``sealed_unless_plain``."""
+    if "sealed" in item:
+        return (codec or Codec()).decode(item["sealed"], place)
+    if codec is not None:
+        codec.check_plain(place)
+    return item
 
 
 def _fits_a_table(body: Mapping[str, Any]) -> bool:
@@ -192,11 +216,7 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
         )
     if item.get("owner", owner.ids) != owner.ids:
         raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
-    body: Any = item
-    if "sealed" in item:
-        body = (codec or Codec()).decode(item["sealed"], place)
-    elif codec is not None:
-        codec.check_plain(place)
+    body = opened_body(item, codec, place)
     with trusted(place):
         return MemoryRecord(
             memory_id=_of(str, item["memory_id"], "memory_id"),

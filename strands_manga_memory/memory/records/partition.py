@@ -13,19 +13,21 @@ from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.memory.records.memory_records import (
+    CHANGES,
     ERASED,
     INTERNAL,
     LEDGER,
     MemoryRecord,
     Owner,
     item_of,
+    opened_body,
     place_of,
     record_of,
+    sealed_unless_plain,
     type_range,
 )
 from strands_manga_memory.memory.records.retention import DAY, MemoryType
 from strands_manga_memory.memory.records.salt import UserSalt
-from strands_manga_memory.memory.records.taken_back import TakenBack
 from strands_manga_memory.memory.records.unreadable import going_on
 from strands_manga_memory.memory.records.uses import Uses
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -74,13 +76,12 @@ class UserPartition:
         clock: Callable[[], float],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._table = table
+        self.table = table
         self.owner = owner
-        self._codec = codec
-        self._clock = clock
-        self._changed = changed
+        self.codec = codec
+        self.clock = clock
+        self.note_change = changed
         self.salt = UserSalt(table, owner, codec)
-        self.taken_back = TakenBack(table, owner, clock)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
         """Read all memories, or those of a type, by one query; with ``uses``, of a type's too, by another.
@@ -91,12 +92,12 @@ class UserPartition:
         ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
         loaded, used = Loaded(), Uses()
         sealed: set[str] = set()
-        items = (item for first, last in ranges for item in self._table.query(self.owner.partition, first=first, last=last))
+        items = (item for first, last in ranges for item in self.table.query(self.owner.partition, first=first, last=last))
         for item in items:
             sealed |= {str(item["memory_id"])} if "sealed" in item else set()
             with self._one_by_one(item, loaded.unreadable):
                 self._take(item, loaded, used)
-        if self._codec is not None and self._codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
+        if self.codec is not None and self.codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
             place = place_of(self.owner, min(sealed))
             what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
             raise CorruptRecordError(f"{what}; is this their key?", record=place)
@@ -111,8 +112,8 @@ class UserPartition:
         elif id_ == ERASED:
             loaded.erased = item
         elif not id_.startswith(INTERNAL):
-            record = record_of(item, self.owner, self._codec)
-            if not record.expired(self._clock()):
+            record = record_of(item, self.owner, self.codec)
+            if not record.expired(self.clock()):
                 loaded.records[id_] = record
 
     @contextmanager
@@ -129,14 +130,14 @@ class UserPartition:
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory, or None; an expired one counts as none."""
-        item = self._table.get(self.owner.partition, memory_id)
-        record = None if item is None else record_of(item, self.owner, self._codec)
-        return None if record is None or record.expired(self._clock()) else record
+        item = self.table.get(self.owner.partition, memory_id)
+        record = None if item is None else record_of(item, self.owner, self.codec)
+        return None if record is None or record.expired(self.clock()) else record
 
     def put(self, record: MemoryRecord) -> None:
         """Write a memory whatever is there: the last write wins."""
-        self._table.put(self.item_of(record))
-        self._changed()
+        self.table.put(self.item_of(record))
+        self.note_change()
 
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
@@ -154,9 +155,9 @@ class UserPartition:
             ConflictError: Others keep changing it.
         """
         for attempt in range(_TRIES):
-            item = self._table.get(self.owner.partition, memory_id)
-            stored = None if item is None else record_of(item, self.owner, self._codec)
-            alive = None if stored is None or stored.expired(self._clock()) else stored
+            item = self.table.get(self.owner.partition, memory_id)
+            stored = None if item is None else record_of(item, self.owner, self.codec)
+            alive = None if stored is None or stored.expired(self.clock()) else stored
             wanted = change(alive)
             if wanted is None or wanted is alive:
                 return alive
@@ -164,7 +165,7 @@ class UserPartition:
             when = ABSENT if stored is None or item is None else Condition(equals={"version": item.get("version")})
             wanted = MemoryRecord(**{**_fields(wanted), "version": version})
             if self._written(self.item_of(wanted), when, guard):
-                self._changed()
+                self.note_change()
                 return wanted
             if not isinstance(guard, str) and self.erased() != guard:
                 logger.debug("the memories were erased meanwhile, nothing of before is written")
@@ -174,40 +175,44 @@ class UserPartition:
 
     def _written(self, item: Item, when: Condition, guard: Item | str | None) -> bool:
         if isinstance(guard, str):
-            return self._table.put(item, when=when)
+            return self.table.put(item, when=when)
         place = (self.owner.partition, ERASED)
         unchanged = (
             Write(key=place, when=ABSENT)
             if guard is None
             else Write(item=guard, when=Condition(equals={"mark": guard["mark"]}))
         )
-        return self._table.transact([Write(item=item, when=when), unchanged])
+        return self.table.transact([Write(item=item, when=when), unchanged])
 
     def erased(self) -> Item | None:
         """Return the marker of the last erasure, or None."""
-        return self._table.get(self.owner.partition, ERASED)
+        return self.table.get(self.owner.partition, ERASED)
 
     def delete(self, memory_id: str) -> bool:
         """Delete a memory; tell whether it was there."""
-        there = self._table.get(self.owner.partition, memory_id) is not None
-        self._table.delete(self.owner.partition, memory_id)
-        self._changed()
+        there = self.table.get(self.owner.partition, memory_id) is not None
+        self.table.delete(self.owner.partition, memory_id)
+        self.note_change()
         return there
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete memories."""
-        self._table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
-        self._changed()
+        self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
+        self.note_change()
 
     def ids(self, type_: str) -> list[str]:
         """Return the ids of a type's memories, expired ones too."""
         first, last = type_range(type_)
-        rows = self._table.query(self.owner.partition, first=first, last=last, attributes=[])
+        rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
+
+    def opened(self, item: Item, place: str) -> Any:
+        """Return the attributes of an item that ``sealed_unless_plain`` made."""
+        return opened_body(item, self.codec, place)
 
     def item_of(self, record: MemoryRecord) -> Item:
         """Return a record as it is stored."""
-        codec = self._codec
+        codec = self.codec
         if codec is None and record.type == MemoryType.EPISODE:
             codec = Codec()
         return item_of(record, self.owner, codec)
@@ -216,21 +221,33 @@ class UserPartition:
         """Seal every memory anew, as the codec does it now; return how many. One that changes meanwhile is new already."""
         sealed = 0
         self.salt.reseal()
-        for item in list(self._table.query(self.owner.partition, last=INTERNAL)):
+        self._reseal_changes()
+        for item in list(self.table.query(self.owner.partition, last=INTERNAL)):
             if not str(item["memory_id"]).startswith(INTERNAL):
                 with self._one_by_one(item, []):
-                    anew = self.item_of(record_of(item, self.owner, self._codec))
-                    sealed += self._table.put(anew, when=Condition(equals={"version": item.get("version")}))
+                    anew = self.item_of(record_of(item, self.owner, self.codec))
+                    sealed += self.table.put(anew, when=Condition(equals={"version": item.get("version")}))
         return sealed
+
+    def _reseal_changes(self) -> None:
+        place = place_of(self.owner, CHANGES)
+        item = self.table.get(self.owner.changes_partition, CHANGES)
+        if item is None:
+            return
+        with self._one_by_one(item, []):
+            body = self.opened(item, place)
+            kept = {name: value for name, value in item.items() if name not in ("sealed", "statements", "removals")}
+            anew = sealed_unless_plain({name: body[name] for name in ("statements", "removals")}, self.codec, place)
+            self.table.put({**kept, **anew}, when=Condition(equals={"version": item.get("version")}))
 
     # The ledger of recalls: an entry each, counted into the records now and then
 
     def note_uses(self, ids: Iterable[str]) -> None:
         """Note that memories were recalled, by one write whatever their number."""
-        now = self._clock()
+        now = self.clock()
         used = sorted(set(ids))
         if used:
-            self._table.put(
+            self.table.put(
                 {
                     "user_id": self.owner.partition,
                     "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
@@ -243,7 +260,7 @@ class UserPartition:
     def uses(self) -> dict[str, tuple[int, float]]:
         """Return how often each memory was recalled since its record was written, and when last; one query."""
         used = Uses()
-        for item in self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
+        for item in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
             with self._one_by_one(item, []):
                 used.add(item)
         return used.counts
@@ -254,11 +271,11 @@ class UserPartition:
         Each entry is counted by whoever deletes it, so two who fold count nothing twice; one who dies loses some counts.
         """
         used, entries = Uses(), 0
-        for item in list(self._table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
+        for item in list(self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
             with self._one_by_one(item, []):
                 entry = Uses()
                 entry.add(item)
-                if self._table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
+                if self.table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
                     entries += 1
                     used.add(item)
         for id_, (count, latest) in used.counts.items():

@@ -6,7 +6,8 @@ import hmac
 import os
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, place_of, preference_id
+from strands_manga_memory.language.preferences.slot_values import canonical
+from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, content_id, place_of, preference_id
 from strands_manga_memory.memory.records.retention import MemoryType
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Table
@@ -48,6 +49,13 @@ class UserSalt:
             self._salt = self._read(codec) or self._made(codec)
         plain = " ".join(key.casefold().split())
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
+
+    def statement_id(self, statement: str) -> str:
+        """Return the id of a statement that belongs to no slot; raise as ``preference_id`` does."""
+        plain = canonical(statement)
+        if self._codec is None or not self._codec.encrypts:
+            return content_id(MemoryType.PREFERENCE, plain)
+        return self.preference_id(f"~{plain}")
 
     def reseal(self) -> None:
         """Seal it anew, as the codec does it now."""

@@ -1,0 +1,211 @@
+"""HotProfile: the record of a user in the hot tier: agent context, recent statements, removals, and their revision."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strands_manga_memory.exceptions import ConflictError, StoreError
+from strands_manga_memory.memory.preferences.statements import Removal, Statement, latest_removals, recent, text_of
+from strands_manga_memory.memory.recall.context import AgentContext
+from strands_manga_memory.memory.records.hot_copy import MEMORIES, cache_name
+from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+TTL = 1800.0
+"""Seconds that the record lives after its last use, and an agent context after it was read from the table."""
+
+_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION = "context", "statements", "removals", "revision"
+FIELDS = (_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION)
+_TRIES = 50
+_RETRY_SECONDS = (0.5, 60.0)
+_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+
+
+@dataclass(frozen=True)
+class ProfileState:
+    """Content of the record.
+
+    Attributes:
+        epoch: Raised by each erasure.
+        version: Changed by each write.
+        exists: Whether there is an active record; False also for the tombstone of an erasure.
+        is_erased: Whether there is the tombstone of an erasure.
+        context: Agent context of the last session start, if it is there.
+        statements: Recent statements of all devices, in the order of their times.
+        removals: Recent removals.
+        revision: Revision of the table's ``~changes`` as far as this process knows it.
+        removed: Changed by each removal: a context that was read before is not told any more.
+    """
+
+    epoch: int = 0
+    version: int = 0
+    exists: bool = False
+    is_erased: bool = False
+    context: AgentContext | None = None
+    statements: tuple[Statement, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    revision: str = ""
+    removed: str = ""
+
+
+class HotProfile:
+    """Reads and changes the record of a user in the hot tier, by compare-and-set.
+
+    Args:
+        hot: The hot tier.
+        owner: The user.
+        codec: Seals the fields.
+        ttl: Seconds the record lives after its last use. Default 1,800.
+    """
+
+    def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = TTL) -> None:
+        self._hot = hot
+        self._codec = codec or Codec()
+        self._ttl = ttl
+        self.name = cache_name(owner)
+
+    def load(self, *, touch: bool = False) -> HotRecord | None:
+        """Return the stored record, in one round trip.
+
+        Raises:
+            StoreError: The hot tier does not answer.
+        """
+        return self._hot.load(self.name, FIELDS, touch=touch)
+
+    def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState | None:
+        """Change the record by compare-and-set; return its new state, or None if ``change`` returns None.
+
+        Args:
+            change: From the present state to the next one.
+            drops: Drop the copy of the memories, too.
+
+        Raises:
+            StoreError: The hot tier does not answer.
+            ConflictError: Others keep changing the record.
+        """
+        for attempt in range(_TRIES):
+            kept = self._hot.load(self.name, FIELDS, touch=False)
+            before = self.state_of(kept)
+            after = change(before)
+            if after is None:
+                return None
+            # A new record gets a new token: an agent that has read an earlier one may have missed removals.
+            after = replace(after, removed=after.removed or uuid.uuid4().hex)
+            write = self._write(kept, before, after, drops=drops)
+            if self._hot.write(self.name, write) is WriteStatus.OK:
+                return replace(after, epoch=write.epoch, version=write.version, exists=True, is_erased=False)
+            time.sleep(_random.uniform(0.0, min(0.05, 0.0005 * 2**attempt)))
+        raise ConflictError(f"record={self.name!r} keeps changing; try again")
+
+    def publish(
+        self,
+        *,
+        statements: Sequence[Statement] = (),
+        removals: Sequence[Removal] = (),
+        revision: str | None = None,
+        is_removal: bool = False,
+        drops_context: bool = False,
+    ) -> None:
+        """Let sessions that start and live agents see a change of the table.
+
+        Copies of the memories are dropped. If the hot tier does not answer, the change is published in the background
+        when the tier answers again.
+
+        Args:
+            statements: Preferences that were set; live agents tell them beside the context of their start.
+            removals: Removals, which also void statements that other devices still have to write.
+            revision: New revision of the table.
+            is_removal: Whether something was removed: no agent tells the context that it has read before.
+            drops_context: Whether the next session start reads the table.
+        """
+
+        def changed(state: ProfileState) -> ProfileState | None:
+            if not state.exists and not removals:
+                return None
+            void = latest_removals([*state.removals, *removals])
+            return replace(
+                state,
+                context=None if drops_context or is_removal or removals else state.context,
+                statements=recent([*state.statements, *statements], void),
+                removals=void,
+                revision=state.revision if revision is None else revision,
+                removed=uuid.uuid4().hex if is_removal or removals else state.removed,
+            )
+
+        self._published(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
+
+    def bury(self, *, ttl: float) -> int:
+        """Delete the record and leave a tombstone for ``ttl`` seconds; return its epoch."""
+        return self._hot.bury(self.name, epoch=1, ttl=ttl)
+
+    # Inside
+
+    def _published(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
+        try:
+            self.update(change, drops=True)
+        except (StoreError, ConflictError) as error:
+            if time.monotonic() > until:  # nothing that was kept before is told any more
+                return
+            logger.warning(
+                "error=<%s> | a change of a user's memories could not be published, it is tried again", type(error).__name__
+            )
+            again = min(_RETRY_SECONDS[1], 2 * wait)
+            key = ("publish", uuid.uuid4().hex)
+            shared_writer(self._hot, None).later(key, wait, lambda: self._published(change, again, until))
+
+    def state_of(self, record: HotRecord | None) -> ProfileState:
+        """Return the content of a stored record; raise ``CorruptRecordError`` if the record is damaged."""
+        if record is None:
+            return ProfileState()
+        if record.state != ACTIVE or record.expires_in <= 0:
+            return ProfileState(record.epoch, record.version, is_erased=record.state == DELETED)
+        revision = self._field(record, _REVISION, lambda data: (text_of(data[0]), text_of(data[1]))) or ("", "")
+        return ProfileState(
+            epoch=record.epoch,
+            version=record.version,
+            exists=True,
+            context=self._field(record, _CONTEXT, AgentContext.of),
+            statements=self._field(record, _STATEMENTS, lambda rows: tuple(map(Statement.of, rows))) or (),
+            removals=self._field(record, _REMOVALS, lambda rows: tuple(map(Removal.of, rows))) or (),
+            revision=revision[0],
+            removed=revision[1],
+        )
+
+    def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
+        if name not in record.fields:
+            return None
+        place = f"{self.name}#{name}"
+        data = self._codec.decode(record.fields[name], place)
+        with trusted(place):
+            return read(data)
+
+    def _write(self, kept: HotRecord | None, before: ProfileState, after: ProfileState, *, drops: bool) -> HotWrite:
+        values: dict[str, Any] = {
+            _STATEMENTS: [each.row for each in after.statements],
+            _REMOVALS: [each.row for each in after.removals],
+            _REVISION: [after.revision, after.removed],
+        }
+        if after.context is not None:
+            values[_CONTEXT] = after.context.stored
+        is_new = not before.exists
+        gone = [] if is_new else [*([_CONTEXT] if after.context is None else []), *([MEMORIES] if drops else [])]
+        deleted = kept is not None and kept.state == DELETED
+        return HotWrite(
+            expect=None if kept is None or deleted else (kept.epoch, kept.version),
+            epoch=1 if kept is None else kept.epoch + (kept.state in (DELETED, CLOSING)),
+            version=new_version(),
+            fields={name: self._codec.encode(value, f"{self.name}#{name}") for name, value in values.items()},
+            removed=gone,
+            ttl=self._ttl,
+            replace=is_new,
+        )

@@ -1,0 +1,469 @@
+"""PreferenceLog: the statements of a user in the memory table, and the preference records that follow from them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.language.preferences.slot_values import (
+    Preference,
+    canonical,
+    slot_of,
+    values_of,
+)
+from strands_manga_memory.memory.preferences.statements import (
+    Removal,
+    SlotState,
+    Statement,
+    fold,
+    latest_removals,
+    merged,
+    message_digest,
+    valid,
+)
+from strands_manga_memory.memory.records.memory_records import (
+    CHANGES,
+    ERASED,
+    FORGOTTEN,
+    RETRACTED,
+    MemoryRecord,
+    place_of,
+    record_of,
+    sealed_unless_plain,
+    type_range,
+)
+from strands_manga_memory.memory.records.partition import UserPartition
+from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType
+from strands_manga_memory.memory.records.unreadable import going_on
+from strands_manga_memory.stores.encoding.codec import trusted
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 100
+_MOST_AT_ONCE = 15
+_MOST_WRITES = 90
+_NOTE_SECONDS = 30 * DAY
+"""How long a retracted message is known: longer than any session that is still to be finalized."""
+_FORGOTTEN_SECONDS = 90 * DAY
+_MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
+_SOURCES, _SET = "sources", "set"
+_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+
+
+@dataclass(frozen=True)
+class LoggedChanges:
+    """Content of the item ``~changes``.
+
+    Attributes:
+        statements: Statements that messages made, in the order of their times.
+        removals: Forgotten preferences.
+        revision: Changed by each change that live agents must read.
+    """
+
+    statements: tuple[Statement, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    revision: str = ""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Preference records with the stored value of their version attribute, and ids of unreadable ones."""
+
+    records: dict[str, MemoryRecord] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _State:
+    """What one attempt of a change has read."""
+
+    item: Item | None
+    logged: LoggedChanges
+    erased: Item | None
+    notes: Mapping[str, float]
+
+
+_Change = Callable[[_State], LoggedChanges | None]
+
+
+class PreferenceLog:
+    """Changes the preferences of a user: each change is one transaction, in the order of the messages.
+
+    The statements are the truth: the record of a slot has the value that all statements of the slot come to in the order of
+    their times, whoever stores them and in which order. A value that ``prefer`` sets stands in the record itself.
+    """
+
+    def __init__(self, partition: UserPartition, *, importance: float = RETENTION[MemoryType.PREFERENCE].importance) -> None:
+        self._partition = partition
+        self._importance = importance
+
+    def read(self) -> LoggedChanges:
+        """Return what is logged."""
+        return self._logged(self._partition.table.get(self._partition.owner.changes_partition, CHANGES))
+
+    def revision(self) -> str:
+        """Return the present revision, which an erasure changes, too; empty if nothing was changed yet."""
+        owner = self._partition.owner
+        keys = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
+        found = self._partition.table.batch_get(keys)
+        changes, erased = found.get(keys[0], {}), found.get(keys[1], {})
+        return f"{changes.get('revision') or ''}{erased.get('mark') or ''}"
+
+    def removals(self) -> tuple[Removal, ...]:
+        """Return the removals of preferences and messages that are still known."""
+        first, last = RETRACTED, f"{RETRACTED}~"
+        rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last)
+        retracted = [
+            Removal(float(row.get("at") or 0.0), message=str(row["memory_id"]).removeprefix(RETRACTED)) for row in rows
+        ]
+        return latest_removals([*self.read().removals, *retracted])
+
+    def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
+        """Add statements of messages, but for those that were forgotten, retracted, or made before the user was erased.
+
+        Args:
+            statements: The statements.
+            guard: As of ``UserPartition.update``.
+        """
+        for first in range(0, len(statements), _MOST_AT_ONCE):
+            new = statements[first : first + _MOST_AT_ONCE]
+
+            def added(state: _State, new: Sequence[Statement] = new) -> LoggedChanges | None:
+                logged = state.logged
+                kept = [each for each in valid(new, logged.removals) if not _is_over(each, state)]
+                after = merged(logged.statements, kept)
+                return None if after == logged.statements else replace(logged, statements=after)
+
+            self._commit(added, messages=[each.message_id for each in new if each.message_id], guard=guard)
+
+    def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
+        """Return the statements that may still be stored, and the present erasure marker."""
+        state = self._state([each.message_id for each in statements if each.message_id])
+        return tuple(each for each in valid(statements, state.logged.removals) if not _is_over(each, state)), state.erased
+
+    def set(self, record: MemoryRecord, slot: str) -> MemoryRecord:
+        """Set the value of a slot, whatever was stated before; return the stored record."""
+        at, value = record.updated_at, str(record.metadata["value"])
+        extra = {**record.metadata, _SET: {"value": value, "at": at}}
+        statement = Statement(Preference(slot, value), at, is_set=True)
+        self._commit(_renewed, base=(record.memory_id, replace(record, metadata=extra), statement))
+        stored = self._partition.get(record.memory_id)
+        return record if stored is None else stored
+
+    def forget(self, record: MemoryRecord, at: float) -> Removal:
+        """Delete a preference and every statement of the same up to a time."""
+        slot, value = _slot_and_value(record)
+        removal = Removal.of_preference(slot, value, at)
+
+        def removed(state: _State) -> LoggedChanges:
+            removals = latest_removals([*state.logged.removals, removal])
+            kept = valid(state.logged.statements, [removal])
+            return LoggedChanges(kept, removals, uuid.uuid4().hex)
+
+        self._commit(removed, dropped=record.memory_id)
+        return removal
+
+    def retract(self, message_id: str, at: float) -> tuple[Removal, list[str]]:
+        """Remove the statements of a message up to a time; return the removal, and the ids of the records that changed."""
+        removal = Removal(at, message=message_digest(message_id))
+        table, owner = self._partition.table, self._partition.owner
+        note = {
+            "user_id": owner.changes_partition,
+            "memory_id": note_id(message_id),
+            "at": at,
+            "expires_at": int(at + _NOTE_SECONDS),
+        }
+        erased = self._partition.erased()
+        is_over = erased is not None and at <= float(erased.get("at") or 0.0)
+        if is_over or not table.transact([Write(item=note), not_erased_since(owner.partition, erased)]):
+            return removal, []  # the erasure has removed everything that the message said
+
+        def removed(state: _State) -> LoggedChanges | None:
+            kept = valid(state.logged.statements, [removal])
+            return None if kept == state.logged.statements else LoggedChanges(kept, state.logged.removals, uuid.uuid4().hex)
+
+        return removal, self._commit(removed)
+
+    def note_forgotten(self, memory_id: str, at: float) -> None:
+        """Note that a memory that sessions make was forgotten, so that no session from before makes it again."""
+        if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
+            owner, expires_at = self._partition.owner, int(at + _FORGOTTEN_SECONDS)
+            note = {
+                "user_id": owner.changes_partition,
+                "memory_id": forgotten_id(memory_id),
+                "at": at,
+                "expires_at": expires_at,
+            }
+            self._partition.table.put(note)
+
+    def forgotten(self) -> dict[str, float]:
+        """Return when memories that sessions make were forgotten, by ``forgotten_id``."""
+        first, last = FORGOTTEN, f"{FORGOTTEN}~"
+        rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last)
+        return {str(row["memory_id"]): float(row.get("at") or 0.0) for row in rows}
+
+    def renew(self) -> None:
+        """Change the revision alone, behind a change of another record."""
+        table, key = self._partition.table, (self._partition.owner.changes_partition, CHANGES)
+        for attempt in range(_TRIES):
+            item = table.get(*key)
+            base = self._item(LoggedChanges()) if item is None else dict(item)
+            anew = {**base, "revision": uuid.uuid4().hex, "version": _version(item) + 1}
+            if table.put(anew, when=_unchanged(item)):
+                return
+            _pause(attempt)
+        raise ConflictError(f"record={place_of(self._partition.owner, CHANGES)!r} keeps changing; try again")
+
+    def notes(self) -> frozenset[str]:
+        """Return the ids of the notes on retracted messages; see ``note_id``."""
+        first, last = RETRACTED, f"{RETRACTED}~"
+        rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last, attributes=[])
+        return frozenset(str(row["memory_id"]) for row in rows)
+
+    # Inside
+
+    def _commit(
+        self,
+        change: _Change,
+        *,
+        messages: Iterable[str] = (),
+        guard: Item | str | None = "",
+        base: tuple[str, MemoryRecord, Statement] | None = None,
+        dropped: str | None = None,
+    ) -> list[str]:
+        """Apply a change by compare-and-set on ``~changes``; return the ids of the records that changed."""
+        table, owner = self._partition.table, self._partition.owner
+        messages = list(messages)
+        for attempt in range(_TRIES):
+            state = self._state(messages)
+            if not isinstance(guard, str) and state.erased != guard:
+                return []
+            wanted = change(state)
+            if wanted is None:
+                return []
+            writes, changed = self._projection(self._stored(), wanted, base, dropped)
+            anew = self._item(wanted)
+            anew["version"] = _version(state.item) + 1
+            guarded = [Write(item=anew, when=_unchanged(state.item)), not_erased_since(owner.partition, state.erased)]
+            if table.transact([*guarded, *writes[:_MOST_WRITES]]):
+                self._partition.note_change()
+                return changed
+            _pause(attempt)
+        raise ConflictError(f"record={place_of(owner, CHANGES)!r} keeps changing; try again")
+
+    def _state(self, messages: Iterable[str]) -> _State:
+        owner = self._partition.owner
+        changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
+        noted = [(owner.changes_partition, note_id(each)) for each in dict.fromkeys(messages)]
+        found = self._partition.table.batch_get([changes, erased, *noted])
+        notes = {key[1]: float(row.get("at") or 0.0) for key in noted if (row := found.get(key)) is not None}
+        item = found.get(changes)
+        return _State(item, self._logged(item), found.get(erased), notes)
+
+    def _projection(
+        self,
+        stored: _Stored,
+        wanted: LoggedChanges,
+        base: tuple[str, MemoryRecord, Statement] | None,
+        dropped: str | None,
+    ) -> tuple[list[Write], list[str]]:
+        """Return the writes that bring the preference records to what the statements come to."""
+        records = {id_: record for id_, record in stored.records.items() if id_ != dropped}
+        bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
+        if base is not None:
+            bases[base[0]] = base[2]
+        after = fold([*bases.values(), *wanted.statements])
+        writes: dict[str, Write] = {}
+        for slot, slot_state in after.items():
+            id_ = self._id(slot, slot_state.value)
+            known = records.get(id_)
+            anew = self._record(id_, slot, slot_state, known, wanted.statements)
+            if base is not None and id_ == base[0]:
+                anew = self._over(base[1], known, slot_state)
+            if anew is not known and anew is not None and id_ not in stored.unreadable:
+                writes[id_] = Write(item=self._partition.item_of(anew), when=_of_version(id_, stored))
+        there = {self._id(slot, each.value) for slot, each in after.items()}
+        gone = [id_ for id_, record in records.items() if id_ not in there and (_SOURCES in record.metadata or id_ in bases)]
+        for id_ in [*gone, *([dropped] if dropped in stored.records else [])]:
+            writes[id_] = Write(key=(self._partition.owner.partition, id_), when=_of_version(id_, stored))
+        return list(writes.values()), list(writes)
+
+    def _record(
+        self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
+    ) -> MemoryRecord | None:
+        """Return the record of a slot; the known one if it says the same."""
+        if slot.startswith("~"):
+            if known is not None:
+                return known
+            fields: dict[str, Any] = {"content": state.value}
+            metadata: dict[str, Any] = {_SOURCES: {"": state.by.message_id or ""}}
+        else:
+            shown = slot if known is None else str(known.metadata.get("key") or slot)
+            if known is not None and str(known.metadata.get("value") or "") == state.value:
+                return known
+            fields = {"content": f"{shown}: {state.value}"}
+            metadata = {"key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
+        metadata["session_id"] = state.by.session_id
+        if known is not None and (base := self._base(known)) is not None:
+            metadata[_SET] = {"value": base.said.value, "at": base.at}
+        if known is not None:
+            return known.changed(metadata={**known.metadata, **metadata}, updated_at=state.by.at, **fields)
+        return MemoryRecord(
+            memory_id=id_,
+            type=MemoryType.PREFERENCE,
+            importance=self._importance,
+            created_at=state.by.at,
+            updated_at=state.by.at,
+            metadata=metadata,
+            **fields,
+        )
+
+    def _over(self, anew: MemoryRecord, known: MemoryRecord | None, state: SlotState) -> MemoryRecord:
+        """Return the record of a value that was just set, on top of the known one."""
+        if known is not None:
+            metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
+            fields = {"content": anew.content, "importance": anew.importance, "updated_at": anew.updated_at}
+            anew = known.changed(metadata={**metadata, **anew.metadata}, **fields)
+        if state.value != anew.metadata["value"]:  # a message of a later time stands above it
+            shown = anew.metadata["key"]
+            metadata = {**anew.metadata, "value": state.value, _SOURCES: {}}
+            return replace(anew, content=f"{shown}: {state.value}", updated_at=state.by.at, metadata=metadata)
+        return anew
+
+    def _base(self, record: MemoryRecord) -> Statement | None:
+        """Return the value that a record has without the statements of messages, if it has one."""
+        slot, value = _slot_and_value(record)
+        given = record.metadata.get(_SET)
+        if isinstance(given, dict):
+            value, at = str(given.get("value") or ""), float(given.get("at") or 0.0)
+        elif _SOURCES in record.metadata:
+            return None
+        else:
+            at = record.updated_at
+        if not slot or not value or self._partition.salt.preference_id(slot) != record.memory_id:
+            return None
+        return Statement(Preference(slot, value), at, is_set=True)
+
+    def _id(self, slot: str, value: str) -> str:
+        salt = self._partition.salt
+        return salt.statement_id(value) if slot.startswith("~") else salt.preference_id(slot)
+
+    def _stored(self) -> _Stored:
+        first, last = type_range(MemoryType.PREFERENCE)
+        stored, unreadable = _Stored(), set[str]()
+        for item in self._partition.table.query(self._partition.owner.partition, first=first, last=last):
+            id_ = str(item["memory_id"])
+            unreadable.add(id_)
+            with going_on():
+                with trusted(place_of(self._partition.owner, id_)):
+                    record = record_of(item, self._partition.owner, self._partition.codec)
+                unreadable.discard(id_)
+                stored.versions[id_] = item.get("version")
+                if not record.expired(self._partition.clock()):
+                    stored.records[id_] = record
+        return replace(stored, unreadable=frozenset(unreadable))
+
+    def _logged(self, item: Item | None) -> LoggedChanges:
+        """Return the content of ``~changes``; nothing if the item is damaged."""
+        if item is None:
+            return LoggedChanges()
+        place = place_of(self._partition.owner, CHANGES)
+        with going_on(), trusted(place):
+            body = self._partition.opened(item, place)
+            statements = tuple(Statement.of(row) for row in body["statements"])
+            return LoggedChanges(
+                statements, tuple(Removal.of(row) for row in body["removals"]), str(item.get("revision") or "")
+            )
+        return LoggedChanges()
+
+    def _item(self, logged: LoggedChanges) -> Item:
+        owner = self._partition.owner
+        body = {
+            "statements": [each.row for each in logged.statements],
+            "removals": [each.row for each in logged.removals],
+        }
+        stored = sealed_unless_plain(body, self._partition.codec, place_of(owner, CHANGES))
+        return {"user_id": owner.changes_partition, "memory_id": CHANGES, "revision": logged.revision, **stored}
+
+
+def note_id(message_id: str) -> str:
+    """Return the id of the note on a retracted message."""
+    return f"{RETRACTED}{message_digest(message_id)}"
+
+
+def forgotten_id(memory_id: str) -> str:
+    """Return the id of the note on a forgotten memory."""
+    return f"{FORGOTTEN}{message_digest(memory_id)}"
+
+
+def preference_record(
+    key: str, value: str, *, memory_id: str, now: float, importance: float, metadata: Mapping[str, Any]
+) -> MemoryRecord:
+    """Return the record of a preference that is set."""
+    shown = " ".join(key.split())
+    return MemoryRecord(
+        memory_id=memory_id,
+        type=MemoryType.PREFERENCE,
+        content=f"{shown}: {value}",
+        importance=importance,
+        created_at=now,
+        updated_at=now,
+        metadata={**metadata, "key": shown, "value": value},
+    )
+
+
+def _renewed(state: _State) -> LoggedChanges:
+    return replace(state.logged, revision=uuid.uuid4().hex)
+
+
+def _is_over(statement: Statement, state: _State) -> bool:
+    """Tell whether a statement is from before an erasure, or of a message that was retracted since."""
+    if state.erased is not None and statement.at <= float(state.erased.get("at") or 0.0):
+        return True
+    retracted = None if statement.message_id is None else state.notes.get(note_id(statement.message_id))
+    return retracted is not None and statement.at <= retracted
+
+
+def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
+    key, value = record.metadata.get("key"), record.metadata.get("value")
+    if isinstance(key, str) and key and isinstance(value, str):
+        return slot_of(key), value
+    return "", record.content
+
+
+def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
+    """Return the id of the latest message that stated each value."""
+    said = {canonical(one): each.message_id or "" for each in statements for one in values_of(each.said.value)}
+    return {name: said[name] for name in map(canonical, values_of(value)) if name in said}
+
+
+def _version(item: Item | None) -> int:
+    version = 0 if item is None else item.get("version")
+    return version if isinstance(version, int) else 0
+
+
+def _unchanged(item: Item | None) -> Condition:
+    return ABSENT if item is None else Condition(equals={"version": item.get("version")})
+
+
+def _of_version(id_: str, stored: _Stored) -> Condition:
+    return Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT
+
+
+def not_erased_since(partition: str, erased: Item | None) -> Write:
+    """Return the write that fails if the user was erased since ``erased`` was read."""
+    if erased is None:
+        return Write(key=(partition, ERASED), when=ABSENT)
+    return Write(item=erased, when=Condition(equals={"mark": erased.get("mark")}))
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(_random.uniform(0.0, min(0.4, 0.002 * 2 ** min(attempt, 10))))

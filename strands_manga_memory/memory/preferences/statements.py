@@ -1,0 +1,208 @@
+"""Statements: the preferences a user stated, with the time of each message, and the removals that void them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.language.preferences.slot_values import (
+    DISLIKES,
+    LIKES,
+    Preference,
+    canonical,
+    touched,
+    values_of,
+)
+from strands_manga_memory.memory.records.memory_records import content_key
+
+MOST_RECENT = 30
+"""Statements that the hot tier keeps beside the memories: the latest."""
+MOST_SLOTS = 100
+"""Slots of stated preferences that are kept for a user; the oldest leave first. Those set by ``prefer`` are not counted."""
+_MOST_OF_A_SLOT = 8
+_MOST_REMOVALS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A preference, and when and by which message it was stated.
+
+    Attributes:
+        said: The preference.
+        at: Time of the message, in seconds since 1970.
+        message_id: ``tracking_id`` of the message; None if it is unknown, or if ``prefer`` set the value.
+        session_id: Session of the message.
+        is_set: Whether ``prefer`` set the value: it replaces all values of its slot.
+    """
+
+    said: Preference
+    at: float
+    message_id: str | None = None
+    session_id: str | None = None
+    is_set: bool = False
+
+    @property
+    def slot(self) -> str:
+        """Slot in which the statement stands; a statement without a slot has a key of its own."""
+        if self.said.liked is False:
+            return DISLIKES
+        return self.said.slot or f"~{content_key(canonical(self.said.value))}"
+
+    @property
+    def row(self) -> list[Any]:
+        """Stored form."""
+        said = self.said
+        return [said.slot, said.value, said.liked, said.adds, self.message_id, self.at, self.session_id, self.is_set]
+
+    @classmethod
+    def of(cls, row: Any) -> Statement:
+        """Return the statement of a row; raise ``TypeError`` or ``ValueError`` for anything else."""
+        slot, value, liked, adds, message_id, at, session_id, is_set = row
+        said = Preference(text_of(slot), text_of(value), liked, bool(adds))
+        return cls(said, float(at), _optional(message_id), _optional(session_id), bool(is_set))
+
+    def repeats(self, other: Statement) -> bool:
+        """Tell whether another statement is the same one, read from the same message."""
+        if not self.message_id or self.message_id != other.message_id:
+            return False
+        mine, theirs = self.said, other.said
+        return (mine.slot, mine.liked, canonical(mine.value)) == (theirs.slot, theirs.liked, canonical(theirs.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A preference that was forgotten, or a message that was retracted: it voids the statements made up to its time.
+
+    Attributes:
+        at: Time of the removal, in seconds since 1970.
+        slot: Slot of the forgotten preference; empty if there is none.
+        values: Digests of the forgotten values, which are void in every slot.
+        message: Digest of the ``tracking_id`` of the retracted message; empty if a preference was forgotten.
+    """
+
+    at: float
+    slot: str = ""
+    values: tuple[str, ...] = ()
+    message: str = ""
+
+    @property
+    def row(self) -> list[Any]:
+        """Stored form, without the content that was removed."""
+        return [self.at, self.slot, list(self.values), self.message]
+
+    @classmethod
+    def of(cls, row: Any) -> Removal:
+        """Return the removal of a row; raise ``TypeError`` or ``ValueError`` for anything else."""
+        at, slot, values, message = row
+        return cls(float(at), text_of(slot), tuple(map(text_of, values)), text_of(message))
+
+    @classmethod
+    def of_preference(cls, slot: str, value: str, at: float) -> Removal:
+        """Return the removal of a preference; without a slot ``value`` is the whole statement."""
+        values = values_of(value) if slot else [value]
+        return cls(at, slot, tuple(content_key(canonical(each)) for each in values))
+
+    def voids(self, statement: Statement) -> bool:
+        """Tell whether a statement is void."""
+        if statement.at > self.at:
+            return False
+        if self.message:
+            return statement.message_id is not None and message_digest(statement.message_id) == self.message
+        if statement.said.liked is None:
+            return False  # it says that something is not wanted any more, which no removal contradicts
+        if self.slot and statement.slot == self.slot:
+            return True
+        if (self.slot == DISLIKES) != (statement.said.liked is False):
+            return False
+        values = values_of(statement.said.value) if statement.said.slot else [statement.said.value]
+        return not {content_key(canonical(each)) for each in values}.isdisjoint(self.values)
+
+
+def message_digest(message_id: str) -> str:
+    """Return a digest of a message id of any length."""
+    return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """Value of a slot, and the last statement that changed or repeated the value."""
+
+    value: str
+    by: Statement
+
+
+def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
+    """Return the value of each slot after all statements, in the order of their times; the last one stated comes last."""
+    slots: dict[str, SlotState] = {}
+    for each in sorted(statements, key=lambda each: (each.at, each.is_set)):
+        said = each.said
+        known = {slot: state.value for slot, state in slots.items()}
+        if each.is_set:
+            changed = _set(known, said)
+        elif not said.slot:
+            changed = {each.slot: said.value}
+        else:
+            changed = touched(known, said)
+            if said.liked and said.slot in known and said.slot not in changed:
+                changed[said.slot] = known[said.slot]
+        for slot, value in changed.items():
+            slots.pop(slot, None)
+            if value:
+                slots[slot] = SlotState(value, each)
+    return slots
+
+
+def _set(known: dict[str, str], said: Preference) -> dict[str, str]:
+    changed: dict[str, str] = {}
+    if said.slot == DISLIKES:
+        for value in values_of(said.value):
+            changed |= touched({**known, **changed}, Preference(LIKES, value, liked=False))
+    else:
+        changed = touched(known, said)
+    return {**changed, said.slot: said.value}
+
+
+def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
+    """Return the statements that no removal voids."""
+    return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
+
+
+def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
+    """Return the latest statements that no removal voids, in the order of their times."""
+    return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
+
+
+def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Return all statements in the order of their times, each message's once, within the limits of a slot and a user."""
+    rows = list(known)
+    for each in new:
+        earlier = next((row for row in rows if each.repeats(row)), None)
+        if earlier is None:
+            rows.append(each)
+        elif each.at < earlier.at:
+            rows[rows.index(earlier)] = each
+    rows.sort(key=lambda each: each.at)
+    of_slot: dict[str, list[Statement]] = {}
+    for each in rows:
+        of_slot.setdefault(each.slot, []).append(each)
+    latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MOST_SLOTS:]
+    kept = {id(each) for slot in latest for each in of_slot[slot][-_MOST_OF_A_SLOT:]}
+    return tuple(each for each in rows if id(each) in kept)
+
+
+def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
+    """Return as many of the latest removals as are kept."""
+    return tuple(sorted(removals, key=lambda each: each.at)[-_MOST_REMOVALS:])
+
+
+def text_of(value: object) -> str:
+    """Return a stored text; raise ``TypeError`` for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value
+
+
+def _optional(value: object) -> str | None:
+    return None if value is None else text_of(value)

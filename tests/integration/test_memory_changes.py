@@ -1,0 +1,511 @@
+"""A change of a user's memories reaches every copy: table, hot tier, waiting signals, live agents, later sessions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    DynamoDBTable,
+    HotStore,
+    InMemoryHotStore,
+    MangaMemory,
+    RedisHotStore,
+    SQLiteTable,
+    Table,
+)
+from strands_manga_memory.language.summaries.session_summary import SessionSummary
+from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.servers import wait_until
+
+USER = "u1"
+
+
+class Deployment:
+    """Stores, the application with its live agents, and a settings page in another process."""
+
+    def __init__(self, open_one: Callable[[], MangaMemory]) -> None:
+        self._open = open_one
+        self.app = open_one()
+        self.page = open_one()
+        self.models: dict[str, ScriptedModel] = {}
+
+    def agent(self, session: str, **named: Any) -> Agent:
+        model = self.models[session] = ScriptedModel(lambda _: "ok")
+        kwargs = self.app.agent_kwargs(user_id=USER, session_id=session, **named)
+        return Agent(model=model, callback_handler=None, **kwargs)
+
+    def settle(self) -> None:
+        for memory in (self.app, self.page):
+            for pair in ((memory.hot, memory.durable), (memory.hot, None), (None, memory._stores["memories"])):
+                assert shared_writer(*pair).drain(20)
+
+    def injected(self, session: str) -> str:
+        """Return the text that stands in the last request of a session beside the words of user and model."""
+        request = self.models[session].requests[-1]
+        blocks = [block.get("text", "") for message in request.messages for block in message["content"]]
+        system = [block.get("text", "") for block in request.system_prompt_content or []]
+        return "\n".join(text for text in [*system, *blocks] if "<user_" in text)
+
+    def asked(self, session: str, text: str = "Hello, what can you recommend?") -> str:
+        """Start a session, and return what its first request tells of the user."""
+        self.agent(session)(text)
+        self.settle()
+        return self.injected(session)
+
+    def end(self, session: str, **named: Any) -> None:
+        self.settle()
+        self.app.finalize(ConversationScope(USER, session), **named)
+
+    def preferences(self) -> set[str]:
+        self.settle()
+        return {record.content for record in self.page.user(USER).recall(type="preference", limit=None)}
+
+    def id_of(self, content: str) -> str:
+        self.settle()
+        known = self.page.user(USER).recall(type="preference", limit=None)
+        [found] = [record.memory_id for record in known if record.content == content]
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        assert self.app.memories is not None
+        return [*self.app.memories.query(USER), *self.app.memories.query(f"changes/{USER}")]
+
+    def close(self) -> None:
+        self.app.close()
+        self.page.close()
+
+
+@pytest.fixture(params=["embedded", "servers"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Deployment]:
+    """The embedded stores, and a Valkey and a DynamoDB server, in turn."""
+    clients: list[Any] = []
+
+    def embedded() -> MangaMemory:
+        return MangaMemory.open(InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+
+    def on_servers() -> MangaMemory:
+        clients.append(request.getfixturevalue("valkey_server").client())
+        dynamodb = request.getfixturevalue("dynamodb_server").client()
+        hot: HotStore = RedisHotStore(clients[-1], prefix=unique, deadline=5)
+        tables: list[Table] = [
+            DynamoDBTable(dynamodb, name=unique, deadline=10),
+            DynamoDBTable(dynamodb, USER_MEMORY, name=f"{unique}m", deadline=10),
+        ]
+        return MangaMemory.open(hot, tables[0], memories=tables[1])
+
+    made = Deployment(embedded if request.param == "embedded" else on_servers)
+    yield made
+    made.close()
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Deployment]:
+    hot = InMemoryHotStore()
+    made = Deployment(lambda: MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.sqlite3", memories=True))
+    yield made
+    made.close()
+
+
+# Forgetting
+
+
+@pytest.mark.parametrize("by", ["app", "page"])
+def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by: str) -> None:
+    """Nobody is told a forgotten preference, whichever process forgets it, and the end of the session does not learn it."""
+    agent = shop.agent("monday")
+    agent("My favorite genre is horror.")
+    agent("Hello, what can you recommend?")
+    assert "horror" in shop.injected("monday")
+    assert getattr(shop, by).user(USER).forget(shop.id_of("genre: horror"))
+    agent("And what else?")
+    assert "horror" not in shop.injected("monday")
+    assert "horror" not in shop.asked("tuesday")
+    shop.end("monday")
+    assert shop.preferences() == set()
+    assert "horror" not in shop.asked("wednesday")
+
+
+def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: Deployment) -> None:
+    """A preference that was known at the start of the session is not told any more, the others are."""
+    shop.app.user(USER).prefer("genre", "horror")
+    shop.app.user(USER).prefer("format", "paperback")
+    agent = shop.agent("monday")
+    agent("Hello, what can you recommend?")
+    assert "horror" in shop.injected("monday")
+    shop.page.user(USER).forget(shop.id_of("genre: horror"))
+    agent("And what else?")
+    assert "horror" not in shop.injected("monday")
+    assert "paperback" in shop.injected("monday")
+
+
+def test_statement_after_forgetting_counts(shop: Deployment) -> None:
+    """Whoever states a preference again after it was forgotten has it again, in live and later sessions."""
+    agent = shop.agent("monday")
+    agent("My favorite genre is horror.")
+    shop.page.user(USER).forget(shop.id_of("genre: horror"))
+    agent("Hello, what can you recommend?")
+    agent("My favorite genre is horror.")
+    agent("And what else?")
+    assert "horror" in shop.injected("monday")
+    assert shop.preferences() == {"genre: horror"}
+    shop.end("monday")
+    assert shop.preferences() == {"genre: horror"}
+
+
+def test_forgotten_statement_without_a_slot_is_not_learned_again(shop: Deployment) -> None:
+    """A fact that belongs to no slot stays forgotten when its session ends."""
+    agent = shop.agent("monday")
+    agent("I work as a nurse on night shifts.")
+    [content] = shop.preferences()
+    shop.page.user(USER).forget(shop.id_of(content))
+    agent("Hello, what can you recommend?")
+    assert "nurse" not in shop.injected("monday")
+    shop.end("monday")
+    assert shop.preferences() == set()
+
+
+def test_model_summary_does_not_learn_a_forgotten_preference(embedded: Deployment) -> None:
+    """A summary by a model, under another key and from the same message, does not bring the preference back."""
+    embedded.agent("monday")("My favorite genre is horror.")
+    embedded.page.user(USER).forget(embedded.id_of("genre: horror"))
+
+    def summarize(lines: Any, *, max_tokens: int) -> SessionSummary:
+        return SessionSummary(text="The user talked about books.", preferences={"interests": "horror"})
+
+    embedded.end("monday", model=summarize)
+    assert embedded.preferences() == set()
+
+
+def test_forgotten_fact_leaves_the_search_of_a_live_session(shop: Deployment) -> None:
+    """A live agent neither searches a fact that another process has forgotten nor misses one that it has stored."""
+    fact = shop.page.user(USER).remember("The parcel is at the locker GX1.")
+    agent = shop.agent("monday")
+    agent("Where is the parcel?")
+    assert "GX1" in shop.injected("monday")
+    shop.page.user(USER).forget(fact.memory_id)
+    shop.page.user(USER).remember("The parcel is at the locker GX2.")
+    agent("Where is the parcel?")
+    assert "GX1" not in shop.injected("monday")
+    assert "GX2" in shop.injected("monday")
+
+
+def test_forgotten_summary_is_not_made_again(embedded: Deployment) -> None:
+    """A session that is finalized again summarizes the messages after the forgetting alone."""
+    agent = embedded.agent("monday")
+    agent("Do you have Uzumaki?")
+    embedded.end("monday")
+    [summary] = embedded.page.user(USER).recall(type="interaction_summary")
+    embedded.page.user(USER).forget(summary.memory_id)
+    embedded.agent("monday")("Do you have Berserk?")
+    embedded.end("monday")
+    kept = embedded.page.user(USER)
+    assert "Uzumaki" not in str(kept.recall(type="interaction_summary") + kept.recall(type="episode"))
+    assert "Berserk" in str(kept.recall(type="interaction_summary"))
+
+
+def test_forgotten_pattern_is_not_derived_again(embedded: Deployment) -> None:
+    """A pattern comes back only with enough sessions after it was forgotten."""
+    for number in range(3):
+        embedded.agent(f"s{number}")("Do you have 『Uzumaki』?")
+        embedded.end(f"s{number}")
+    [pattern] = embedded.page.user(USER).recall(type="behavioural_pattern")
+    embedded.page.user(USER).forget(pattern.memory_id)
+    embedded.agent("s3")("Do you have 『Uzumaki』?")
+    embedded.end("s3")
+    assert embedded.page.user(USER).recall(type="behavioural_pattern") == []
+
+
+def test_forgetting_drops_the_signal_that_waits_for_the_sink(tmp_path: Path) -> None:
+    """A sink that was down does not get a preference that was forgotten meanwhile."""
+    taken: list[PreferenceSignal] = []
+    down = threading.Event()
+    down.set()
+
+    def send(signal: PreferenceSignal) -> None:
+        if down.is_set():
+            raise ConnectionError("down")
+        taken.append(signal)
+
+    shop = Deployment(
+        lambda: MangaMemory.open(
+            "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=CallablePreferenceSink(send)
+        )
+    )
+    agent = shop.agent("monday")
+    agent("My favorite genre is horror. My name is Ken.")
+    spool = shop.app._spool
+    assert spool is not None
+    owner = shop.app.user(USER).owner
+    wait_until(lambda: len(list(spool.waiting(owner))) == 2, "the signals to wait")
+    shop.app.user(USER).forget(shop.app.user(USER).prefer("genre", "horror").memory_id)
+    wait_until(lambda: [one.value for one in spool.waiting(owner)] == ["Ken"], "the signal to be dropped")
+    down.clear()
+    assert spool.drain(owner) == 1
+    assert [signal.value for signal in taken] == ["Ken"]
+    shop.close()
+
+
+# Retracting
+
+
+def test_message_retracted_by_a_settings_page_leaves_live_sessions(shop: Deployment) -> None:
+    """A retraction reaches the hot tier, so no device tells what the message stated."""
+    agent, other = shop.agent("monday"), shop.agent("tuesday")
+    agent("My favorite genre is horror.")
+    other("Hello, what can you recommend?")
+    shop.settle()
+    message_id = agent.messages[0]["tracking_id"]  # type: ignore[typeddict-item]
+    shop.page.user(USER).take_back(message_id, session_id="monday")
+    for session, one in (("monday", agent), ("tuesday", other)):
+        one("And what else?")
+        assert "horror" not in shop.injected(session)
+    assert shop.preferences() == set()
+    shop.end("monday")
+    assert shop.preferences() == set()
+    assert "horror" not in shop.asked("wednesday")
+
+
+def test_retraction_restores_the_preference_that_was_stated_before(shop: Deployment) -> None:
+    """Without the retracted message the earlier statement stands, as it does in the transcript."""
+    agent = shop.agent("monday")
+    agent("My favorite genre is horror.")
+    agent("My favorite genre is mystery.")
+    assert shop.preferences() == {"genre: mystery"}
+    shop.page.user(USER).take_back(agent.messages[2]["tracking_id"])  # type: ignore[typeddict-item]
+    assert shop.preferences() == {"genre: horror"}
+
+
+# Setting
+
+
+def test_preference_set_on_a_settings_page_wins_over_an_earlier_statement(shop: Deployment) -> None:
+    """A live session tells the value that was set last, and its end does not replace it by its own earlier statement."""
+    agent = shop.agent("monday")
+    agent("My favorite genre is horror.")
+    shop.settle()
+    shop.page.user(USER).prefer("genre", "mystery")
+    agent("Hello, what can you recommend?")
+    assert "genre: mystery" in shop.injected("monday")
+    assert "horror" not in shop.injected("monday")
+    shop.end("monday")
+    assert shop.preferences() == {"genre: mystery"}
+    assert "horror" not in shop.asked("tuesday").partition("</user_preferences>")[0]
+
+
+def test_statement_after_a_settings_page_wins(shop: Deployment) -> None:
+    """A preference that is stated after it was set on a settings page is the latest one."""
+    agent = shop.agent("monday")
+    agent("Hello, what can you recommend?")
+    shop.page.user(USER).prefer("genre", "mystery")
+    agent("My favorite genre is horror.")
+    agent("And what else?")
+    assert "genre: horror" in shop.injected("monday")
+    assert shop.preferences() == {"genre: horror"}
+    shop.end("monday")
+    assert shop.preferences() == {"genre: horror"}
+
+
+def test_preference_set_elsewhere_leaves_the_cached_prefix(embedded: Deployment) -> None:
+    """A preference that is set during a session stands behind the conversation; the system prompt stays the same."""
+    embedded.app.user(USER).prefer("genre", "horror")
+    agent = embedded.agent("monday")
+    agent("Hello, what can you recommend?")
+    embedded.page.user(USER).prefer("genre", "mystery")
+    agent("And what else?")
+    first, last = embedded.models["monday"].requests[0], embedded.models["monday"].requests[-1]
+    assert first.system_prompt_content == last.system_prompt_content
+    assert "genre: mystery" in str(last.messages)
+
+
+# Order
+
+
+@pytest.mark.parametrize("order", [("phone", "laptop"), ("laptop", "phone")], ids="-".join)
+def test_later_message_wins_whichever_session_ends_last(shop: Deployment, order: tuple[str, str]) -> None:
+    """The time of the message decides, not the end of its session."""
+    phone, laptop = shop.agent("phone"), shop.agent("laptop")
+    phone("My favorite genre is horror.")
+    laptop("My favorite genre is mystery.")
+    phone("Hello, what can you recommend?")
+    for session in order:
+        shop.end(session)
+    assert shop.preferences() == {"genre: mystery"}
+
+
+@pytest.mark.parametrize("order", [("phone", "laptop"), ("laptop", "phone")], ids="-".join)
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("I love horror manga.", "I don't like horror any more.", {"dislikes: horror"}),
+        ("I don't like horror.", "My favorite genre is horror.", {"genre: horror"}),
+        ("My name is Ken.", "My name is Kenji.", {"name: Kenji"}),
+        ("My favorite genre is horror.", "I also like romance.", {"genre: romance, horror"}),
+    ],
+)
+def test_sessions_that_are_only_finalized_agree_on_the_order(
+    embedded: Deployment, order: tuple[str, str], first: str, second: str, expected: set[str]
+) -> None:
+    """Preferences that were not learned live come from the transcripts, in the order of the messages of all sessions."""
+    for session, text in (("phone", first), ("laptop", second)):
+        agent = embedded.agent(session, learn="nothing")
+        agent(text)
+    embedded.agent("phone", learn="nothing")("Hello, what can you recommend?")
+    assert embedded.preferences() == set()
+    for session in order:
+        embedded.end(session)
+    assert embedded.preferences() == expected
+
+
+def test_session_that_ends_twice_changes_nothing(embedded: Deployment) -> None:
+    """A session that is finalized again after a later statement does not bring its own statement back."""
+    embedded.agent("phone")("My favorite genre is horror.")
+    embedded.end("phone")
+    embedded.agent("laptop")("My favorite genre is mystery.")
+    embedded.agent("phone")("Hello, what can you recommend?")
+    embedded.end("phone")
+    embedded.end("laptop")
+    embedded.end("phone")
+    assert embedded.preferences() == {"genre: mystery"}
+
+
+# The hot tier is down
+
+
+def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) -> None:
+    """A preference that was forgotten while the hot tier was down is not told to sessions that start later."""
+    faulty: Any = FaultyHotStore(InMemoryHotStore())
+    shop = Deployment(lambda: MangaMemory.open(faulty, f"sqlite:///{tmp_path}/m.sqlite3", memories=True))
+    shop.app.user(USER).prefer("genre", "horror")
+    agent = shop.agent("monday")
+    agent("Hello, what can you recommend?")
+    assert "horror" in shop.injected("monday")
+    shop.settle()
+    memory_id = shop.id_of("genre: horror")
+    faulty.down = True
+    assert shop.page.user(USER).forget(memory_id)
+    faulty.down = False
+    shop.settle()
+    assert "horror" not in shop.asked("tuesday")
+    wait_until(lambda: agent("And what else?") and "horror" not in shop.injected("monday"), "the live agent to see it")
+    shop.close()
+
+
+# Erasure
+
+
+@pytest.mark.parametrize("by", ["app", "page"])
+def test_erased_user_is_not_told_to_a_live_agent(shop: Deployment, by: str) -> None:
+    """An agent that is still alive tells nothing of an erased user, and writes no row that names them."""
+    shop.app.user(USER).prefer("genre", "horror")
+    shop.app.user(USER).remember("The parcel is at the locker GX1.")
+    agent = shop.agent("monday")
+    agent("Where is the parcel? My favorite author is Ito.")
+    shop.settle()
+    assert "horror" in shop.injected("monday")
+    assert "GX1" in shop.injected("monday")
+    getattr(shop, by).forget_user(USER)
+    for _ in range(2):
+        agent("Where is the parcel?")
+        assert shop.injected("monday") == ""
+    shop.settle()
+    assert {row["memory_id"] for row in shop.rows()} == {"~erased"}
+
+
+def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
+    """Statements and access counts that wait for a table that was down are dropped once the user is erased."""
+    path = f"sqlite:///{tmp_path}/m.sqlite3"
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    held = HeldBack(table)
+    hot = InMemoryHotStore()
+    table.create_if_missing()
+    app = MangaMemory(hot=hot, durable=MangaMemory.open(hot, path).durable, memories=held)  # type: ignore[arg-type]
+    page = MangaMemory.open(hot, path, memories=True)
+    page.user(USER).remember("The parcel is at the locker GX1.")
+    model = ScriptedModel(lambda _: "ok")
+    agent = Agent(model=model, callback_handler=None, **app.agent_kwargs(user_id=USER, session_id="monday"))
+    held.closed.set()
+    agent("Where is the parcel? My favorite genre is horror.")
+    assert held.waits.wait(20)
+    page.forget_user(USER)
+    held.closed.clear()
+    held.opened.set()
+    for pair in ((hot, None), (None, held)):
+        assert shared_writer(*pair).drain(20)
+    assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {"~erased"}
+    assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
+    assert page._cache(USER, None).peek().overrides == {}
+    app.close()
+    page.close()
+
+
+class HeldBack:
+    """A table whose writes wait, while it is closed, until it is opened."""
+
+    def __init__(self, table: SQLiteTable) -> None:
+        self._table = table
+        self.closed, self.waits, self.opened = threading.Event(), threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def _hold(self) -> None:
+        if self.closed.is_set():
+            self.waits.set()
+            assert self.opened.wait(30)
+
+    def get(self, *key: str) -> Any:
+        self._hold()
+        return self._table.get(*key)
+
+    def batch_get(self, *keys: Any) -> Any:
+        self._hold()
+        return self._table.batch_get(*keys)
+
+    def put(self, *args: Any, **named: Any) -> bool:
+        self._hold()
+        return self._table.put(*args, **named)
+
+    def transact(self, *args: Any) -> bool:
+        self._hold()
+        return self._table.transact(*args)
+
+
+def test_transcript_of_before_an_erasure_is_not_finalized_after_it(embedded: Deployment) -> None:
+    """A worker that has read a transcript before the erasure stores nothing of it, however late it goes on."""
+    embedded.agent("monday")("My favorite genre is horror.")
+    embedded.settle()
+    finalizer = embedded.app.finalizer()
+    read = finalizer._finalized
+
+    def late(transcript: Any) -> Any:
+        embedded.page.forget_user(USER)
+        return read(transcript)
+
+    finalizer._finalized = late  # type: ignore[method-assign]
+    assert finalizer.run(ConversationScope(USER, "monday")) is None
+    assert {row["memory_id"] for row in embedded.rows()} == {"~erased"}
+
+
+def test_statement_after_an_erasure_is_learned(shop: Deployment) -> None:
+    """A user who comes back after the erasure begins with an empty memory that works."""
+    shop.agent("monday")("My favorite genre is horror.")
+    shop.settle()
+    shop.page.forget_user(USER)
+    agent = shop.agent("tuesday")
+    agent("My favorite author is Ito.")
+    agent("Hello, what can you recommend?")
+    assert "Ito" in shop.injected("tuesday")
+    assert "horror" not in shop.injected("tuesday")
+    assert shop.preferences() == {"author: Ito"}
