@@ -12,10 +12,10 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.copying import CopiedAsNew
 from strands_manga_memory.conversation.history.exchanges import exchanges
 from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive, result_keys
-from strands_manga_memory.conversation.history.shortening import cap_of, cut_text
-from strands_manga_memory.conversation.history.shorter_json import shorten_json
+from strands_manga_memory.conversation.history.shortening import cap_of
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text, results_of
+from strands_manga_memory.conversation.history.truncation import truncate_text
 from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
 from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.serving import trimmer_of
@@ -74,8 +74,7 @@ class Stage(Protocol):
 class ToolResultCap:
     """Cuts the tool results of each message, recent ones too, to a number of characters that they share, the longest first.
 
-    JSON stays JSON, with fewer list items; of other texts the head and the tail stay. The full text can be read with the
-    tool ``read_tool_result``.
+    They are truncated by their form; the full text can be read with the tool ``read_tool_result``.
 
     Args:
         characters: Most characters of all results in a message. Default 10,000.
@@ -120,7 +119,7 @@ class MicroCompaction:
     """Compresses the results of tools in turns that are over: what they led to is in the answer.
 
     Args:
-        characters: Characters kept of each result, from its head and tail. Default 400.
+        characters: Characters kept of each result. Default 400.
 
     Raises:
         ValueError: ``characters`` is less than 200.
@@ -227,8 +226,7 @@ def _capped(message: Message, characters: int, archive: ResultArchive) -> Messag
         result = block["toolResult"]
         archive.keep(key, text)
         note = f"\n[shortened; full text: {TOOL_NAME}(tool_use_id={key!r})]"
-        whole, room = text.removesuffix(note), max(0, cap - len(note))
-        shorter = (shorten_json(whole, room) or cut_text(whole, room, len)) + note
+        shorter = truncate_text(text.removesuffix(note), max(0, cap - len(note)), len) + note
         content.append({**block, "toolResult": {**result, "content": [{"text": shorter}, *media_of(result)]}})
     smaller = cast("Message", {**message, "content": content})
     return smaller if sum(len(result_text(result)) for result in results_of(smaller)) < sum(sizes) else message

@@ -1,4 +1,4 @@
-"""The gist of a message: of a tool result the values that a later call may need, of several texts those that say something."""
+"""Excerpt of a message: short forms of its tool results, or those of its several texts that state something."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from typing import Any, cast
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.shortening import cut_marker, is_shortened
+from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
+from strands_manga_memory.conversation.history.truncation import excerpt_text
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.traits import Traits, traits
 from strands_manga_memory.language.texts.marks import STUB
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages.media_limits import media_kind, media_note
 from strands_manga_memory.messages.placeholders import is_text
-
-_READ = 20_000
-"""Of a longer result only so many characters are read."""
 
 _MOST_CHARACTERS = 600
 
@@ -27,25 +24,9 @@ _SHORT = 200
 _COURTESY = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 _STATES_NOTHING = Traits()
 
-_VALUE = expression(r'"((?:[^"\\\n]|\\.){2,60})"(?!\s*:)|(?<![\w"])([A-Za-z0-9][\w.:/@#+-]*+)')
-_DIGIT = expression(r"\d")
-_TRIVIAL = frozenset({"true", "false", "null", "none"})
-
-
-def values(text: str) -> dict[str, None]:
-    """Return the values in a text, in order, each once: strings of JSON that are no keys, and words with a digit."""
-    found: dict[str, None] = {}
-    for quoted, bare in _VALUE.findall(text[:_READ]):
-        value = quoted or bare
-        if bare and not _DIGIT.search(bare, 1):
-            continue
-        if len(value) > 2 and value.lower() not in _TRIVIAL:
-            found[value] = None
-    return found
-
 
 def gist_of(result: Message) -> Message | None:
-    """Return a message of tool results cut down to its values, of texts to those that say something; None if cut before.
+    """Return a message of tool results in short form, or of texts without those that state nothing; None if truncated before.
 
     Notes take the place of images, documents and other media in results.
     """
@@ -81,25 +62,4 @@ def _gist(result: Any) -> dict[str, Any]:
     text = result_text(result)
     if not text.strip():
         return {"toolResult": {**result, "content": notes or result["content"]}}
-    return {"toolResult": {**result, "content": [{"text": _short(text)}, *notes]}}
-
-
-def _short(text: str) -> str:
-    if text.lstrip()[:1] not in ("{", "["):
-        return _ends(text)
-    kept, size = [], 0
-    for value in values(text):
-        size += len(value) + 2
-        if size > _MOST_CHARACTERS:
-            break
-        kept.append(value)
-    short = ", ".join(kept) + cut_marker(max(0, len(text) - size))
-    return short if len(short) < len(text) else text
-
-
-def _ends(text: str) -> str:
-    """Return the beginning and the end of prose."""
-    if len(text) <= _MOST_CHARACTERS:
-        return text
-    head, tail = _MOST_CHARACTERS * 3 // 4, _MOST_CHARACTERS // 4
-    return text[:head] + cut_marker(len(text) - head - tail) + text[-tail:]
+    return {"toolResult": {**result, "content": [{"text": excerpt_text(text, _MOST_CHARACTERS)}, *notes]}}

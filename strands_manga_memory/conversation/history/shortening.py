@@ -1,8 +1,4 @@
-"""Shortening what cannot be dropped: head and tail of long texts stay, a marker says how much was cut between them.
-
-A text is cut between passages - sentences, lines of lists and tables, blocks of code - where that costs little of what may
-stay.
-"""
+"""Truncation of messages that cannot be dropped: their long texts, tool results, tool inputs and media."""
 
 from __future__ import annotations
 
@@ -13,9 +9,9 @@ from typing import Any, NamedTuple, cast
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
-from strands_manga_memory.language.search.passage_ends import whole_head, whole_tail
+from strands_manga_memory.conversation.history.truncation import CUT_MARKER, kept_texts, truncate_text
 from strands_manga_memory.language.search.passages import passages
-from strands_manga_memory.language.texts.marks import CUT, LEFT_OUT, READER, STUB
+from strands_manga_memory.language.texts.marks import LEFT_OUT, READER, STUB
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import blocks_of
 from strands_manga_memory.messages.media_limits import media_kind, media_note
@@ -23,19 +19,7 @@ from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
 
-_MARKER = expression(rf"\n{CUT}\n")
-_MARKER_TOKENS, _NAME_TOKENS = 12, 16
-_LEAST_WITH_NAME = 128
-"""A shorter piece has no room for the name of what reads the rest."""
-
-_HEAD_SHARE = 0.6
 _OTHER_THAN_WORD = expression(r"\W+")
-
-
-def cut_marker(characters: int, name: str = "") -> str:
-    """Return what stands where so many characters were cut, of a message whose ``name_of`` it tells if there is one."""
-    reader = f"; {READER}({name!r})" if name else ""
-    return f"\n[... {characters} characters cut{reader} ...]\n"
 
 
 def name_of(message: Message) -> str:
@@ -46,42 +30,17 @@ def name_of(message: Message) -> str:
 def is_any_named(messages: Iterable[Message]) -> bool:
     """Whether the mark of a cut in one of the messages says by which name the whole message can be read."""
     texts = chain.from_iterable(_texts(message["content"]) for message in messages)
-    return any(found[2] for text in texts if READER in text for found in _MARKER.finditer(text))
+    return any(found[2] for text in texts if READER in text for found in CUT_MARKER.finditer(text))
 
 
 def is_shortened(message: Message) -> bool:
     """Whether something was cut from the message."""
-    return any(text == STUB or _MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
-
-
-def cut_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
-    """Return ``text`` with its middle cut, so that it has at most ``tokens`` tokens; the text itself if it has no more.
-
-    A text that was cut before is cut further, and its marker counts all that has gone. At least the marker stays; if there is
-    room, it says by which name the whole message can be read.
-    """
-    size = count(text)
-    if size <= tokens:
-        return text
-    head, tail, gone = text, text, 0
-    if marker := _MARKER.search(text):
-        head, tail, gone = text[: marker.start()], text[marker.end() :], int(marker[1])
-    present = len(head) + len(tail) if marker else len(text)
-    name = name if tokens >= _LEAST_WITH_NAME else ""
-    kept = int(present * max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name)) / size)
-    while True:
-        from_head = whole_head(head, min(len(head), int(kept * _HEAD_SHARE)))
-        from_tail = whole_tail(tail, min(len(tail), kept - int(kept * _HEAD_SHARE)))
-        cut = present + gone - from_head - from_tail
-        shorter = f"{head[:from_head]}{cut_marker(cut, name)}{tail[len(tail) - from_tail :]}"
-        if kept <= 0 or count(shorter) <= tokens:
-            return shorter
-        kept = kept * 4 // 5
+    return any(text == STUB or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
 
 
 def kept_passages(message: Message) -> tuple[str, ...]:
     """Return the passages that a shortened message still shows; one that had no room of its own is there in part."""
-    shown = "\0".join(_MARKER.sub("\0", text) for text in _texts(message["content"])).split("\0")
+    shown = kept_texts(_texts(message["content"]))
     return tuple(said for part in shown for passage in passages(part) if (said := passage.strip()))
 
 
@@ -202,13 +161,13 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
 def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
     """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
     result = block["toolResult"]
-    text = cut_text(result_text(result), tokens, count, name)
+    text = truncate_text(result_text(result), tokens, count, name)
     texts = [{"text": text}] if text else []
     return {**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}
 
 
 def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
-    text = cut_text(_text_of("text", block), tokens, count, name)
+    text = truncate_text(_text_of("text", block), tokens, count, name)
     if "guardContent" in block:
         guarded = block["guardContent"]
         return {**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}
@@ -228,7 +187,7 @@ def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], 
 
 def _cut_strings(value: Any, tokens: int, count: Callable[[str], int], name: str) -> Any:
     if isinstance(value, str):
-        return cut_text(value, tokens, count, name)
+        return truncate_text(value, tokens, count, name)
     if isinstance(value, dict):
         return {key: _cut_strings(item, tokens, count, name) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation.history.shortening import cut_marker
+from strands_manga_memory.conversation.history.truncation import cut_marker
 from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotExtractor
 from strands_manga_memory.language.acts.traits import traits
 from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB, without_marks

@@ -1,0 +1,187 @@
+"""JSON within texts: documents alone, in lines, in a fence, behind a sentence, or as Python writes them. Pure.
+
+All functions take linear time, and texts of any depth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strands_manga_memory.lazy import expression
+
+_FAILURES = 200
+_WASTE = 8
+"""Characters read in vain for each character of a text; beyond that the rest is taken for prose."""
+
+_SHORTEST = 12
+"""A shorter document is prose: ``[1]`` is a reference."""
+
+_NESTED = 120
+"""A string of at least so many characters may hold a document."""
+
+_DEPTH = 40
+"""Levels of nesting that are read; deeper values become a note."""
+
+_OPENING = expression(r"[\[{]")
+_BETWEEN = expression(r"[\s,]*")
+_PYTHON_START = expression(r"[\[{(]'")
+_PYTHON_TOKEN = expression(
+    r"'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|\b(?:None|True|False)\b|(?<![\w.])[A-Za-z_][\w.]*+\(|[()]"
+)
+_PYTHON_WORDS = {"None": "null", "True": "true", "False": "false", ")": "]", "(": "["}
+_ESCAPE = expression(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
+
+
+class Number(str):
+    """A number as it was written, so that no digit changes."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Documents:
+    """JSON documents of a text that follow one another, and where they stand in it."""
+
+    values: list[Any]
+    start: int
+    end: int
+
+
+def find_json(text: str) -> tuple[str, list[Documents]]:
+    """Return the text and the JSON documents in it, in order.
+
+    Python's notation, as ``str()`` gives it of a dictionary, is read too: the text returned is
+    then the one with JSON in its place, and the positions are those in that text.
+    """
+    found = _scan(text)
+    if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
+        outermost = len(text[: start.end() - 1].rstrip("[{( \n"))
+        converted = text[:outermost] + _from_python(text[outermost:])
+        in_python = _scan(converted)
+        if _covers(in_python, converted):
+            return converted, in_python
+    return text, found
+
+
+def _covers(found: Sequence[Documents], text: str) -> bool:
+    return 2 * sum(each.end - each.start for each in found) >= len(text)
+
+
+def _scan(text: str) -> list[Documents]:
+    found: list[Documents] = []
+    decoder = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Number)
+    at, failures, wasted = 0, 0, 0
+    while (opening := _OPENING.search(text, at)) is not None:
+        start = opening.start()
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            # A string without an end is reported at its beginning, but was read to the text's end.
+            wasted += (len(text) if "Unterminated" in error.msg else error.pos) - start
+            failures += 1
+            if failures > _FAILURES or wasted > _WASTE * len(text):
+                break
+            at = start + 1
+            continue
+        except (RecursionError, ValueError):
+            break
+        last = found[-1] if found else None
+        if last is not None and _BETWEEN.fullmatch(text, last.end, start):
+            found[-1] = Documents(last.values, last.start, end)
+            last.values.append(value)
+        else:
+            found.append(Documents([value], start, end))
+        at = end
+    found = [each for each in found if each.end - each.start >= _SHORTEST]
+    for each in found:
+        each.values[:] = [_opened(value, _DEPTH) for value in each.values]
+    return found
+
+
+def _opened(value: Any, depth: int) -> Any:
+    """Return a value with the documents in its strings as values, and without its deepest levels."""
+    if isinstance(value, dict | list) and depth == 0:
+        return "[... nested values ...]"
+    if isinstance(value, dict):
+        return {key: _opened(member, depth - 1) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_opened(item, depth - 1) for item in value]
+    if type(value) is str and len(value) >= _NESTED and value[:1] in "{[" and value[-1:] in "}]":
+        try:
+            inner = json.loads(value, parse_float=Number, parse_int=Number, parse_constant=Number)
+        except (RecursionError, ValueError):
+            return value
+        return _opened(inner, depth - 1)
+    return value
+
+
+def _from_python(text: str) -> str:
+    return _PYTHON_TOKEN.sub(lambda match: _token(match[0]), text)
+
+
+def _token(token: str) -> str:
+    if token[0] in "'\"":
+        return json.dumps(_ESCAPE.sub(_unescaped, token[1:-1]), ensure_ascii=False)
+    return _PYTHON_WORDS.get(token, "[")
+
+
+def _unescaped(match: Any) -> str:
+    if match[1] or match[2]:
+        code = int(match[1] or match[2], 16)
+        return chr(code) if code < 0x110000 else "\ufffd"
+    return str(match[3] or {"n": "\n", "t": "\t", "r": "\r"}.get(match[4], match[0]))
+
+
+def write_json(value: Any) -> str:
+    """Return a value as JSON in one line, with the characters of every script as they are."""
+    return "".join(_written(value))
+
+
+def _written(value: Any) -> Iterator[str]:
+    if isinstance(value, Number):
+        yield str.__str__(value)
+    elif isinstance(value, dict):
+        yield "{"
+        for number, (key, member) in enumerate(value.items()):
+            yield f"{', ' if number else ''}{_quoted(key)}: "
+            yield from _written(member)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for number, item in enumerate(value):
+            if number:
+                yield ", "
+            yield from _written(item)
+        yield "]"
+    else:
+        yield _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    written = json.dumps(value, ensure_ascii=False)
+    try:
+        written.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which cannot be sent or stored
+        return json.dumps(value)
+    return written
+
+
+def describe_json(value: Any) -> str:
+    """Return a value in words for a reader: ``order_id: ORD-1, items: title: Uzumaki, price: 19.90``.
+
+    Members without a value are left out; records of a list are separated by semicolons.
+    """
+    if isinstance(value, dict):
+        described = ((key, describe_json(member)) for key, member in value.items())
+        return ", ".join(f"{key}: {text}" for key, text in described if text)
+    if isinstance(value, list):
+        parts = [text for item in value if (text := describe_json(item))]
+        return ("; " if any(isinstance(item, dict | list) for item in value) else ", ").join(parts)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,162 @@
+"""Truncation of a text keeps the identifiers of JSON, the lines of tables and code, and sentences."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.conversation import EstimateCounter
+from strands_manga_memory.conversation.history.truncation import CUT_MARKER, excerpt_text, truncate_text
+from strands_manga_memory.language.texts.json_text import find_json
+
+COUNTER = EstimateCounter()
+WORDS = ["dark", "dreary", "spiral", "town", "ghost", "story", "of", "the", "sea", "and", "the", "silent", "moon"]
+CHANCE = random.Random(7)
+
+
+def prose(words: int) -> str:
+    return " ".join(CHANCE.choices(WORDS, k=words))
+
+
+ORDERS = {
+    "status": "ok",
+    "orders": [
+        {"order_id": f"ORD-{1_000 + n}", "total": 10.5 + n, "gift": False, "note": None, "comment": prose(12)}
+        for n in range(12)
+    ],
+}
+PRODUCT = {"asin": "B07X1234", "title": "Berserk 3", "price": 49.9, "description": prose(200), "publisher": {"id": 77}}
+JAPANESE = {"注文": [{"注文番号": f"注文-{n:02}", "商品名": "呪術廻戦", "説明": "とても怖い話です。" * 6} for n in range(12)]}
+RESULTS = [{"id": 500 + n, "name": f"Series {n}", "blurb": prose(20)} for n in range(20)]
+SHIPMENT = {
+    "events": [{"at": f"2026-03-{n:02}", "place": prose(12)} for n in range(14)],
+    "shipment": {"tracking_number": "1Z9"},
+}
+VALUES: list[Any] = [ORDERS, PRODUCT, JAPANESE, RESULTS, SHIPMENT]
+FORMS: dict[str, Callable[[Any], str]] = {
+    "compact": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False),
+    "escaped": json.dumps,
+    "indented": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    "lines": lambda value: "\n".join(json.dumps(part) for part in (value if isinstance(value, list) else [value, {"page": 1}])),
+    "fence": lambda value: f"Here:\n```json\n{json.dumps(value, indent=2)}\n```\nAnything else?",
+    "sentence": lambda value: f"The shop's answer: {json.dumps(value)}",
+    "python": str,
+    "nested": lambda value: json.dumps({"content": [{"type": "text", "text": json.dumps(value)}]}),
+}
+IDENTIFIERS = re.compile(r"ORD-\d{4}|B07X1234|注文-\d\d|\"id\": \d+|1Z9")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("number", range(len(VALUES)))
+def test_an_excerpt_and_a_truncated_text_hold_all_identifiers(form: str, number: int) -> None:
+    """Forty results, in eight forms, keep every identifier in 600 characters, and what is left is JSON."""
+    text = FORMS[form](VALUES[number])
+    wanted = set(IDENTIFIERS.findall(json.dumps(VALUES[number], ensure_ascii=False)))
+    for short in (excerpt_text(text, 600), truncate_text(text, 600, len)):
+        assert set(IDENTIFIERS.findall(short)) == wanted
+        assert len(short) <= 600
+        kept = CUT_MARKER.split(short)[0]
+        _, found = find_json(kept)
+        assert sum(each.end - each.start for each in found) > 0.5 * len(kept)
+
+
+def test_a_long_list_says_how_many_items_were_dropped() -> None:
+    """The count of dropped items is right, also after a second truncation."""
+    text = json.dumps({"ids": [f"ORD-{n}" for n in range(5_000)]})
+    for tokens in (400, 200):
+        text = truncate_text(text, tokens, COUNTER.text)
+        assert COUNTER.text(text) <= tokens
+        ids = json.loads(CUT_MARKER.split(text)[0])["ids"]
+        [note] = [item for item in ids if item.startswith("[")]
+        assert int(re.findall(r"\d+", note)[0]) == 5_000 - (len(ids) - 1)
+        assert [ids[0], ids[-1]] == ["ORD-0", "ORD-4999"]
+
+
+def test_json_that_fits_without_its_white_space_loses_nothing() -> None:
+    """Indentation goes first; then nothing is marked as cut."""
+    text = json.dumps(ORDERS, indent=8)
+    short = truncate_text(text, len(json.dumps(ORDERS)) + 80, len)
+    assert json.loads(short) == ORDERS
+
+
+def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:
+    """No digit of a number changes, and no text results that cannot be encoded."""
+    text = '{"total": 19.90, "id": 123456789012345678901234567890, "name": "\\ud800", "text": "' + "word " * 400 + '"}'
+    short = truncate_text(text, 300, len)
+    assert '"total": 19.90, "id": 123456789012345678901234567890' in short
+    assert short.encode()
+
+
+TABLE = "| id | state |\n|---|---|\n" + "".join(f"| {n} | Sent. On its way |\n" for n in range(200))
+TABS = "id\tstate\tprice\n" + "".join(f"{n}\tSent. On its way\t5\n" for n in range(200))
+CSV = "id,state,price\n" + "".join(f"{n},Sent. On its way,5\n" for n in range(200))
+CODE = "```python\n" + "".join(f"    total = add(total, {n}). done\n" for n in range(200)) + "```\n"
+
+
+@pytest.mark.parametrize("text", [TABLE, TABS, CSV, CODE], ids=["table", "tabs", "csv", "code"])
+def test_tables_and_code_keep_whole_lines(text: str) -> None:
+    """Each line that is left is a line of the text, the first and the last among them."""
+    for tokens in (200, 60):
+        short = truncate_text(text, tokens, COUNTER.text)
+        head, marker, tail = short.partition("\n[...")
+        assert marker
+        lines = [line for line in [*head.splitlines(), *tail.partition("]\n")[2].splitlines()] if line]
+        assert set(lines) <= set(text.splitlines())
+        assert len(lines) >= 3
+        assert [lines[0], lines[-1]] == [text.splitlines()[0], text.splitlines()[-1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(form(value) for form in FORMS.values() for value in VALUES),
+        json.dumps([True] * 900),
+        TABLE,
+        "店は開きます。" * 90,
+        "x" * 900,
+    ],
+)
+def test_a_truncated_text_is_never_empty(text: str) -> None:
+    """Even without any room some characters stay beside the marker."""
+    for tokens in (1, 5, 20, 40):
+        assert CUT_MARKER.sub("", truncate_text(text, tokens, COUNTER.text)).strip()
+        assert CUT_MARKER.sub("", excerpt_text(text, tokens)).strip()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '["',
+        "{'",
+        "[1",
+        '{"a":',
+        "('",
+        '[{"a": 1}, ',
+        "[[0, 1], ",
+        "it's {'a': [",
+        "\\",
+        "a,",
+        "| a |\n",
+        "```\n",
+        "店。",
+        "A.b",
+    ],
+)
+def test_truncation_takes_linear_time(part: str) -> None:
+    """Four times the text takes at most some eight times as long, whatever it repeats."""
+    seconds = []
+    for size in (50_000, 200_000):
+        text = part * (size // len(part))
+        best = 9.0
+        for _ in range(3):
+            start = time.process_time()
+            truncate_text(text, 300, len)
+            best = min(best, time.process_time() - start)
+        seconds.append(best)
+    assert seconds[1] < 8 * seconds[0] + 0.05
