@@ -136,6 +136,9 @@ _NO_SERVER_TEXT = expression(
 _TIMEOUT_TEXT = expression(r"\btimed out\b", re.IGNORECASE)
 _UNKNOWN_TOOL_TEXT = expression(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
 _BAD_ARGUMENTS_TEXT = expression(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
+MOST_CHARACTERS = 10_000
+"""Most characters of an error text that are looked at: the rules run on the event loop."""
+
 _DECORATED_ARGUMENTS_TEXT = "Validation failed for input parameters"  # what a function decorated with @tool says
 _FAILED_PREFIX = "Tool execution failed: "
 
@@ -169,16 +172,23 @@ def _classified(call: CallOutcome, *, tool_errors: str) -> Verdict:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return the texts of a result, whatever else its content is."""
+    """Return the texts of a result, at most 10,000 characters, whatever else its content is."""
     content = result.get("content")
-    blocks = content if isinstance(content, list | tuple) else ()
-    return "\n".join(text_of(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
+    texts: list[str] = []
+    left = MOST_CHARACTERS
+    for block in content if isinstance(content, list | tuple) else ():
+        if left <= 0:
+            break
+        if isinstance(block, dict) and "text" in block:
+            texts.append(text_of(block["text"])[:left])
+            left -= len(texts[-1]) + 1
+    return "\n".join(texts)
 
 
 def text_of(value: object) -> str:
-    """Return an object as text; the name of its type if it has none to give."""
+    """Return an object as text, at most 10,000 characters; the name of its type if it has none to give."""
     try:
-        return str(value)
+        return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - the code of whoever made the object, run for a text
         return type(value).__name__
 

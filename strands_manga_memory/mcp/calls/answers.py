@@ -166,15 +166,27 @@ def partial_of(event: Any) -> Any:
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
+        if isinstance(value, str):
+            return value[:_PARTIAL_CHARACTERS]
         try:
-            text = json.dumps(value, ensure_ascii=False, default=str)
+            text = _json_head(value)
         except (TypeError, ValueError, RecursionError):  # it holds itself, or keys that are no text
             text = json.dumps(repr(value), ensure_ascii=False)
-        if len(text) <= _PARTIAL_CHARACTERS:
-            return json.loads(text)
-        return value[:_PARTIAL_CHARACTERS] if isinstance(value, str) else text[:_PARTIAL_CHARACTERS]
+        return json.loads(text) if len(text) <= _PARTIAL_CHARACTERS else text[:_PARTIAL_CHARACTERS]
     except Exception:  # noqa: BLE001 - a tool may stream anything
         return type(event).__name__
+
+
+def _json_head(value: Any) -> str:
+    """Return a value as JSON text, encoded no further than the characters that are kept."""
+    parts: list[str] = []
+    left = _PARTIAL_CHARACTERS
+    for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            break
+    return "".join(parts)
 
 
 def _ago(seconds: float) -> str:

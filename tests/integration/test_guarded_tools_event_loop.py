@@ -1,0 +1,81 @@
+"""Long texts of guarded tools do not hold up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.middleware.stages import ExecuteToolStage
+
+from strands_manga_memory import guard_tool
+from strands_manga_memory.mcp import BreakerMiddleware
+from strands_manga_memory.testing import ScriptedModel
+from tests import clocks
+
+_MEGABYTES = 20
+_UNITS = ["Connection ", "could not ", "x", "session not ", "password=", "eyJaaaaaaaa."]
+_CALL = {"toolUse": {"toolUseId": "t1", "name": "report", "input": {}}}
+
+
+async def _longest_pause(agent: Agent) -> float:
+    """Run a turn, and return the longest time in which nothing else ran on the event loop."""
+    pauses: list[float] = []
+
+    async def watch() -> None:
+        last = clocks.seconds()
+        while True:
+            await asyncio.sleep(0.001)
+            pauses.append(clocks.seconds() - last)
+            last = clocks.seconds()
+
+    watching = asyncio.create_task(watch())
+    await agent.invoke_async("Go on.")
+    watching.cancel()
+    return max(pauses)
+
+
+def _said(agent: Agent) -> str:
+    return next(str(block["toolResult"]) for message in agent.messages for block in message["content"] if "toolResult" in block)
+
+
+@pytest.mark.parametrize("unit", _UNITS)
+@pytest.mark.parametrize(("is_raised", "middleware"), [(True, False), (True, True), (False, False)])
+async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(unit: str, is_raised: bool, middleware: bool) -> None:
+    """The rules look at the beginning of an error text, so their time does not grow with its length."""
+    text = "Tool execution failed: " + unit * (_MEGABYTES * 1_000_000 // len(unit))
+
+    @tool
+    def report() -> dict[str, Any]:
+        """Fail with a long text."""
+        if is_raised:
+            raise RuntimeError(text)
+        return {"status": "error", "content": [{"text": text}]}
+
+    agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[report], callback_handler=None)
+    if middleware:
+        agent.add_middleware(ExecuteToolStage, BreakerMiddleware())
+    else:
+        agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)], callback_handler=None)
+    assert await _longest_pause(agent) < 0.5
+    assert len(_said(agent)) < 5_000
+
+
+async def test_a_partial_result_of_megabytes_does_not_block_the_event_loop() -> None:
+    """What a tool had streamed until it failed is quoted in part, and encoded no further than that."""
+    chunks: list[Any] = ["y" * 30_000_000, *[{"data": [["z" * 10] * 3000] * 3000}] * 2]
+
+    @tool
+    async def report() -> AsyncIterator[Any]:
+        """Stream a lot, then fail."""
+        for chunk in chunks:
+            yield chunk
+        raise RuntimeError("the source went away")
+
+    agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)], callback_handler=None)
+    assert await _longest_pause(agent) < 0.3
+    assert "yyyy" in _said(agent)
+    assert "zzzz" in _said(agent)
+    assert len(_said(agent)) < 10_000
