@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import typer
@@ -98,6 +101,20 @@ def progress(label: str) -> Iterator[Progress]:
 def advance(shown: Progress) -> None:
     """Count one more."""
     shown.advance(TaskID(0))
+
+
+def write_private_file(path: Path, data: bytes) -> None:
+    """Write personal data to a file that its owner alone can read, also if the file exists and others can read it.
+
+    Raises:
+        OSError: The file cannot be written, or it belongs to another user.
+    """
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # no pipe and no terminal
+            if os.chmod in os.supports_fd:
+                os.chmod(file.fileno(), 0o600)
+            file.truncate()
+        file.write(data)
 
 
 def told_of(not_looked_at: Sequence[str]) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 
 from strands import Snapshot
-from strands.storage import Storage
+from strands.storage import LocalFileStorage, Storage
 from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.assembly.facade import MangaMemory
@@ -30,7 +32,8 @@ async def export_snapshots(
 
     Args:
         memory: Where they are. An agent of whom the durable tier knows nothing yet is not found.
-        storage: Where they go: ``LocalFileStorage(path)``, ``S3Storage(...)``, or another one.
+        storage: Where they go: ``LocalFileStorage(path)``, ``S3Storage(...)``, or another one. Local files and their folders
+            are readable by their owner alone, also those that existed before.
         sessions: Scopes of users' sessions, whose own session id counts there, or plain session ids.
 
     Returns:
@@ -50,9 +53,25 @@ async def export_snapshots(
             snapshot = _agent(manager, id_) if kind == "A" else _orchestrator(manager, id_)
             if snapshot is not None:
                 data = json.dumps(encode_bytes_values(snapshot.to_dict()), ensure_ascii=False).encode()
-                await storage.write(f"session/{name}/scopes/{scope}/{id_}/snapshots/snapshot_latest.json", data)
+                await _write(storage, f"session/{name}/scopes/{scope}/{id_}/snapshots/snapshot_latest.json", data)
                 counts["agents" if kind == "A" else "orchestrators"] += 1
     return dict(counts)
+
+
+async def _write(storage: Storage, key: str, data: bytes) -> None:
+    """Write a value; files and their folders are for their owner alone."""
+    if not isinstance(storage, LocalFileStorage):
+        await storage.write(key, data)
+        return
+    file = Path(storage.base_dir, key)
+    await asyncio.to_thread(_protect_folder, file.parent)  # before the file is there: the storage lets others read it
+    await storage.write(key, data)
+    await asyncio.to_thread(file.chmod, 0o600)
+
+
+def _protect_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def _names(scope: ConversationScope) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from strands.storage import LocalFileStorage
 
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, opened, settings_of, unnamed_hot_tier
-from strands_manga_memory.cli.output import messages, told_of
+from strands_manga_memory.cli.output import messages, told_of, write_private_file
 from strands_manga_memory.ops.exporting import export_snapshots
 from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
 
@@ -57,8 +57,7 @@ def export(
     if out is None:
         print(data.decode())  # noqa: T201
         return FAILED if told_of(left_out) else 0
-    out.touch(mode=0o600)
-    out.write_bytes(data + b"\n")
+    write_private_file(out, data + b"\n")
     messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}", markup=False)
     return FAILED if told_of(left_out) else 0
 

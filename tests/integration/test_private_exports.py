@@ -1,0 +1,84 @@
+"""Files with personal data are readable by their owner alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from strands.storage import LocalFileStorage
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.ops.exporting import export_snapshots
+from strands_manga_memory.testing import ScriptedModel
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A durable tier with a session of a user, and a umask that lets everybody read new files."""
+    before = os.umask(0)
+    url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
+    with MangaMemory.open(durable=url) as memory:
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)("my secret wish")
+    yield url
+    os.umask(before)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [None, 0o644, 0o666])
+def test_an_export_file_is_private(url: str, tmp_path: Path, mode: int | None) -> None:
+    """``export --out`` writes a file of mode 0600, also over a longer one that everybody could read."""
+    file = tmp_path / "export.json"
+    if mode is not None:
+        file.write_text("x" * 1_000_000)
+        file.chmod(mode)
+    assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
+    assert _mode(file) == 0o600
+    assert "my secret wish" in file.read_text()
+    assert "xxx" not in file.read_text()
+
+
+def test_an_export_to_a_pipe_is_written(url: str, tmp_path: Path) -> None:
+    """``export --out`` writes to a named pipe, whose mode stays."""
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe, 0o622)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    assert run(["export", "u1", "--durable", url, "--out", str(pipe)]) == 0
+    reader.join(10)
+    assert "my secret wish" in found[0]
+    assert _mode(pipe) == 0o622
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_exported_snapshots_are_private(url: str, tmp_path: Path) -> None:
+    """``export --snapshots`` writes files of mode 0600 in folders of mode 0700, also over files that everybody could read."""
+    folder = tmp_path / "snapshots"
+    for _ in range(2):
+        assert run(["export", "u1", "--durable", url, "--snapshots", str(folder)]) == 0
+        (file,) = _files(folder)
+        assert "my secret wish" in file.read_text()
+        assert _mode(file) == 0o600
+        assert _mode(file.parent) == 0o700
+        file.chmod(0o666)
+        file.parent.chmod(0o777)
+
+
+def test_snapshots_exported_from_python_are_private(url: str, tmp_path: Path) -> None:
+    """``export_snapshots`` protects local files as the command does."""
+    storage = LocalFileStorage(str(tmp_path / "snapshots"))
+    with MangaMemory.open(durable=url) as memory:
+        asyncio.run(export_snapshots(memory, storage, [ConversationScope("u1", "s1")]))
+    (file,) = _files(tmp_path / "snapshots")
+    assert _mode(file) == 0o600
