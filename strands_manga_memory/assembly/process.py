@@ -74,7 +74,9 @@ class Process:
                 into,
                 pii=self._pii,
                 codec=self._memory_codec,
-                drained=lambda owner: HotProfile(hot, owner, codec=self._memory_codec).publish(),
+                drained=lambda owner, is_removal: HotProfile(hot, owner, codec=self._memory_codec).publish(
+                    is_removal=is_removal
+                ),
                 **self._clock,
             )
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()

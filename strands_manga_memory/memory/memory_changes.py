@@ -11,7 +11,7 @@ from strands_manga_memory.language.preferences.slot_values import Preference, sl
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.spool import PreferenceSpool
-from strands_manga_memory.memory.preferences.statements import Removal, Statement
+from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
 from strands_manga_memory.memory.recall.wanted import checked_importance, checked_type
 from strands_manga_memory.memory.records.cleaning import Cleaning
 from strands_manga_memory.memory.records.memory_records import INTERNAL, MemoryRecord, content_id, episode_id
@@ -134,6 +134,10 @@ class MemoryChanges:
     def take_back(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
         """Delete the preferences that a message stated, and the memories of its session; return how many memories changed."""
         at = self._clock() if at is None else at
+        if self._spool is not None:  # first, so that the sink gets it also if the table does not answer now
+            self._spool.take_back(self._partition.owner, message_id, at=at)
+        if self._profile is not None:
+            self._profile.publish(removals=[Removal(at, message=message_digest(message_id))])
         removal, changed = self._log.retract(message_id, at)
         for id_ in changed:
             self._shown(id_, self._partition.get(id_))
@@ -143,8 +147,6 @@ class MemoryChanges:
             self._partition.delete(id_)
             self._delete_derived(id_)
         self._publish(removals=[removal], is_logged=not made)
-        if self._spool is not None:
-            self._spool.take_back(self._partition.owner, message_id, at=at)
         return len(changed) + len(made)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:

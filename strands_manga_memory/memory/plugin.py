@@ -104,7 +104,7 @@ class UserContext(Plugin):
         try:
             with within("memories", self._deadline):
                 most = max(1, self._max_tokens * 3 // 4)
-                self._cache.load(lambda: self._store.agent_context(most), changed=self._store.drop_snapshot)
+                self._cache.load(lambda: self._store.agent_context(most), changed=self._memories_changed)
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -116,6 +116,7 @@ class UserContext(Plugin):
             agent.add_hook(self._said, MessageAddedEvent)
             agent.add_hook(self._turn_begins, BeforeInvocationEvent)
             agent.add_hook(self._turn_ended, AfterInvocationEvent)
+        agent.add_middleware(InvokeModelStage.Input, self._refresh)  # before a MemoryManager searches
         # Behind the middleware of a MemoryManager, which an agent registers after its plugins: see collect_found.
         agent.add_hook(self._register_middleware, AgentInitializedEvent)
 
@@ -207,12 +208,21 @@ class UserContext(Plugin):
         except MangaMemoryError as error:
             logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
 
-    async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
+    def _memories_changed(self, *, is_removal: bool) -> None:
+        self._store.drop_snapshot()
+        if is_removal:
+            self._found_in_turn = ("", "")
+
+    async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
+        """Wait for the changes of other devices and processes, so that this model call knows them."""
         # Behind what was heard in this very turn, so that the turn's own model calls know of it.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
         done, _ = await asyncio.wait([refreshed], timeout=self._deadline)
         if not done:
             missed("hot")
+        return context
+
+    async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
         return with_turn_text(self._with_history(self._with_preferences(context)), self._found_for(context))
 
     def _found_for(self, context: InvokeModelContext) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 
 from strands_manga_memory import (
     USER_MEMORY,
@@ -24,7 +24,7 @@ from strands_manga_memory import (
 from strands_manga_memory.language.summaries.session_summary import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 
 USER = "u1"
@@ -201,6 +201,25 @@ def test_forgotten_fact_leaves_the_search_of_a_live_session(shop: Deployment) ->
     assert "GX2" in shop.injected("monday")
 
 
+def test_memory_forgotten_within_a_turn_leaves_its_further_requests(shop: Deployment) -> None:
+    """The next request of the same turn does not repeat a memory that was forgotten while a tool ran."""
+    fact = shop.page.user(USER).remember("The parcel is at the locker GX1.")
+
+    @tool
+    def forget_it() -> str:
+        """Forget the fact on the settings page."""
+        shop.page.user(USER).forget(fact.memory_id)
+        return "done"
+
+    call: Any = [{"toolUse": {"toolUseId": "t1", "name": "forget_it", "input": {}}}]
+    model = shop.models["monday"] = ScriptedModel([call, "ok"])
+    kwargs = shop.app.agent_kwargs(user_id=USER, session_id="monday", tools=[forget_it])
+    Agent(model=model, callback_handler=None, **kwargs)("Where is the parcel?")
+    assert len(model.requests) == 2
+    assert "GX1" in str(model.requests[0].messages)
+    assert "GX1" not in str(model.requests[1].messages)
+
+
 def test_forgotten_summary_is_not_made_again(embedded: Deployment) -> None:
     """A session that is finalized again summarizes the messages after the forgetting alone."""
     agent = embedded.agent("monday")
@@ -285,6 +304,29 @@ def test_retraction_restores_the_preference_that_was_stated_before(shop: Deploym
     assert shop.preferences() == {"genre: mystery"}
     shop.page.user(USER).take_back(agent.messages[2]["tracking_id"])  # type: ignore[typeddict-item]
     assert shop.preferences() == {"genre: horror"}
+
+
+def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: Path) -> None:
+    """A redaction reaches live agents at once, and the table when the table answers again."""
+    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3"
+    plain = MangaMemory.open(hot, path, memories=True)
+    table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
+    memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
+    model = ScriptedModel(lambda _: "ok")
+    agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=USER, session_id="monday"))
+    agent("My favorite genre is horror.")
+    for pair in ((hot, None), (None, memory._stores["memories"])):
+        assert shared_writer(*pair).drain(20)
+    table.down = True
+    agent.messages[0]["content"] = [{"text": "[redacted]"}]
+    agent("Hello, what can you recommend?")
+    assert "horror" not in str(model.requests[-1].messages)
+    table.down = False
+    wait_until(lambda: not plain.user(USER).recall(type="preference"), "the statement to be retracted")
+    agent("And what else?")
+    assert "horror" not in str(model.requests[-1].messages)
+    assert "horror" not in str(model.requests[-1].system_prompt_content)
+    plain.close()
 
 
 # Setting

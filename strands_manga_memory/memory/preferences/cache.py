@@ -108,7 +108,7 @@ class ProfileCache:
         self._health = TierHealth(clock=clock)
         self._lock = threading.Lock()
         self._read_context: Callable[[], AgentContext] | None = None
-        self._memories_changed: Callable[[], None] = lambda: None
+        self._memories_changed: Callable[..., None] = lambda **_: None
         self._void_before = 0.0
         self._unsaved: list[Statement] = []
         self._take(ProfileState(), AgentContext())
@@ -119,12 +119,12 @@ class ProfileCache:
         with self._lock:
             return self._cached
 
-    def load(self, read: Callable[[], AgentContext], *, changed: Callable[[], None] = lambda: None) -> CachedContext:
+    def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
         """Return the user's context from the hot tier; if it is not there, by ``read``, and keep it there.
 
         Args:
             read: Reads the user's memories; called again when they were removed from.
-            changed: Called when memories were changed elsewhere, before ``read``.
+            changed: Called when memories were changed elsewhere, with ``is_removal=True`` if some were removed.
         """
         self._read_context, self._memories_changed = read, changed
         state = self._look(touch=True)
@@ -206,7 +206,7 @@ class ProfileCache:
             with self._lock:
                 self._take(state, self._context)
             if state.revision != known.revision:
-                self._memories_changed()
+                self._memories_changed(is_removal=False)
         elif not state.exists and (state.epoch, state.version, state.is_erased) == (known.epoch, known.version, True):
             return False  # the user was erased, which this agent knows
         else:
@@ -276,7 +276,7 @@ class ProfileCache:
             self._take(replace(state, removed=""), AgentContext())
         if is_erased:
             self._drop_erased()
-        self._memories_changed()
+        self._memories_changed(is_removal=True)
         if self._is_told(state.context):
             with self._lock:
                 self._take(state, state.context or AgentContext())

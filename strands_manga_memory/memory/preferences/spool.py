@@ -49,7 +49,8 @@ class PreferenceSpool:
         pii: What becomes of personal data in them. Default ``PiiPolicy()``.
         codec: Seals what waits.
         clock: Seconds since 1970.
-        drained: Called with a user whose signals were sent, once for all that waited, also if the sink refused the last.
+        drained: Called with a user whose signals were sent, and whether one of them took something back; once for all that
+            waited, also if the sink refused the last.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class PreferenceSpool:
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
-        drained: Callable[[Owner], None] = lambda owner: None,
+        drained: Callable[[Owner, bool], None] = lambda owner, is_removal: None,
     ) -> None:
         self._table = table
         self._sink = sink
@@ -259,7 +260,7 @@ class PreferenceSpool:
         Raises:
             Exception: Whatever the sink raised; what it did not take is kept.
         """
-        sent = 0
+        sent, is_removal = 0, False
         if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
             return sent
         with self._leased(owner) as is_ours:
@@ -270,10 +271,11 @@ class PreferenceSpool:
                     for signal in signals_of(owner, number, bodies):
                         self._sink.send(signal)
                         sent += 1
+                        is_removal = is_removal or signal.taken_back
                     self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
             finally:
                 if sent:
-                    self._drained(owner)
+                    self._drained(owner, is_removal)
             if self._table.get(owner.partition, HEAD) is not None:
                 self._unlist(owner)
         return sent
