@@ -139,3 +139,20 @@ def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path)
         if manager.trimmer.tokens(agent.messages) >= 2_800:
             break
     assert len(warnings) == 1
+
+
+@pytest.mark.parametrize("reply", ["I cannot help with that.", ConnectionError("no model")])
+def test_failing_summarizer_rests_for_agents_built_for_each_request(reply: Any, memory: MangaMemory) -> None:
+    """After three failed runs the summarizer is not asked for a while, also where each request has its own agent."""
+    calls = {}
+    for for_each in (False, True):
+        summarizer = ScriptedModel(lambda _: reply)
+        name = "Request" if for_each else "Question"
+        build = _builder("memory.agent", memory, Path(), name, summarizer)
+        agent = build()
+        for number in range(70):
+            agent = build() if for_each else agent
+            agent(f"{name} {number}: is volume {number} in stock? " + "Tell me more about it please. " * 10)
+            agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+        calls[for_each] = len(summarizer.requests)
+    assert calls[True] == calls[False] > 0

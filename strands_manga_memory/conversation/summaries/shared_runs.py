@@ -63,7 +63,7 @@ class SharedRun:
 
 
 class SharedRuns:
-    """Holds the runs of all agents of a process until one of them takes the result."""
+    """Holds the latest runs of all agents of a process, those that have ended, too."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

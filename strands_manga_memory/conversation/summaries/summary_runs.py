@@ -91,8 +91,9 @@ class SummaryRuns:
         first, last = (str(marks[at][0]) for at in (0, -1))
         self.covered = CoveredRange(first, last, time.time())
         key = self._key(first, last, agent)
-        self._pending = shared_runs.runs.find(key)
-        if self._pending is not None:
+        known = shared_runs.runs.find(key)
+        if known is not None and known.marks == marks:
+            self._pending = known
             return
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
         asked = not self._rest.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
@@ -117,12 +118,14 @@ class SummaryRuns:
         pending = self._pending
         if pending is None or not pending.run.is_done:
             return None
-        self.forget()
+        # The run stays among those of the process: this agent may end before its session has saved the summary.
+        self._pending = self.covered = None
         try:
             summary = pending.run.result(0)
         except Exception as error:
             logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
             logger.debug("no summary was written", exc_info=True)
+            shared_runs.runs.discard(pending)
             self._stats.failed += 1
             self._rest.failed()
             return None
@@ -130,7 +133,7 @@ class SummaryRuns:
         return Replacement(summary, pending.marks)
 
     def forget(self) -> None:
-        """Forget the run on its way: its result was taken, or it is for another history."""
+        """Forget the run on its way: it is for another history."""
         if self._pending is not None:
             shared_runs.runs.discard(self._pending)
         self._pending = self.covered = None

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RUN, _WARNED = "summary_run", "summary_warned"
-"""Keys of the manager's state: the run that has been begun, and whether a warning was given."""
+_RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
+"""Keys of the manager's state: the run that has been begun, failures of the summarizer, and whether a warning was given."""
 
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default size of a history that is summarized, and of what is left of it."""
@@ -132,7 +132,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         stats = SummaryStats()
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else summarizer_of(model)
-        self._runs = SummaryRuns(self._head, self._writer, summarizer, Rest(schedule.rest_seconds, clock), stats)
+        self._rest = Rest(schedule.rest_seconds, clock)
+        self._runs = SummaryRuns(self._head, self._writer, summarizer, self._rest, stats)
         self._swaps = SummarySwaps(
             trimmer, self._head, self._runs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
         )
@@ -226,6 +227,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         state = super().get_state()
         if self._runs.covered is not None:
             state[_RUN] = self._runs.covered.to_state()
+        if self._rest.failures:
+            state[_REST] = self._rest.to_state()
         return state | ({_WARNED: True} if self._trigger.has_warned else {})
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
@@ -237,6 +240,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         super().restore_from_session(state)
         self._runs.covered = CoveredRange.from_state(state.get(_RUN))
+        self._rest.restore(state.get(_REST))
         self._trigger.has_warned = state.get(_WARNED) is True
         return None
 
