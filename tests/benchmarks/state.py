@@ -348,7 +348,7 @@ def _prefix() -> dict[str, float]:
     same, before = 0, ""
     for request in model.requests:
         dynamic = any("<conversation_state>" in block.get("text", "") for block in request.messages[-1]["content"])
-        last = {**request.messages[-1], "content": request.messages[-1]["content"][: -1 if dynamic else None]}
+        last = {**request.messages[-1], "content": request.messages[-1]["content"][1 if dynamic else 0 :]}
         static = [request.system_prompt, request.system_prompt_content, request.tool_specs]
         now = json.dumps([static, [*request.messages[:-1], last]])[:-2]  # without what closes the lists
         same += now.startswith(before)

@@ -120,7 +120,7 @@ def test_tool_results_stay_out_of_memories(deployment: Deployment) -> None:
 
 
 def test_another_device_sees_what_was_said(deployment: Deployment) -> None:
-    """A preference heard on one device is seen by another before its next model call, in the trailing block."""
+    """A preference heard on one device is seen by another before its next model call."""
     memory = deployment.process()
     here, _ = deployment.agent(memory, "s1")
     there, model = deployment.agent(memory, "s2")
