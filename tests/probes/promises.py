@@ -28,6 +28,10 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "tests/unit/state/test_layers.py::test_an_inferred_value_does_not_satisfy_a_required_slot",
         f"{_I}/test_state.py::test_the_phase_follows_from_what_happens",
     ),
+    "Every request is valid for Bedrock, Anthropic, OpenAI and Gemini, whatever blocks the history holds.": (
+        f"{_I}/test_provider_requests.py::test_any_history_gives_valid_requests_under_every_manager",
+        f"{_I}/test_provider_requests.py::test_nothing_stands_beside_tool_results_with_all_parts_on",
+    ),
     "The state is told in a few lines, for one call, and stays out of the history; tool steps record themselves.": (
         f"{_I}/test_state.py::test_three_turns_later_it_still_has_its_asin_and_the_history_stays_clean",
         f"{_I}/test_state.py::test_tool_calls_are_recorded_by_themselves",
