@@ -128,7 +128,7 @@ class Assembly(Process):
                 for about seven turns like the last ones, at least two thirds of ``max_tokens``.
             max_turns: Turns that a history keeps at most, whatever room it has. Default: as many as fit.
             recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
-                search them. They take up to three quarters of ``max_tokens``; the history gives way to them for that call. The
+                search them. 1,024 of ``max_tokens``, at most a quarter, are reserved for them. The
                 first question of each agent reads the session's log, once. Default that of the process: False.
             learn: How preferences of the user are picked up from what he says, once the turn is over. ``rules``: by rules, in
                 English and Japanese. ``model``: then also by the agent's ``aux_model``, in the background; a value whose words

@@ -17,8 +17,8 @@ _SUMMARY_TOKENS = 500
 _TRIM_EVERY = 7
 """So many turns apart a full history is trimmed: of six requests in seven the whole one before is the beginning."""
 
-_RECALLED = 3, 4
-"""Of the history's tokens at most so many parts in so many are for what is recalled."""
+_RECALLED = 1_024
+"""Tokens that are reserved for quotes, but at most a quarter of the history's."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class HistoryPlan:
         asked = self.settings
         if asked.recall_tokens is not None or asked.max_tokens is None:
             return asked.recall_tokens
-        return max(1, asked.max_tokens * _RECALLED[0] // _RECALLED[1])
+        return max(1, min(_RECALLED, asked.max_tokens // 4))
 
     def manager(self, *, session: TieredSessionManager | None, hot: HotStore) -> ConversationManager:
         """Return a manager that reads the session's log, and shares drafts of summaries through the hot tier."""

@@ -130,7 +130,7 @@ class MangaMemorySettings(BaseModel):
         default=False, description="Whether agents bring back what left the window, unless `agent_kwargs` says"
     )
     recall_tokens: Tokens | None = Field(
-        None, ge=1, le=10_000_000, description="Most tokens of what is brought back; unset: three quarters of the history's"
+        None, ge=1, le=10_000_000, description="Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
     )
     task_state: bool = Field(default=False, description="Whether agents keep where the task stands, unless `agent_kwargs` says")
     pii_actions: PiiActions | None = Field(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ class Trimmer(Protocol):
 
     max_tokens: int
 
-    def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
-        """Return what a history has left when up to ``quoted`` tokens of its budget go to quotes, and how many do."""
+    def reserve(self, tokens: int) -> int:
+        """Reserve tokens of the history's budget for quotes in every request; return how many the quotes may have."""
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make an agent's history smaller, because of an overflow if ``e`` says so."""

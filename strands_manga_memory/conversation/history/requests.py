@@ -12,7 +12,6 @@ from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
-from strands_manga_memory.language.texts.marks import is_quote
 from strands_manga_memory.language.texts.usage import prompt_tokens
 from strands_manga_memory.messages.turn_context import injected_count, opening_position, with_injected, without_injected
 
@@ -29,11 +28,6 @@ class Requests:
         self._calibration = calibration
         self._counted: dict[int, tuple[int, type]] = {}
         self._prompt: tuple[Any, int] = (None, 0)
-
-    def quoted(self, added: Sequence[ContentBlock]) -> int:
-        """Return the tokens of what is quoted from earlier in the conversation."""
-        quotes = [block for block in added if is_quote(block.get("text", ""))]
-        return self._counter.count({"role": "user", "content": quotes}) if quotes else 0
 
     def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
         """Take note of a request: its prompt and tools, its history, and the blocks ``added`` for it."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.history.exchanges import last_turn_of
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.thresholds import UNKNOWN_WINDOW, window_of
 from strands_manga_memory.messages import is_turn_start
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
 _SHARE_OF_REQUEST = 16
 """At the end of a turn at most this part of the budget is left free for the next request."""
-
-_SHARE_OF_QUOTES = 4
-"""Of the budget quotes may always have this part, however much the current turn takes."""
 
 _LEAST_WITH_ROOM = 1_024
 """A smaller budget has nothing to spare, and choosing twice from so few messages costs little."""
@@ -59,15 +55,6 @@ def headroom_for(
 def _in_window(agent: Agent) -> int:
     """Return the tokens that a history may have in the window of an agent's model: three quarters of it."""
     return (window_of(agent.model) or UNKNOWN_WINDOW) * 3 // 4
-
-
-def for_quotes(messages: Sequence[Message], budget: int, total: Callable[[Sequence[Message]], int]) -> int:
-    """Return the tokens of a budget that quotes may have beside the current turn, whose results nobody has used yet.
-
-    To leave those whole the choice needs about twice their tokens, and room for the first turn.
-    """
-    turn = 2 * total(messages[last_turn_of(messages) :]) + budget // _SHARE_OF_REQUEST
-    return max(budget - turn, budget // _SHARE_OF_QUOTES)
 
 
 def next_request(messages: Sequence[Message], budget: int, count: Callable[[Message], int]) -> int:

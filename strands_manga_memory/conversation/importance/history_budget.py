@@ -40,6 +40,7 @@ class HistoryBudget:
         "grow_to",
         "max_tokens",
         "max_turns",
+        "reserved",
         "signals",
         "trim_every",
         "trim_to",
@@ -68,17 +69,23 @@ class HistoryBudget:
         self._served = served
         self._first_turn = _NO_IDS
         self._spare = 0
+        self.reserved = 0
+
+    @property
+    def most(self) -> int:
+        """Most tokens of the history: those of the budget that are not reserved for quotes."""
+        return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
         """The budget, in tokens of the counter."""
-        return self._calibration.budget(self.max_tokens)
+        return self._calibration.budget(self.most)
 
     @property
     def steps(self) -> Steps:
         """The marks between which a history grows, by the number of tokens that it may have now."""
-        low = self.max_tokens if self.trim_to is None else min(self.trim_to, self.max_tokens)
-        return Steps(self.max_tokens, low, self.trim_every)
+        low = self.most if self.trim_to is None else min(self.trim_to, self.most)
+        return Steps(self.most, low, self.trim_every)
 
     def reported(self, messages: Sequence[Message]) -> int:
         """Return the tokens of messages as the model counts them."""
@@ -86,7 +93,7 @@ class HistoryBudget:
 
     def usage(self, messages: Sequence[Message]) -> dict[str, int]:
         """Return the tokens of a history as the model counts them, the budget, and what is left of it."""
-        tokens, budget = self.reported(messages), self.max_tokens + self.room_beyond(messages, self.max_tokens)
+        tokens, budget = self.reported(messages), self.most + self.room_beyond(messages, self.most)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
@@ -95,7 +102,7 @@ class HistoryBudget:
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Whether messages of so many tokens have to be trimmed."""
-        most = self._calibration.budget(max(self.max_tokens, self.grow_to))
+        most = self._calibration.budget(max(self.most, self.grow_to - self.reserved))
         if tokens > most and tokens > most + self._headroom(messages, most).tokens:
             return True
         if self.grow_to <= self.max_tokens and self._results_are_due(messages, tokens):
@@ -119,11 +126,11 @@ class HistoryBudget:
         """
         notes = self._notes.read(messages)
         limits = self._limits(max(1, self.tokens - beside), self._headroom(messages, self.tokens))
-        if trim_to is not None and trim_to < self.max_tokens:
+        if trim_to is not None and trim_to < self.most:
             limits = replace(
                 limits,
                 fill_to=self._calibration.budget(trim_to) + limits.headroom,
-                turns=self.max_turns and max(1, self.max_turns * trim_to // self.max_tokens),
+                turns=self.max_turns and max(1, self.max_turns * trim_to // self.most),
                 lasts=self.steps.turns or 0,
             )
         if coming is None:

@@ -88,8 +88,8 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
             a reason for one, too, if they take an eighth of ``max_tokens`` and the history is above the low mark.
         trim_every: How many turns like the last ones a history over ``max_tokens`` makes room for, in at most a third of it.
         max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
-        includes_recall: Whether what ``HistoryRecall`` quotes in a request counts into ``max_tokens`` too: the history gives
-            way to it for that one call. What is kept of the history is as much as without recall.
+        includes_recall: Whether what ``HistoryRecall`` quotes in a request counts into ``max_tokens`` too: the budget of its
+            quotes, at most half of ``max_tokens``, is reserved in every request, and the history has the rest.
         on_evict: Called with the messages that left the history or were shortened in it, as they were before, whenever some
             did, perhaps in a thread; they may return. Also with those that a summary or a compaction around this manager took
             out. Its errors are logged.
@@ -271,9 +271,9 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         """Return what of a history stays within a budget, by importance, shortened where it must; nothing is changed."""
         return self.budget.fitted(messages, max_tokens)
 
-    def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
-        """Return what of a history a model is sent beside up to so many tokens of quotes, and how many those may be."""
-        return self._sending.beside(messages, quoted)
+    def reserve(self, tokens: int) -> int:
+        """Reserve tokens for the quotes of a ``HistoryRecall``, with ``includes_recall``; return how many those may have."""
+        return self._sending.reserve(tokens)
 
     def forget(self, tracking_id: str) -> None:
         """Forget what a message said that has left the history, as when it is redacted in the log: it does not come back."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message
@@ -11,7 +10,6 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.history.message_list import History
 from strands_manga_memory.conversation.history.requests import Requests, with_added, without_added
 from strands_manga_memory.conversation.history.stubs import as_said
-from strands_manga_memory.conversation.importance import headroom
 from strands_manga_memory.conversation.importance.history_budget import HistoryBudget
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.workload import Work, Workload
@@ -39,10 +37,9 @@ class Sending:
         try:
             messages, added = without_added(context)
             history = for_model(messages)
-            quoted = self._requests.quoted([*added.before, *added.after]) if self.includes_recall else 0
-            work, tokens = self._workload.of(history, quoted)
+            work, tokens = self._workload.of(history, 0)
             if work is not Work.NONE:
-                history, tokens = await work.done(lambda: self._fitted(history, quoted))
+                history, tokens = await work.done(lambda: self._fitted(history))
                 history = for_model(history)
             self._requests.sending(context, tokens, [*added.before, *added.after])
             if history is context.messages:
@@ -56,16 +53,20 @@ class Sending:
             logger.debug("the history could not be trimmed for this call", exc_info=True)
             return context
 
-    def beside(self, messages: Sequence[Message], quoted: int) -> tuple[list[Message], int]:
-        """Return what of a history a model is sent beside up to so many tokens of quotes, and how many those may be."""
-        if not self.includes_recall:
-            return list(messages), quoted
-        quoted = min(quoted, headroom.for_quotes(messages, self._budget.tokens, self._notes.total))
-        return self._fitted(list(messages), quoted)[0], quoted
+    def reserve(self, tokens: int) -> int:
+        """Reserve tokens of the budget for quotes in every request; return their number.
 
-    def _fitted(self, history: list[Message], quoted: int) -> tuple[list[Message], int]:
+        The part is fixed, so that the history, and with it the cached prefix, does not depend on what a question finds. At
+        most half of the budget is reserved.
+        """
+        if not self.includes_recall:
+            return tokens
+        self._budget.reserved = min(tokens, self._budget.max_tokens // 2)
+        return max(1, self._budget.reserved)
+
+    def _fitted(self, history: list[Message]) -> tuple[list[Message], int]:
         tokens = self._notes.total(history)
-        if not self._budget.is_over(history, tokens + quoted):
+        if not self._budget.is_over(history, tokens):
             return history, tokens
-        choice = self._budget.choice(as_said(history), beside=quoted)
+        choice = self._budget.choice(as_said(history))
         return choice.messages, choice.tokens

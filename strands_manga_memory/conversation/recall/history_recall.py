@@ -21,7 +21,7 @@ from strands_manga_memory.conversation.recall.archive import Bm25Retriever, Hit,
 from strands_manga_memory.conversation.recall.fusing import FusedRetriever
 from strands_manga_memory.conversation.recall.intake import Intake, Said, Source, archived
 from strands_manga_memory.conversation.recall.quotes import Quoting
-from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
+from strands_manga_memory.conversation.recall.seeking import Seeking, in_full, without_answer_format
 from strands_manga_memory.conversation.serving import Served, trimmer_of
 from strands_manga_memory.conversation.tokens.budget import history_tokens
 from strands_manga_memory.conversation.tokens.thresholds import window_of
@@ -41,14 +41,19 @@ logger = logging.getLogger(__name__)
 _ASKS_NOTHING = (DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL)
 
 
+_MOST_TOKENS = 1_024
+_WEAK = 0.2
+"""Hits with less than this part of the best hit's score are not quoted, also if the best is still in the history."""
+
+
 class HistoryRecall(Plugin):
     """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
 
     A greeting, thanks or a farewell asks for nothing and brings nothing back. Every message of the agent is indexed, also
     under conversation managers that are not ours; what is in the history whole is not quoted again. The quotes stand before the
     user's own words in the message that opened the turn, in each request of it, escaped, each with speaker and time (UTC).
-    They are fewer in a later request only if tool results need their room. They are never stored. Indexing and searching run in
-    a thread; the default index is in memory only.
+    Each contains a content word of the question; small talk and failed tool results are not quoted. They are never stored.
+    Indexing and searching run in a thread; the default index is in memory only.
 
     What is redacted is not brought back: a message is indexed after its turn, one that changes in the history later is indexed
     anew, and ``forget`` takes one that has left the history. A history that holds nothing of what was known (the session was
@@ -56,8 +61,8 @@ class HistoryRecall(Plugin):
 
     Args:
         max_tokens: The most that is quoted, framing included. A question takes what its hits are worth: those that are much
-            weaker than the best are left out. None: three quarters of the budget of the agent's history, or of the default
-            budget for the context window of its model if that is less.
+            weaker than the best are left out. None: 1,024, but at most a quarter of the budget of the agent's history, or of
+            the default budget for the context window of its model if that is less.
         retriever: Finds messages beside BM25 (in memory, English and Japanese, the last 50,000 messages): what both find comes
             first. None: BM25 alone.
         alone: Whether ``retriever`` takes the place of BM25.
@@ -78,7 +83,7 @@ class HistoryRecall(Plugin):
 
     def __init__(
         self,
-        max_tokens: int | None = 1_024,
+        max_tokens: int | None = _MOST_TOKENS,
         *,
         retriever: Retriever | None = None,
         alone: bool = False,
@@ -97,7 +102,7 @@ class HistoryRecall(Plugin):
         self.retriever: Retriever = words if retriever is None else retriever if alone else FusedRetriever(words, retriever)
         self._seeking = Seeking(self.retriever, clock)
         self._follows_window = max_tokens is None
-        tokens = 1_024 if max_tokens is None else positive("max_tokens", max_tokens)
+        tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
         self._quoting = Quoting(tokens, self.counter)
         self._intake = Intake(self.retriever, history, self._quoting.learn)
         self._clock = clock
@@ -125,8 +130,9 @@ class HistoryRecall(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
-        if self._follows_window:
-            self._quoting.max_tokens = _default_tokens(event.agent)
+        tokens = _default_tokens(event.agent) if self._follows_window else self.max_tokens
+        trimmer = trimmer_of(event.agent)
+        self._quoting.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in as_said(event.agent.messages):
             self._intake.said(message, 0.0)
 
@@ -137,9 +143,6 @@ class HistoryRecall(Plugin):
         self._intake.turn_begins()
 
     def _forget_question(self) -> None:
-        self._hits: list[Hit] = []
-        self._terms: list[str] = []
-        self._most = 0
         self._shown = ""
         self._turn = ""
 
@@ -161,8 +164,6 @@ class HistoryRecall(Plugin):
             self._shown = await self._done(self._recalled, message_text(asked), context.agent)
         elif self._turn != turn:
             self._forget_question()
-        elif self._shown:
-            self._shown = await self._done(self._narrowed, context.agent)
         return with_turn_text(context, self._shown)
 
     async def _done(self, work: Callable[..., str], *arguments: Any) -> str:
@@ -188,28 +189,16 @@ class HistoryRecall(Plugin):
         self._intake.bring_up(history)
         if dialogue_act(question, "user") in _ASKS_NOTHING:
             return ""
-        asked = in_full(question, history)
-        self._hits, self._terms = self.search(asked), query_terms(asked)
-        self._most = self._quoting.wanted(self._hits, self._terms)
-        return self._quoted_beside(*_beside(agent, history, self._most))
-
-    def _narrowed(self, agent: Any) -> str:
-        """Return the quotes for the question, fewer if the results of tools have come to need their room."""
-        history, most = _beside(agent, as_said(agent.messages), self._most)
-        return self._shown if most >= self._most else self._quoted_beside(history, most)
-
-    def _quoted_beside(self, history: Sequence[Message], most: int) -> str:
-        self._most = most
-        return self._quoted(self._hits, self._terms, history, most)
+        asked = without_answer_format(in_full(question, history))
+        return self._quotes(asked, history)
 
     def _quotes(self, question: str, history: Sequence[Message]) -> str:
-        return self._quoted(self.search(question), query_terms(question), history)
-
-    def _quoted(self, hits: Sequence[Hit], asked: list[str], history: Sequence[Message], most: int | None = None) -> str:
         """Return quotes of what the history has not whole, neither the message nor its passages."""
+        hits, asked = self.search(question), query_terms(question)
+        hits = [hit for hit in hits if hit.score >= _WEAK * hits[0].score]
         shown = list(archived(Said(message, 0.0) for message in history))
         ids, texts = {message.id for message in shown}, [message.text for message in shown]
-        return self._quoting.quoted([hit for hit in hits if hit.message.id not in ids], asked, most, beside=texts)
+        return self._quoting.quoted([hit for hit in hits if hit.message.id not in ids], asked, beside=texts)
 
     def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[Hit]:
         """Return the messages that fit a question best, the best first; neighbours of good ones are among them.
@@ -221,12 +210,6 @@ class HistoryRecall(Plugin):
         return self._seeking.hits(question, leave_out)
 
 
-def _beside(agent: Any, history: list[Message], most: int) -> tuple[list[Message], int]:
-    """Return what of a history is sent beside quotes, for which it may give way, and the tokens that those may have."""
-    trimmer = trimmer_of(agent)
-    return (history, most) if trimmer is None else trimmer.beside(history, most)
-
-
 def _default_tokens(agent: Agent) -> int:
     tokens, trimmer = history_tokens(window_of(agent.model)), trimmer_of(agent)
-    return max(1, (tokens if trimmer is None else min(tokens, trimmer.max_tokens)) * 3 // 4)
+    return max(1, min(_MOST_TOKENS, (tokens if trimmer is None else min(tokens, trimmer.max_tokens)) // 4))

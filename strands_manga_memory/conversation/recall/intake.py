@@ -6,6 +6,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from typing import Any, NamedTuple
 
 from strands.types.content import Message
@@ -15,7 +16,10 @@ from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
 from strands_manga_memory.conversation.recall.archive import Archived, Retriever
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.pii.personal_data import without_identifiers
+from strands_manga_memory.language.texts.json_text import describe_json, find_json
 from strands_manga_memory.language.texts.marks import is_quote
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
@@ -26,6 +30,9 @@ Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 
 _TOOL_CHARACTERS = 2_000
 _MOST_TRIES = 3
+_SMALL_TALK = 120
+"""A longer text is not small talk."""
+_SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
 
 
 class Said(NamedTuple):
@@ -118,13 +125,34 @@ def archived(messages: Iterable[Said]) -> Iterator[Archived]:
         if is_stub(message) or is_synthesized(message) or is_shortened(message):
             continue
         if tool_result_ids(message):
-            speaker, text = "tool", "\n".join(map(result_text, results_of(message)))
+            speaker, text = "tool", "\n".join(filter(None, map(_readable, results_of(message))))
         else:
             speaker, text = message["role"], message_text(message)
-        if not is_quote(text):
+        if text and not is_quote(text) and not _is_small_talk(text, speaker):
             text = without_identifiers(text)
             text = text[:_TOOL_CHARACTERS] if speaker == "tool" else text
             yield Archived(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
+
+
+def _readable(result: Any) -> str:
+    """Return the values of a successful tool result in words; an empty text for a failed one."""
+    if result.get("status") == "error":
+        return ""
+    source, found = find_json(result_text(result))
+    parts, end = [], 0
+    for each in found:
+        parts += [source[end : each.start], "\n".join(map(describe_json, filterfalse(_is_of_guard, each.values)))]
+        end = each.end
+    return "".join([*parts, source[end:]]).strip()
+
+
+def _is_of_guard(value: Any) -> bool:
+    """Whether a value is the problem that a tool guard appended to the last good result."""
+    return isinstance(value, dict) and {"code", "request_id", "retryable"} <= value.keys()
+
+
+def _is_small_talk(text: str, speaker: str) -> bool:
+    return len(text) <= _SMALL_TALK and dialogue_act(text, speaker) in _SMALL_TALK_ACTS
 
 
 def _said(record: Any) -> Said:

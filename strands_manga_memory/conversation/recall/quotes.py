@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from strands_manga_memory.conversation.recall.archive import Archived, Hit
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.search.passages import excerpt, passages
-from strands_manga_memory.language.search.terms import terms
 from strands_manga_memory.language.texts.injection import harmless
 from strands_manga_memory.language.texts.marks import QUOTES
 
@@ -30,15 +29,6 @@ _LEAST_LEFT = 50
 
 _WORTH_FILLING = 25
 """If this part of the budget or more is left in the end, it is filled up."""
-
-_WEAK = 0.2
-"""A hit with less than this part of the best one's score is not worth room of its own."""
-
-_SURE = 1.5
-"""A question of whose terms one message has this part, inverted, may take all of the budget: two in three."""
-
-_BEGINNING = 600
-"""Characters of a message that are looked at for that: a long one has some of any question's words."""
 
 _MOST_MISSES = 40
 """After so many messages that did not fit, nothing more is looked for."""
@@ -68,27 +58,6 @@ class Quoting:
         """Count messages ahead of the questions that find them."""
         for message in messages:
             self._size(message)
-
-    def wanted(self, hits: Sequence[Hit], asked: Collection[str]) -> int:
-        """Return the tokens that quotes are worth, within the budget; what several messages say counts once.
-
-        Hits that are much weaker than the best are worth none. If even the best have few of the question's terms, it is less
-        likely that the answer is among them, and what the history would have to give up for them is worth more.
-        """
-        if not hits or not asked:
-            return 0
-        wanted = frozenset(asked)
-        covered = max(len(wanted.intersection(terms(hit.message.text[:_BEGINNING]))) for hit in hits[:_COMPARED]) / len(wanted)
-        most = int(self.max_tokens * min(1.0, _SURE * covered))
-        longest = int(self.max_tokens * _WHOLE)
-        tokens, told = self._frame(), Told()
-        for hit in hits:
-            if hit.score < _WEAK * hits[0].score or tokens >= most:
-                break
-            if told.lacks(hit.message.text):
-                tokens += min(longest, self._size(hit.message))
-                told.add(hit.message.text)
-        return min(tokens, most)
 
     def quoted(
         self, hits: Sequence[Hit], asked: Collection[str], most: int | None = None, *, beside: Iterable[str] = ()

@@ -9,8 +9,9 @@ from datetime import UTC, date, datetime
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.recall.archive import Archived, Hit, Retriever
-from strands_manga_memory.language.search.terms import query_terms
+from strands_manga_memory.language.search.terms import query_terms, terms
 from strands_manga_memory.language.search.when import Days, days_of
+from strands_manga_memory.language.texts.condense import sentences
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.lazy import expression
@@ -39,6 +40,11 @@ _FOLLOWS = expression(
     r"|\b(?:it|that|those|them|this one|that one)\b\W*\Z|\A.{0,10}(?:は|の方は|のほうは)[?？]\Z",
     re.IGNORECASE,
 )
+_ANSWER_FORMAT = expression(
+    r"\A\W{0,3}(?:please )?(?:answer|reply|respond|write your answer|give (?:me )?(?:the|your|an) answer)\b(?!.{0,200}\?)"
+    r"|(?:答えて|回答して|返答して|お答え)(?:ください|下さい|くださいね)?[。！!]?\Z",
+    re.IGNORECASE,
+)
 _FEW_TERMS = 3
 """A question of so few terms that follows another one speaks of the same thing."""
 
@@ -51,9 +57,14 @@ class Seeking:
         self._clock = clock
 
     def hits(self, question: str, leave_out: Iterable[str] = ()) -> list[Hit]:
-        """Return the messages that fit a question, the best first; neighbours of good ones are among them."""
+        """Return the messages that fit a question, the best first.
+
+        What surrounds a message adds to its score, but each message shares a term with the question, or the retriever itself
+        found it for the question.
+        """
         question = excerpt(question)
-        scores, found = self._searched(question)
+        scores, found, direct = self._searched(question)
+        asked = frozenset(query_terms(question))
         for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_LOOKED_AROUND]:
             found.update(self._retriever.around(number))
         fit = dict.fromkeys(found, 0.0)
@@ -66,11 +77,12 @@ class Seeking:
         ranked = [
             Hit(number, message, fit[number] * _worth(message, days))
             for number, message in found.items()
-            if message.id not in unwanted and message.text
+            if message.id not in unwanted and message.text and (number in direct or not asked.isdisjoint(terms(message.text)))
         ]
         return sorted(ranked, key=lambda hit: (-hit.score, -hit.number))
 
-    def _searched(self, question: str) -> tuple[dict[int, float], dict[int, Archived]]:
+    def _searched(self, question: str) -> tuple[dict[int, float], dict[int, Archived], set[int]]:
+        """Return the scores and messages of both searches, and the numbers that the question itself found."""
         first = self._retriever.search(question, _CANDIDATES)
         scores = {hit.number: hit.score for hit in first}
         found = {hit.number: hit.message for hit in first}
@@ -79,7 +91,7 @@ class Seeking:
             for hit in self._retriever.search(f"{question} {told}", _CANDIDATES):
                 scores[hit.number] = scores.get(hit.number, 0.0) + _AGAIN * hit.score
                 found[hit.number] = hit.message
-        return scores, found
+        return scores, found, {hit.number for hit in first}
 
 
 def _worth(message: Archived, days: Days | None) -> float:
@@ -92,6 +104,12 @@ def _worth(message: Archived, days: Days | None) -> float:
 
 def _day(at: float) -> date:
     return datetime.fromtimestamp(at, UTC).date()
+
+
+def without_answer_format(question: str) -> str:
+    """Return a question without its sentences that only say how to answer: "Answer in number of semesters."."""
+    asks = [sentence for sentence in sentences(question) if _ANSWER_FORMAT.search(sentence) is None]
+    return " ".join(asks) or question
 
 
 def in_full(question: str, history: Sequence[Message]) -> str:

@@ -74,11 +74,10 @@ STOCK = "Uzumaki, volume 3, is on shelf 12 beside the window."
 ASKED = query_terms("On which shelf is Uzumaki?")
 
 
-def test_what_several_messages_say_is_quoted_once_and_costs_its_room_once() -> None:
+def test_what_several_messages_say_is_quoted_once() -> None:
     quoting = Quoting(1_000, default_counter())
     text = quoting.quoted(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED)
     assert text.count(STOCK) == 1
-    assert quoting.wanted(hits(STOCK, STOCK, STOCK), ASKED) == quoting.wanted(hits(STOCK), ASKED)
 
 
 def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> None:

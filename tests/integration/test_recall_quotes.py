@@ -1,0 +1,127 @@
+"""Recall quotes answers to the question within a fixed part of the budget, and no noise."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+
+from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager
+from strands_manga_memory.testing import ScriptedModel
+
+GUARD = {"code": "timeout", "request_id": "r1", "retryable": True, "tool": "stock", "server": "shop"}
+
+
+def build_agent(replies: Any, *tools: Any, manager: Any = None) -> Agent:
+    return Agent(
+        model=ScriptedModel(replies),
+        tools=list(tools),
+        conversation_manager=manager or SlidingWindowConversationManager(window_size=4),
+        plugins=[HistoryRecall(offer_tool=False)],
+        callback_handler=None,
+    )
+
+
+def quotes_of(agent: Agent) -> str:
+    """Return the quotes in the last request."""
+    model: Any = agent.model
+    blocks = [block for message in model.requests[-1].messages for block in message["content"]]
+    return "".join(block.get("text", "") for block in blocks if "<recalled_history>" in block.get("text", ""))
+
+
+def call(number: int) -> Any:
+    return [{"toolUse": {"toolUseId": f"call-{number}", "name": "stock", "input": {}}}]
+
+
+def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
+    """After six failures of a tool the question about its title is answered with the user's words alone."""
+    failed = {"status": "error", "content": [{"text": "Uzumaki: the shop timed out"}, {"json": GUARD}]}
+    stale = {"status": "success", "content": [{"text": "Uzumaki is on shelf 12."}, {"json": {**GUARD, "shop": "Uzumaki"}}]}
+    results = iter([failed] * 6 + [stale])
+
+    @tool
+    def stock() -> dict[str, Any]:
+        """Look up the stock."""
+        return next(results)
+
+    replies = [reply for number in range(7) for reply in (call(number), "Sorry.")]
+    agent = build_agent([*replies, *["Fine weather."] * 9], stock)
+    for _ in range(7):
+        agent("Please try the shop again.")
+    for _ in range(4):
+        agent("Tell me about the weather.")
+    agent("On which shelf of the shop is Uzumaki?")
+    quotes = quotes_of(agent)
+    assert "Uzumaki is on shelf 12." in quotes
+    assert "timed out" not in quotes
+    assert "request_id" not in quotes
+
+
+def test_json_results_are_quoted_as_values() -> None:
+    """A quote of a JSON result names fields and values, without braces and quotation marks."""
+
+    @tool
+    def stock() -> dict[str, Any]:
+        """Look up the stock."""
+        titles = [{"title": "Uzumaki", "shelf": 12, "price": 19.5, "note": None}, {"title": "Monster", "shelf": 7}]
+        return {"status": "success", "content": [{"json": {"titles": titles}}]}
+
+    agent = build_agent([call(1), *["Done."] * 9], stock)
+    for text in ["Please check.", *["Tell me about the weather."] * 4, "On which shelf is Uzumaki?"]:
+        agent(text)
+    assert "title: Uzumaki, shelf: 12, price: 19.5; title: Monster, shelf: 7" in quotes_of(agent)
+
+
+def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted() -> None:
+    """Only the message that shares a content word with the question is quoted."""
+    replies = ["You're welcome!", "Noted.", *["Fine weather."] * 9]
+    agent = build_agent(replies)
+    for text in [
+        "Thanks, that is all about my cat!",
+        "My cat is called Momo.",
+        "I had noodles.",
+        *["Tell me about the weather."] * 3,
+    ]:
+        agent(text)
+    agent("What is the name of my cat?")
+    lines = [line for line in quotes_of(agent).splitlines() if line.startswith("[")]
+    assert [line.partition("] ")[2] for line in lines] == ["My cat is called Momo."]
+
+
+@pytest.mark.parametrize("question", ["How long was my course?", "How long was my course? Answer in number of semesters."])
+def test_an_instruction_how_to_answer_does_not_change_the_quotes(question: str) -> None:
+    """A sentence that only says how to answer brings no messages of its own."""
+    agent = build_agent(["Noted."] * 20)
+    for number in range(6):
+        agent(f"My course in pottery had part {number}, and was long.")
+        agent(f"The number {number} is an answer to nothing.")
+    for _ in range(3):
+        agent("Tell me about the weather.")
+    agent(question)
+    quotes = quotes_of(agent)
+    assert quotes.count("My course in pottery") == 6
+    assert "answer to nothing" not in quotes
+
+
+def test_quotes_leave_the_history_of_a_request_alone() -> None:
+    """With a full history every request holds the whole window, whatever is quoted, within the budget."""
+    manager = ImportanceWeightedConversationManager(1_200, includes_recall=True, trim_every=4)
+    agent = build_agent(lambda _: "answer " * 20, manager=manager)
+    model: Any = agent.model
+    for number in range(40):
+        agent(f"My cat number {number} is called Momo{number} and was born in Kyoto, by the sea.")
+    windows, quoted = [], 0
+    for number in range(12):
+        agent(f"What is the name of cat number {number}?")
+        quoted += bool(quotes_of(agent))
+        texts = [block["text"] for message in model.requests[-1].messages for block in message["content"]]
+        windows.append([text for text in texts if "<recalled_history>" not in text])
+        assert sum(map(manager.counter.count, model.requests[-1].messages)) <= 1_200
+    assert quoted >= 8
+    texts = [json.dumps(window)[:-1] for window in windows]
+    kept = sum(later.startswith(earlier) for earlier, later in pairwise(texts))
+    assert kept >= 8
