@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strands_manga_memory.language.texts.word_sets import words
-from strands_manga_memory.lazy import expression
 
 
 class DialogueAct(StrEnum):
@@ -48,4 +47,4 @@ class Rule:
 
 def rules(act: DialogueAct, role: str, *rows: tuple[str, ...]) -> tuple[Rule, ...]:
     """Return the rules of one act: each row has the cues, separated by spaces, the pattern, perhaps the words of ``also``."""
-    return tuple(Rule(act, role, words(cues), expression(pattern), words(*also)) for cues, pattern, *also in rows)
+    return tuple(Rule(act, role, words(cues), re.compile(pattern), words(*also)) for cues, pattern, *also in rows)

@@ -6,6 +6,7 @@ message) and know nothing of the conversation around the message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from strands_manga_memory.language.acts import acts_japanese, courtesy_english
@@ -14,7 +15,6 @@ from strands_manga_memory.language.acts.acts_english import ENGLISH
 from strands_manga_memory.language.acts.acts_japanese import JAPANESE
 from strands_manga_memory.language.acts.asking import statements
 from strands_manga_memory.language.acts.instructions import STANDING, STANDING_JAPANESE, TAKEN_BACK, TAKEN_BACK_JAPANESE
-from strands_manga_memory.lazy import expression
 
 _ENGLISH_RULES = {
     role: tuple(rule for rule in (*TAKEN_BACK, *STANDING, *ENGLISH) if rule.role == role) for role in ("user", "assistant")
@@ -32,7 +32,7 @@ _RULES_OF_CUE = {
 }
 _DIGITS = "0123456789"
 _SPACED = bytes(code if code < 128 and (chr(code).isalpha() or chr(code) == "'") else 32 for code in range(256))
-_APART = expression(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
+_APART = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 
 _HEAD, _TAIL = 600, 200
 """Of a long text only so many characters of its beginning and its end are read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.acts.act_rules import DialogueAct, Rule, rules
-from strands_manga_memory.lazy import expression
 
 _PLACE_TO_FILL = (
     r"(?:(?:配達|配送|届け|届|送り|送付|発送|納品|転送|請求|連絡)先|宛先|住所|宛名|受取人|受け?取り?(?:場所|店舗)|郵便番号)"
@@ -186,7 +185,7 @@ JAPANESE: tuple[Rule, ...] = (
 _SET_PHRASES: tuple[tuple[DialogueAct, re.Pattern[str]], ...] = (
     (
         DialogueAct.FAREWELL,
-        expression(
+        re.compile(
             r"さようなら|さよなら|またね|じゃあ?ね|じゃあ?また|(?:では|それでは)、?また(?:今度|明日|来週|来ます|お願いします|ね)?"
             r"|また(?:今度|来ます|明日|来週|お願いします|伺います|連絡します)|(?:お先に|これで|では)?、?失礼(?:し|いた|致)\w+"
             r"|おやすみ(?:なさい)?|バイバイ"
@@ -196,7 +195,7 @@ _SET_PHRASES: tuple[tuple[DialogueAct, re.Pattern[str]], ...] = (
     ),
     (
         DialogueAct.GREETING,
-        expression(
+        re.compile(
             r"こんにち[はわ]|こんばん[はわ]|おはよう(?:ございます)?|はじめまして|初めまして|もしもし|やあ|いらっしゃいませ"
             r"|ようこそ"
             r"|どうも(?!ありがと)|お世話になっ(?:て|ております|ています)|(?:よろしく|宜しく)お願い(?:します|いたします"
@@ -207,7 +206,7 @@ _SET_PHRASES: tuple[tuple[DialogueAct, re.Pattern[str]], ...] = (
     ),
     (
         DialogueAct.ACKNOWLEDGEMENT,
-        expression(
+        re.compile(
             r"かしこまりました|承知(?:し|いた|致)\w+|承りました|了解(?:です|しました|いたしました)?|(?:わか|分か)(?:りました"
             r"|った)"
             rf"|(?:{_THANKED_FOR}、?)?(?:どうも)?ありがと(?:うございま(?:す|した)|う)?|なるほど|そうですね|そうです|そうなんですね|いいですね"
@@ -223,19 +222,19 @@ _SET_PHRASES: tuple[tuple[DialogueAct, re.Pattern[str]], ...] = (
     ),
 )
 
-_FILLER = expression(
+_FILLER = re.compile(
     r"いいえ|いえ|いや|この(?:度|たび)|お手配|ご親切|ご丁寧|(?:して)?(?:いただ|頂)(?:き|いて)|くださ(?:り|って)|(?:用件|お願い|聞きたいこと)は|とても|本当に|どうぞ|では|それで|これで|お手数|ご(?:案内|確認|対応|返信|丁寧)|早速|です|ます|ね|よ|で|に|を|た|か"
     r"|すべて|全部|今日|本日|また|いろいろ|色々|あ|へえ|じゃあ|もう|特に|おかげ|さま"
 )
-_LETTER = expression(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
-_REPLY = expression(r"\A\s*(?:はい|ええ|うん|いいえ|いえ)[、。!！ ]")
-_REPLIES = expression(r"\A\s*(?:はい|ええ|うん|いいえ|いえ)[、。!！ ]\s*(?:あり|ござい|い)ません(?:でした)?[。!！]?\s*\Z")
+_LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
+_REPLY = re.compile(r"\A\s*(?:はい|ええ|うん|いいえ|いえ)[、。!！ ]")
+_REPLIES = re.compile(r"\A\s*(?:はい|ええ|うん|いいえ|いえ)[、。!！ ]\s*(?:あり|ござい|い)ません(?:でした)?[。!！]?\s*\Z")
 """Yes or no with its verb: the answer to a question, not mere politeness."""
 _LONGEST = 60
 _ALLOWED = 2
-_VALUE = expression(r"\d|[一二三四五六七八九十百][巻冊個枚点人名時日月]|明日|明後日|来週|週末|午前|午後|[月火水木金土日]曜")
+_VALUE = re.compile(r"\d|[一二三四五六七八九十百][巻冊個枚点人名時日月]|明日|明後日|来週|週末|午前|午後|[月火水木金土日]曜")
 """What names one says something, however few letters it has: 「15時でお願いします」."""
-_ASKS = expression(r"[?？]|か。?\Z")
+_ASKS = re.compile(r"[?？]|か。?\Z")
 
 
 def courtesy(text: str) -> DialogueAct | None:

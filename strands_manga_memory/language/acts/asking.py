@@ -5,23 +5,21 @@ from __future__ import annotations
 import itertools
 import re
 
-from strands_manga_memory.lazy import expression
-
-_SENTENCE = expression(r"[^.!?。！？\n]*[.!?。！？\n]?")
-_CLAUSE = expression(
+_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
+_CLAUSE = re.compile(
     r"[,;、](?=\s|[^\x00-\x7f])|\s(?=(?:and|but|so|because|since|if)\s(?:i|my|we|our|i'm|i've|i'd|call|please)\b)"
     r"|(?<=けど)|(?<=ので)|(?<=ですが)|(?<=ますが)|(?<=から)(?=[^、。]{2})",
     re.IGNORECASE,
 )
 _OPENING = r"\A\W{0,4}(?:(?:so|and|but|hey|hi|hello|ok|okay|well|also|then|oh|um|now|please|sorry|by the way)\b\W{0,3}){0,4}"
-_INVERTED = expression(
+_INVERTED = re.compile(
     _OPENING
     + r"(?:what|which|who|whom|whose|where|when|why|how|do|does|did|is|are|am|was|were|can|could|will|would|should|shall"
     r"|may|have|has|had|don't|doesn't|didn't|isn't|aren't|my [\w ']{1,40}\?\Z)"
     r"(?! you (?:please )?(?:remember that|note that|keep in mind|call me))",
     re.IGNORECASE,
 )
-_ASKED_FOR = expression(
+_ASKED_FOR = re.compile(
     _OPENING + r"(?:(?:what|which|who|where|when|how)(?:'s| (?:\w+ ){0,2}(?:is|are|was|were|do|does|did|have))\b"
     r"|(?:can you |could you |would you )?(?:tell|remind) me (?:again )?(?:what|which|who|where|when|how|about my|of my|my)\b"
     r"|(?:do )?you (?:still )?(?:know|remember|recall) (?:what|which|who|where|when|how|my|me|if|whether)\b"
@@ -30,10 +28,10 @@ _ASKED_FOR = expression(
     r"|\b(?:is|are|was) (?:what|which|who|where)\W{0,4}\Z",
     re.IGNORECASE,
 )
-_WANTS_MORE = expression(
+_WANTS_MORE = re.compile(
     r"\b(?:recommend|suggest|similar|based on|like my)|おすすめ|お勧め|オススメ|(?:あり|置いてい)ます", re.IGNORECASE
 )
-_JAPANESE_ASKS = expression(
+_JAPANESE_ASKS = re.compile(
     r"(?:何|なに|なん(?:です|だ)|どれ|どの|どんな|どこ|誰|だれ|いつ|いくつ|覚えて|知って|わか|分か|でした).{0,20}(?:[?？]|か[。]?|かな[。]?|っけ[。?？]?)\s*\Z"
     r"|(?:ます|です|ました|でした|ません)か[。?？]{0,2}\s*\Z"
     r"|は[?？]\s*\Z"
@@ -52,7 +50,7 @@ def statements(text: str) -> str:
     return "".join(_stated(sentence) if _CUE.search(sentence) else sentence for sentence in _SENTENCE.findall(text))
 
 
-_CUE = expression(
+_CUE = re.compile(
     r"[?？]|(?a:\b)(?:what|which|who|where|when|how|tell|remind|know|remember|forg|wonder|recall)|か|っけ|覚えて|教えて|知りたい",
     re.IGNORECASE,
 )
@@ -67,7 +65,7 @@ def _stated(sentence: str) -> str:
     return "".join(reversed(stated))
 
 
-_TOPIC = expression(r"(?:[\u30a1-\u30fc\u3400-\u9fff](?<!苦手)(?<!無理)|[はも])、?\s*\Z")
+_TOPIC = re.compile(r"(?:[\u30a1-\u30fc\u3400-\u9fff](?<!苦手)(?<!無理)|[はも])、?\s*\Z")
 """The end of a clause that has no verb, and says what the next one asks about."""
 
 

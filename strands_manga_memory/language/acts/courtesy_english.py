@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.texts.word_sets import words
-from strands_manga_memory.lazy import expression
 
 _THANKS = words("appreciate appreciated grateful thank thanks thx")
 _CLOSING = words("bye cya enjoy farewell goodbye goodnight tc")
@@ -40,33 +41,33 @@ _COURTESY = (
         "won't wonderful work worries would ya you you'd you'll you're you've your yours yourself"
     )
 )
-_ASKS_HOW = expression(r"how(?: are (?:you|things)| (?:can|may|could) (?:i|we)|(?:'s| is) it going)|what can i")
-_BYE = expression(
+_ASKS_HOW = re.compile(r"how(?: are (?:you|things)| (?:can|may|could) (?:i|we)|(?:'s| is) it going)|what can i")
+_BYE = re.compile(
     r"\b(?:good ?bye|bye|take care|good ?night|until next time|talk to you|see (?:you|ya)|tc|cya|enjoy"
     r"|(?<!n't )(?<!not )(?:have|having|wish you) (?:a|an|yourself|the)\b"
     r"|(?:glad|happy|pleased|pleasure) (?:\w+ ){0,4}(?:help\w*|assist\w*"
     r"|service)|safe \w+|good day|(?<!hi )(?<!hey )(?<!hello )again)\b"
 )
-_CLOSED = expression(
+_CLOSED = re.compile(
     r"\b(?:all (?:i|that i|for|i'll)|(?:that|this|it)(?:'s| is| was| will be|'ll be| should be)(?: \w+)? (?:all|it"
     r"|everything|enough)|nothing(?: else| more)?"
     r"|(?:don't|do not|won't|no) (?:need|further|more)|all set|i'm (?:done|good|finished)|that will do)\b"
 )
-_SEEN = expression(r"\bi see\b|\bgot it\b")
-_LATER = expression(r"\bnot (?:right )?(?:now|yet|at (?:the|this))\b|\bplease (?:do|make|go)\b")
-_FOR_CALLING = expression(
+_SEEN = re.compile(r"\bi see\b|\bgot it\b")
+_LATER = re.compile(r"\bnot (?:right )?(?:now|yet|at (?:the|this))\b|\bplease (?:do|make|go)\b")
+_FOR_CALLING = re.compile(
     r"\bthank(?:s| you) for (?:calling|choosing|contacting|inquiring|shopping|using|visiting)\b[^.!?,]{0,40}"
 )
-_HI = expression(
+_HI = re.compile(
     r"\A\W*(?:hi+|hello+|hey+|hiya|howdy|greetings|welcome(?! \w+ to you)|nice to meet|good (?:morning|afternoon"
     r"|evening))\b(?!,? (?:you|you're))"
 )
-_ACCEPTS = expression(
+_ACCEPTS = re.compile(
     r"\b(?:sounds?|seems?|works?|suits?|would be|(?:that|it|this)(?: one)?(?:'?s| is)(?: \w+)? (?:good|great|fine|perfect"
     r"|nice|okay|ok|awesome|wonderful|cool))\b"
 )
-_WORD = expression(r"[a-z0-9'$&#%-]+")
-_REPLIES = expression(
+_WORD = re.compile(r"[a-z0-9'$&#%-]+")
+_REPLIES = re.compile(
     r"\A\W{0,4}(?:yes|yeah|yep|yup|no|nope|nah)\b[,.! ]{1,3}(?:i|we|it|they|he|she|there|those|these)(?:'m|'ve|'s|'re)?"
     r" ?(?:do|does|did|am|is|are|was|were|have|has|had|can|could|will|would|should"
     r"|(?:do|does|did|is|are|was|were|have|has|can)n't"

@@ -6,11 +6,11 @@ speaks of every time (always, from now on, 毎回), or of how answers are to be:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from strands_manga_memory.language.acts.act_rules import DialogueAct, Rule, rules
 from strands_manga_memory.language.search.terms import terms
-from strands_manga_memory.lazy import expression
 
 _CLAUSE = r"(?:\A|[.!?;:,\n]\s{0,3})"
 _SENTENCE = r"(?:\A|[.!?\n]\s{0,3})"
@@ -181,7 +181,7 @@ TAKEN_BACK_JAPANESE = rules(
         r"|(?:また|再び)[^。？?\n]{0,20}(?:答え|返事|返信|返答|説明|話し|書い|使っ)[^。\n]{0,3}(?:て|で)も?(?:いい|良い|大丈夫|構)",
     ),
 )
-_NAMES_NOTHING = expression(r"\b(?:that|this|it|instructions?|rules?|usual|normal)\b|それ|指示|ルール|元|普通|通常")
+_NAMES_NOTHING = re.compile(r"\b(?:that|this|it|instructions?|rules?|usual|normal)\b|それ|指示|ルール|元|普通|通常")
 
 
 def standing(said: Sequence[tuple[str, str]]) -> list[bool]:

@@ -12,7 +12,6 @@ import re
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act, plain
 from strands_manga_memory.language.acts.traits import Traits, traits
-from strands_manga_memory.lazy import expression
 
 
 class Phrases:
@@ -20,7 +19,7 @@ class Phrases:
 
     def __init__(self, cues: str, pattern: str) -> None:
         self._cues = tuple(cues.split(","))
-        self._pattern = expression(pattern)
+        self._pattern = re.compile(pattern)
 
     def are_in(self, lower: str) -> bool:
         """Whether a text says one of them."""
@@ -49,7 +48,7 @@ _FINDS_NONE = Phrases(
 )
 """The assistant says that there is no such thing: what the user asks for next stands for it."""
 
-ELSE = expression(
+ELSE = re.compile(
     r"\b(?:also|too|as well|in addition|(?:i|we)(?:'ll| will)? (?:also )?need a|(?:and|now)[ ,]+(?:how|what) about)\b"
     r"|それと|それから|あと、|ほかに|他に"
 )
@@ -61,55 +60,55 @@ _COUNTERS = Phrases(
     r"|\b(?:won't|doesn't|does not|will not) work\b",
 )
 """The user says what is wanted in place of what was spoken of."""
-_ASKS_ABOUT = expression(r"\bwhat about the\b")
+_ASKS_ABOUT = re.compile(r"\bwhat about the\b")
 """The user asks about something more of what was spoken of, unless a value follows: "what about the wind?"."""
-_TRIES = expression(r"\btry\b|\bthen\b|\b(?:how|what) about\b")
-_ASKS_FOR = expression(r"\b(?:is|are) there\b|\bdo you have\b|\b(?:find|check|look(?: up| for)?|any)\b")
-_ACCEPTS = expression(
+_TRIES = re.compile(r"\btry\b|\bthen\b|\b(?:how|what) about\b")
+_ASKS_FOR = re.compile(r"\b(?:is|are) there\b|\bdo you have\b|\b(?:find|check|look(?: up| for)?|any)\b")
+_ACCEPTS = re.compile(
     r"\A(?:yes|yeah|yep|yup|ok|okay|sure|correct|right|great|good|perfect|fine|sounds|looks"
     r"|that(?:'s| is| will| works| sounds))\b"
 )
-_REFUSES = expression(r"\A(?:no|nope|nah)\b[,.! ]+")
-_AGREES = expression(r"\A(?:(?:yes|yeah|yep|sure)\b[ ,.]*actually|(?:no[ ,.]*)?actually[ ,]+(?:yes|yeah|yep|sure))\b")
-_TURNS = expression(r"\A(?:no[ ,.]*)?(?:actually|wait|i actually)\b[ ,.]*")
-_CLOSES = expression(
+_REFUSES = re.compile(r"\A(?:no|nope|nah)\b[,.! ]+")
+_AGREES = re.compile(r"\A(?:(?:yes|yeah|yep|sure)\b[ ,.]*actually|(?:no[ ,.]*)?actually[ ,]+(?:yes|yeah|yep|sure))\b")
+_TURNS = re.compile(r"\A(?:no[ ,.]*)?(?:actually|wait|i actually)\b[ ,.]*")
+_CLOSES = re.compile(
     r"\b(?:anything|something) else\b|\bfurther\b|\bhelp (?:you )?with\b|\b(?:good ?bye|bye|welcome|pleasure)\b"
     r"|\b(?:good|nice|great|lovely|wonderful) (?:day|evening|night|time|stay|trip)\b"
 )
 """Nothing is open any more: with "actually" something new begins, and nothing is there to counter."""
 _WHETHER_ANY = r"(?:is|are) there (?:an?|any)|(?:do|did|would) you have (?:an?|any)"
-_ANY = expression(rf"\b(?:{_WHETHER_ANY})\b")
+_ANY = re.compile(rf"\b(?:{_WHETHER_ANY})\b")
 """Whether there is a wish at all: a "no" takes none back."""
-_OPEN = expression(rf"\b(?:what|which|where|when|who|how (?:many|much|long|about)|{_WHETHER_ANY})\b")
+_OPEN = re.compile(rf"\b(?:what|which|where|when|who|how (?:many|much|long|about)|{_WHETHER_ANY})\b")
 
-_JAPANESE_COUNTERS = expression(
+_JAPANESE_COUNTERS = re.compile(
     r"(?:\A|[、。 ])(?:それ)?(?:では|じゃあ?|なら|でしたら|だったら|であれば|そ(?:う)?したら)"
     r"|(?:だと|たら|なら|では)(?:どう|いかが|どこか|予約|あり|でき|お願い)"
     r"|でも(?:いい|良い|よい|大丈夫|構い|かまい|結構)|に(?:して|変え|変更|ずらし)"
 )
-_JAPANESE_LETS_GO = expression(
+_JAPANESE_LETS_GO = re.compile(
     r"(?:な|無)くて|(?:なし|無し)で|(?:どこ|何|なん|いつ|どれ|どちら|どの\w{1,8}|誰)でも|以外でも|問(?:わ|いません)|諦め|あきらめ"
     r"|考え(?:な|る必要)|考慮し(?:な|ま)|気にし(?:な|ま)|限定し(?:な|ま)|除い|外し"
     r"|こだわ[らり][^。]{0,6}(?:な[いくし]|ません|ず)"
 )
 """A condition is let go: no other value takes its place."""
-_JAPANESE_TAKES_OR_ASKS = expression(
+_JAPANESE_TAKES_OR_ASKS = re.compile(
     r"(?:そちら|そこ|そのお?店|その方|その場所)|それ(?:を|に|で(?!す|は))|教えて|何(?:です|でしょう)|どこですか|いくら"
 )
 """What was offered instead is taken, or asked about."""
-_JAPANESE_REFUSES = expression(
+_JAPANESE_REFUSES = re.compile(
     r"\A(?:いや|いえ|いいえ)[、,。 ][^。]{0,20}(?:大丈夫|結構|ありません|ございません|ないです|必要(?:あり|ない)|不要)(?!か)"
     r"|(?:他|ほか)に[^。]{0,10}(?:ありません|ないです|ないんです)(?!か)"
 )
 """Nothing more is wanted: that takes nothing back."""
 
-_POINTS = expression(
+_POINTS = re.compile(
     r"\b(?:it|its|that|this|(?<!is )(?<!are )there|they|them|their|those|one)\b|そちら|そこ|その|それ|こちら", re.IGNORECASE
 )
 """What points at something spoken of asks about that, or talks of it."""
 
-_PART = expression(r"[^、。！？!?\n]+")
-_SENTENCE = expression(r"(?:[^.。！？!?\n]|\.(?!\s))+")
+_PART = re.compile(r"[^、。！？!?\n]+")
+_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
 """What the user replies to: a short answer, of a longer one the last words."""

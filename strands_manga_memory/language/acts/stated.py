@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from strands_manga_memory.lazy import expression
-
 NO_NAME = (
     r"(?!(?:back|later|at|on|in|up|out|by|when|if|after|before|tomorrow|today|tonight|again|now|soon|asap|as|any|a|an|the|not|is"
     r"|what\w*|any\w+|maybe|please|crazy|mad|insane|nuts|weird|odd|strange|silly|stupid|dumb|naive|paranoid|cynical|biased|lazy"
@@ -20,7 +18,7 @@ _NO_PLACE = (
 _THEN = "and|but|so|because|please|thanks|any ?more|any longer|now|these days|at the moment|right now"
 _END = rf"(?=[.,;!?。、！？]|\s+(?:{_THEN})\b|$)"
 NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (key, expression(pattern, re.IGNORECASE))
+    (key, re.compile(pattern, re.IGNORECASE))
     for key, pattern in (
         (
             "name",
@@ -75,10 +73,10 @@ NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 """The key and the value are the groups of a pattern; the key may be given."""
 
-_NOT_BEFORE = expression(
+_NOT_BEFORE = re.compile(
     r"\b(?:(?:do|is)(?:n't| not)|not|never|stop|quit|no longer|used to|lived)\b[^.!?]{0,20}\Z", re.IGNORECASE
 )
-_NOT_AFTER = expression(
+_NOT_AFTER = re.compile(
     r"\A(?:さん)?(?:に[はも]?|と|って)(?:今は?|もう)?(?:(?:住んで|暮らして)い?(?:た(?!い)|ました|ません|ない|なか)|呼ばないで|呼んで(?:ほし|欲し)くな)"
 )
 
@@ -92,7 +90,7 @@ def is_so_no_more(statement: str, value: tuple[int, int]) -> bool:
 _AMOUNT = r"(?:[$€£¥]\s?\d[\d,.]*|\d[\d,.]*\s?(?:dollars|yen|euros?|pounds|bucks|usd|jpy|円))"
 
 STATED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (slot, expression(pattern, re.IGNORECASE))
+    (slot, re.compile(pattern, re.IGNORECASE))
     for slot, pattern in (
         (
             "budget",

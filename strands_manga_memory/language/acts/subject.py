@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from strands_manga_memory.lazy import expression
+import re
 
 _THAT = r"(?:that|this|it|those|them|the (?:\w+ )?(?:ones?|order|book|series))"
-_ENGLISH = expression(
+_ENGLISH = re.compile(
     rf"(?<!don't )(?<!do not )(?<!never )(?<!not )\bforget (?:about )?{_THAT}\b(?! (?:i|we|you|he|she|they)\b)"
     r"|\bnever ?mind\b(?! (?:the|what|that) \w+)|\bscratch that\b"
     r"|\b(?:let's|let us|can we|could we) (?:talk about|change|move on|discuss|switch to)\b"
@@ -14,7 +14,7 @@ _ENGLISH = expression(
     r"|\ba (?:completely |totally )?(?:different|separate) (?:note|topic|subject|question|matter)\b"
     r"|\bon another (?:note|topic)\b",
 )
-_JAPANESE = expression(
+_JAPANESE = re.compile(
     r"(?:それ|これ|あれ|(?:さっき|今)の\w{0,6}?)(?:は|のことは|のこと)?(?:もう)?"
     r"(?:忘れて|なしで|なしに|やめて|いいので|いいや|いいです|結構です)"
     r"|もう(?:それは|これは)?いい(?:ので|から|です)"

@@ -6,11 +6,11 @@ All of it is read from the surface, in English and Japanese, in some ten microse
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from strands_manga_memory.language.texts.word_sets import words
-from strands_manga_memory.lazy import expression
 
 _READ = 4_000
 """Of a longer text only so many characters are read."""
@@ -66,21 +66,21 @@ STOP_WORDS = words(
     "which who whom whose why will with would wow yeah yes you you're your yours"
 )
 
-_WORD = expression(r"[a-z0-9][a-z0-9'_-]*")
+_WORD = re.compile(r"[a-z0-9][a-z0-9'_-]*")
 _SPACED = bytes(code if code < 128 and (chr(code).isalnum() or chr(code) in "'_-") else 32 for code in range(256))
 _DIGITS = "0123456789"
 _NUMBERS = words("one two three four five six seven eight nine ten first second third")
 _SELF = words("i i'd i'll i'm i've my our we we'd we'll we're we've")
-_NAME = expression(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
+_NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
 _TIMES = words(
     "today tonight tomorrow yesterday last next ago week weeks month months year years monday tuesday wednesday thursday friday"
     " saturday sunday january february march april june july august september october november december morning afternoon"
     " evening noon"
 )
-_CLOCK = expression(r"\d ?[ap]\.?m\b|\bmay \d|\d(?:st|nd|rd|th)?(?: of)? may\b")
+_CLOCK = re.compile(r"\d ?[ap]\.?m\b|\bmay \d|\d(?:st|nd|rd|th)?(?: of)? may\b")
 _WISHES = words("need want like looking look prefer love hate")
-_WANTS = expression(rf"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){{0,2}} (?:{'|'.join(sorted(_WISHES))})\b")
-_TELLS = expression(
+_WANTS = re.compile(rf"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){{0,2}} (?:{'|'.join(sorted(_WISHES))})\b")
+_TELLS = re.compile(
     r"\b(?:my|our) (?!pleasure|apolog|mistake|recommend|suggest|bad\b|records?|system|service)\w+"
     r"|\b(?:i|we)(?:'ve|'m| am| have| had| was| were| just| also| really| finally| recently| even| actually| always| never"
     r"| only"
@@ -88,7 +88,7 @@ _TELLS = expression(
     r"|wrote"
     r"|heard|told|felt|grew|love|like|enjoy|hate|miss|came|ran|lost|ate|drove|spent|taught|learned|kept)\b"
 )
-_SERVES = expression(
+_SERVES = re.compile(
     r"\b(?:i|we)(?:'ve| have| had)? (?:found|discovered|booked|located|checked|confirmed|completed|reserved|retrieved"
     r"|reviewed|scheduled"
     r"|transferred|cancelled|canceled|updated|looked|searched|issued|processed|modified|selected|ordered|added"
@@ -96,9 +96,9 @@ _SERVES = expression(
     r"|got (?:you|a|\d|one|some)|need(?:ed)?|tried|was (?:able|unable|not able)|did|received|noted|understood|started)\b"
 )
 
-_JA_TEXT = expression(r"[\u3040-\u30ff\u3400-\u9fff]")
-_JA_WORD = expression(r"[\u3400-\u9fff\u3005]+|[\u30a1-\u30fa\u30fc]{2,}|[a-z0-9]+")
-_JA_NUMBER = expression(r"[0-9０-９]|[一二三四五六七八九十百千万](?:つ|冊|巻|人|名|個|円|回|本|枚|歳|年|月|日|時)")
+_JA_TEXT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_JA_WORD = re.compile(r"[\u3400-\u9fff\u3005]+|[\u30a1-\u30fa\u30fc]{2,}|[a-z0-9]+")
+_JA_NUMBER = re.compile(r"[0-9０-９]|[一二三四五六七八九十百千万](?:つ|冊|巻|人|名|個|円|回|本|枚|歳|年|月|日|時)")
 _PREFECTURES = (
     "北海道 青森 岩手 宮城 秋田 山形 福島 茨城 栃木 群馬 埼玉 千葉 東京 神奈川 新潟 富山 石川 福井 山梨 長野 岐阜 静岡 愛知"
     " 三重 滋賀 京都 大阪 兵庫 奈良 和歌山 鳥取 島根 岡山 広島 山口 徳島 香川 愛媛 高知 福岡 佐賀 長崎 熊本 大分 宮崎 鹿児島"
@@ -106,18 +106,18 @@ _PREFECTURES = (
 )
 """Prefectures, and their capitals where these have another name: the places that are spoken of without 市 or 県."""
 
-_JA_NAME = expression(
+_JA_NAME = re.compile(
     r"[「『][^「『」』]{1,80}[」』]|[\u30a1-\u30fa\u30fc]{3,}|[A-Z][A-Za-z]+"
     r"|[\u3400-\u9fff々ヶ]{1,8}(?<!最寄)(?<!最寄り)(?:駅|区|市|町|村|県|府|島|寺|神社|公園|線|通り|温泉|空港|大学|病院|さん|様|氏)"
     rf"|{'|'.join(_PREFECTURES.split())}"
 )
-_JA_TIME = expression(
+_JA_TIME = re.compile(
     r"今日|明日|明後日|昨日|一昨日|[今来先]週|[今来先]月|今年|来年|去年|昨年|曜|午前|午後|朝|夜|夕方"
     r"|[0-9０-９一二三四五六七八九十](?:年|月|日|時|分)"
 )
-_JA_WANTS = expression(r"たい(?:です|の|と|ん|。|\Z)|ほしい|欲しい|探して|希望|必要|お願いし")
-_JA_ASKS = expression(r"(?:[?？]|か[。.]?|かな[。.]?|の[?？])\s*\Z")
-_JA_TELLS = expression(
+_JA_WANTS = re.compile(r"たい(?:です|の|と|ん|。|\Z)|ほしい|欲しい|探して|希望|必要|お願いし")
+_JA_ASKS = re.compile(r"(?:[?？]|か[。.]?|かな[。.]?|の[?？])\s*\Z")
+_JA_TELLS = re.compile(
     r"(?:私|わたし|僕|ぼく|俺|うち|自分)(?:の|は|も|が|に|と)|(?:好き|嫌い|苦手|ハマって|集めて|読んで|持って|住んで)(?:い"
     r"|る|ます|です|な)"
 )

@@ -12,7 +12,6 @@ from functools import lru_cache
 
 from strands_manga_memory.language.pii.personal_data import CONTACT, find_personal_data
 from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
-from strands_manga_memory.lazy import expression
 
 _REMEMBERED, _SHORT = 4_096, 400
 """So many texts of at most so many characters are not searched twice: slots are compared again with every summary."""
@@ -148,7 +147,7 @@ def _holds(text: str, cues: Sequence[str]) -> bool:
     return False
 
 
-_DIGIT = expression(r"[0-9〇一二三四五六七八九十百千]")
+_DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
 
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xFFE5: 0xA5}
 
@@ -180,7 +179,7 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
         f"{_WORD_EDGE if each[0].isascii() else ''}{re.escape(each)}{_WORD_END if each[-1].isascii() else ''}"
         for each in longest_first
     )
-    return EntityType(name, expression(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
+    return EntityType(name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
 
 
 _WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"

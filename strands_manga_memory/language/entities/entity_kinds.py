@@ -7,7 +7,6 @@ import re
 from strands_manga_memory.language.entities.entities import EntityType, EntityTypes
 from strands_manga_memory.language.pii.personal_data import find_personal_data
 from strands_manga_memory.language.texts.normalize import kanji_number, normalized
-from strands_manga_memory.lazy import expression
 
 
 def _value(match: re.Match[str]) -> str:
@@ -185,7 +184,7 @@ _NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,12}}|[{KANJI}]{{1,8}})"  # bo
 
 EMAIL = EntityType(
     "email",
-    expression(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"),
+    re.compile(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"),
     _lower,
     is_exact=True,
     is_single=True,
@@ -193,14 +192,14 @@ EMAIL = EntityType(
 )
 URL = EntityType(
     "url",
-    expression(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"),
+    re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"),
     _value,
     is_exact=True,
     cues=":",
 )
 PHONE = EntityType(
     "phone",
-    expression(
+    re.compile(
         r"(?<![\w-])(?P<value>\+?\d{1,4}[- ]\d{2,4}[- ]\d{3,4}(?:[- ]\d{2,4})?|\(\d{2,4}\) ?\d{3,4}-\d{4}|0\d{9,10})(?![\w-])"
     ),
     _phone,
@@ -209,7 +208,7 @@ PHONE = EntityType(
 )
 DATE = EntityType(
     "date",
-    expression(
+    re.compile(
         r"(?=\d|[adfjmnost])(?:"  # what a match begins with: most places are passed by one look
         r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
         r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
@@ -226,7 +225,7 @@ DATE = EntityType(
 )
 TIME = EntityType(
     "time",
-    expression(
+    re.compile(
         r"(?=\d|\b[hqmae]|午)(?:"
         rf"(?:\b(?P<before>{_PART}) )?(?:\b(?P<past>half past|quarter past|quarter to) )?"
         rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}})(?![\d,]|\.\d|:\d:)"
@@ -241,7 +240,7 @@ TIME = EntityType(
 )
 PRICE = EntityType(
     "price",
-    expression(
+    re.compile(
         r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]{0,14}(?:\.\d{1,2})?)"
         r"|(?<![\d.])(?P<b>\d[\d,]{0,14}(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
         r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
@@ -254,7 +253,7 @@ PRICE = EntityType(
 )
 QUANTITY = EntityType(
     "quantity",
-    expression(
+    re.compile(
         rf"(?=[\dotfsen{KANJI}])(?<![A-Za-z0-9_.])(?:(?<!\w)|(?=\d))"
         rf"(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
         re.IGNORECASE,
@@ -264,7 +263,7 @@ QUANTITY = EntityType(
 )
 TITLE = EntityType(
     "title",
-    expression(
+    re.compile(
         rf"(?:\b(?P<named>{_NAMED_BEFORE}) |\b(?P<before>{_TITLE_BEFORE}) |(?P<label>{_LABEL_BEFORE}))?"
         r"(?P<value>「[^「」\n]{2,60}」|『[^『』\n]{2,60}』|《[^《》\n]{2,60}》|[\"“][^\"“”\n]{2,80}[\"”])"
         rf"(?:(?=(?P<no>{_NO_TITLE_AFTER})))?(?:(?=(?P<after>{_TITLE_AFTER})))?",
@@ -276,13 +275,13 @@ TITLE = EntityType(
 )
 LANGUAGE = EntityType(
     "language",
-    expression(rf"(?=[ejfgsck英日フドス中韓])(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
+    re.compile(rf"(?=[ejfgsck英日フドス中韓])(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
     _language,
     cues=tuple(_LANGUAGES),
 )
 REFERENCE = EntityType(
     "reference",
-    expression(
+    re.compile(
         r"(?<![A-Za-z0-9_@./-])(?P<value>(?=[A-Za-z_]*\d)(?=[\d_]*[A-Za-z])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*)(?![A-Za-z0-9_@]|-\w)"
     ),
     lambda match: _reference(match) if len(match["value"]) >= 5 else None,
@@ -292,7 +291,7 @@ REFERENCE = EntityType(
 
 WEEKDAY = EntityType(
     "weekday",
-    expression(
+    re.compile(
         r"(?=[mtwfsn月火水木金土日])(?:"
         r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
         # "Thanks for your help today" is no date.

@@ -21,7 +21,6 @@ from strands_manga_memory.language.entities.entity_kinds import (
     WEEKDAY,
     number_of,
 )
-from strands_manga_memory.lazy import expression
 
 _EDGE = r"(?<![A-Za-z0-9_-])"
 _END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
@@ -51,14 +50,14 @@ def _volume(match: re.Match[str]) -> str:
 
 ISBN = EntityType(
     "isbn",
-    expression(rf"{_EDGE}(?P<value>97[89](?:[- ]?\d){{10}}|\d(?:-?\d){{8}}-?[\dXx]){_END}"),
+    re.compile(rf"{_EDGE}(?P<value>97[89](?:[- ]?\d){{10}}|\d(?:-?\d){{8}}-?[\dXx]){_END}"),
     isbn,
     is_exact=True,
     has_digits=True,
 )
 ASIN = EntityType(
     "asin",
-    expression(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE),
+    re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE),
     _upper,
     is_exact=True,
     has_digits=True,
@@ -66,7 +65,7 @@ ASIN = EntityType(
 )
 ORDER_ID = EntityType(
     "order_id",
-    expression(
+    re.compile(
         r"(?P<label>\border(?:[ _](?:id|no\.?|number)(?: is\b)?[: ]*#?|:? ?#)|注文(?:(?:番号|id)(?:は|:)? ?#?|:? ?#))?"
         # Bare digits are an order's number only where the label says so.
         rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}|(?(label)\d{{3,12}}|(?!))){_END}",
@@ -96,7 +95,7 @@ _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 """A number that nothing follows that it could count."""
 
 
-_QUESTION = expression(
+_QUESTION = re.compile(
     r"(?:which|what|who|where|when|why|how|is|are|was|were|do|does|did|have|has|can|could|would|will|should) [^\n?]{0,80}\?"
 )
 """A question in small letters, as no title is written."""
@@ -114,7 +113,7 @@ def _series(match: re.Match[str]) -> str | None:
 
 SERIES = EntityType(
     "series",
-    expression(
+    re.compile(
         r"(?P<label>(?:\b(?:series|manga|title)|シリーズ名?|作品名?|タイトル) ?: ?)?"
         r"(?P<value>(?(label)[^\s,;。、|「『《\"“][^\n,;。、|「『]{0,59}?"
         rf"(?=\s*(?:[\n,;。、|]|(?<!Dr)(?<!Mr)(?<!St)[.!?](?:\s|\Z)|\Z))|{_NAME}(?= {_ALONE})))",
@@ -126,7 +125,7 @@ SERIES = EntityType(
 )
 SERIES_OF_VOLUME = EntityType(
     "series",
-    expression(
+    re.compile(
         rf"\b(?:vol(?:ume)?s?\.?|chapters?) ?#?\d{{1,4}}(?: ?(?:-|to|through|~) ?\d{{1,4}})? of "
         rf"(?P<value>(?-i:(?!(?:{_NO_TITLE}|{_NUMBERED}|The|A|An|This|That|It)\b){_WORD}(?: {_SMALL}{_WORD}){{0,4}}))",
         re.IGNORECASE,
@@ -137,7 +136,7 @@ SERIES_OF_VOLUME = EntityType(
 )
 VOLUME = EntityType(
     "volume",
-    expression(
+    re.compile(
         rf"(?=[vt第\d{KANJI}]|(?-i:[A-Z]))(?P<series>{_NAME} )?(?P<value>(?(series)(?P<e>{_ALONE})"
         rf"|(?:\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
         rf"|(?<![\d{KANJI}])(?:(?P<ordinal>第)|(?<!全)(?<!計)(?<!各)(?<!約)(?<!既刊)(?<!残り)(?<!あと)(?<!最大)(?<!初の)(?<!後の)(?<!った))"

@@ -8,22 +8,21 @@ from collections.abc import Iterator
 from strands_manga_memory.language.entities.entities import Entity, EntityTypes
 from strands_manga_memory.language.texts.excerpts import matches_of
 from strands_manga_memory.language.texts.injection import BLOCKS
-from strands_manga_memory.lazy import expression
 
-_OWN_BEGIN = expression(rf"<(?P<name>{'|'.join(BLOCKS)})\b")
-_PASTED = expression(
+_OWN_BEGIN = re.compile(rf"<(?P<name>{'|'.join(BLOCKS)})\b")
+_PASTED = re.compile(
     r"```[\s\S]{0,400}?(?:```|\Z)|`[^`\n]{1,200}`|https?://[^\s<>「」、。]{1,400}"  # code, URL
     r"|[\"'][\w .-]{1,60}[\"']\s?:\s?(?:[\"'][^\"'\n]{0,300}[\"']|[-\w.]{1,40})"  # a field of JSON
     r"|(?<![\w.])[a-z_]\w{0,40}(?:\.\w{1,40})?\([^()\n]{0,200}\)|(?<!\w)\w{1,40} ?== ?[^\s;]{1,80}"  # a call, a comparison
 )
 """Code, URLs and fields of JSON in a text."""
-_REFUSED_BEFORE = expression(
+_REFUSED_BEFORE = re.compile(
     r"(?:\bnot|n't|\bn[eo]ver|\bexcept(?: for)?|\bother than|\binstead of|\brather than|\bwithout|\bno longer|\banything but)"
     r"(?: (?:want|need|mean|order|buy|about|for|interested in|looking for|have|like|the|a|an|my|to|really|of)){0,4}"
     r" ?[\"“「『《]?\Z",
     re.IGNORECASE,
 )
-_REFUSED_AFTER = expression(
+_REFUSED_AFTER = re.compile(
     r"\A[\"”」』》]?(?: ?ではな| ?じゃな| ?じゃあり| ?でな[いく]| ?以外| ?を除| ?抜き"
     r"| ?[はも](?:いら|要ら|不要|結構|違)|はもう(?:持|読|買))"
 )

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.language.pii.pii_rules import DEFAULT_RULES, PiiRule
 from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
-from strands_manga_memory.lazy import expression
 
 IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})
 """Kinds that are never derived from a conversation: they stand in messages only. Contact data may be part of a request."""
@@ -25,7 +24,7 @@ _LONGEST = 64
 _HALF_WIDTH = str.maketrans(
     {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " "} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
-_MAY_IDENTIFY = expression(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
+_MAY_IDENTIFY = re.compile(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
 """Text that may hold an identifier: most text does not, and is not searched by every rule."""
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
-from strands_manga_memory.lazy import expression
-
-_NO_DIGIT = expression(r"\D")
-_ISSUER = expression(
+_NO_DIGIT = re.compile(r"\D")
+_ISSUER = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|(?:222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}"  # Visa, Mastercard
     r"|3[47]\d{13}|(?:30[0-5]|3[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}"  # American Express, Diners Club, JCB
     r"|(?:6011|64[4-9]\d|65\d\d)\d{12}|62\d{14,17}|(?:5[06-9]|6\d)\d{11,17}"  # Discover, UnionPay, Maestro

@@ -22,7 +22,6 @@ from strands_manga_memory.language.pii.pii_numbers import (
     is_ssn,
     is_us_phone,
 )
-from strands_manga_memory.lazy import expression
 
 Action = Literal["redact", "encrypt", "refuse"]
 
@@ -83,7 +82,7 @@ class PiiRule:
 
 def _in_ascii(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     # ASCII: a Japanese letter beside a number is no part of it, so it must not count as a letter of the same word.
-    return expression(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
+    return re.compile(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
 
 
 _SAYS = r"[^\d\n。.!?]{0,24}?"

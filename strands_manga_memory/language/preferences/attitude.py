@@ -6,7 +6,7 @@ form that nobody listed is known by its kin, and a negation is looked for beside
 
 from __future__ import annotations
 
-from strands_manga_memory.lazy import expression
+import re
 
 _GOOD = (
     r"(?:love|adore|enjoy|cherish|treasure|admire|appreciat|devour|crave|delight|thrill|excit|gorgeous|beaut|fantastic"
@@ -76,11 +76,11 @@ _NEGATION = (
     r"not|never|no|zero|hardly|barely|nobody|none|nothing|neither|nor|without|\w+n't|cannot|far from|less than|no longer"
     r"|doesn't|no one"
 )
-_ENGLISH = expression(rf"\b(?:(?P<bad>{_BAD})|(?P<good>{_GOOD}))\b")
-_NEGATED = expression(
+_ENGLISH = re.compile(rf"\b(?:(?P<bad>{_BAD})|(?P<good>{_GOOD}))\b")
+_NEGATED = re.compile(
     rf"\b(?:{_NEGATION})\b(?!\s(?:\w{{1,8}}\s)?(?:so|this|such|more|as)\b)(?:[^\w,;:.!?]{{1,3}}[\w']{{1,15}}){{0,3}}?[^\w,;:.!?]{{1,3}}\Z"
 )
-_SETTLED_GOOD = expression(
+_SETTLED_GOOD = re.compile(
     r"\b(?:can(?:'t|not) (?:resist|live without|help but|do without|put \w+ down|stop reading)"
     r"|couldn't (?:put \w+ down|resist|stop)|never (?:(?:an? |gets? |got |felt )?(?:dull|boring|bored)|tires?\b|bores?)"
     r"|nothing (?:beats|like|better|tops)|can(?:'t|not) (?:get enough|go wrong|wait)|couldn't (?:be|have been|ask for)"
@@ -93,21 +93,21 @@ _EVENTS = (
     r"|car(?:e|ing)|show|show(?:n|ed) up|get through|reach|pick(?:s|ed)? up|turn(?:s|ed)? up|explain|understand"
     r"|parcel|package|refund|tracking|recommend)\w{0,5}"
 )
-_WITHHELD = expression(
+_WITHHELD = re.compile(
     rf"\b(?:nobody|no one|nothing|(?:has|have|did|do|does|is|was|wo|would|ca|could)(?:n't| not)|never|not)\b"
     rf"(?! (?:need|have to|want|know|mind|sure))(?:\W{{1,2}}(?!to\b)[\w']{{1,15}}){{0,2}}?\W{{1,2}}{_EVENTS}\b"
 )
 """What should have happened and did not: told of by whoever serves, it is a complaint."""
 
-_WISHED = expression(
+_WISHED = re.compile(
     r"(?P<asked>(?:\bwould|'d|\bwill) (?:(?:be|really|greatly|very|much|so|also|most) ){0,3}(?:appreciate|grateful|thankful"
     r"|nice|great|good|happy|glad|love|like|helpful|wonderful|lovely)(?: it)? if\b[^.!?;]*)"
     r"|\b(?:(?:was|were|been|had|have) hop(?:ed|ing) (?:for|that|to)|(?:i|we) (?:really |just |do )?wish(?:ed)?"
     r"|(?:would|could|should|might) have)\b[^.!?;]*"
 )
 """What is asked for politely, and what was hoped for: its good words are of what is not, or not yet."""
-_FOR_ONCE = expression(r"\b(?:next time|for once|finally|actually|in (?:the )?future|from now on)\b")
-_IRONIC = expression(
+_FOR_ONCE = re.compile(r"\b(?:next time|for once|finally|actually|in (?:the )?future|from now on)\b")
+_IRONIC = re.compile(
     r"\bthank(?:s| you)(?: so much| very much| a lot)? for (?:nothing(?! (?:less|but|else))|(?:\w+ly )?(?:ignor|wast|ruin|los"
     r"|break|damag|forgett|cancell?|mess|rush|delay)ing)\b[^.!?;]*|\b(?:much|a lot) to be desired\b"
 )
@@ -142,24 +142,24 @@ _BAD_JAPANESE = (
     r"|呆れ|あきれ|ムカ|許せ|いい加減|腹が立|迷惑|二度と"
     r"|話にな|失望|不良|イライラ|いらいら|二重に|が悪(?:い|く|か)|どうなって|おかしい"
 )
-_JAPANESE = expression(rf"(?P<bad>{_BAD_JAPANESE})|(?P<good>{_GOOD_JAPANESE})")
-_NEGATED_AFTER = expression(
+_JAPANESE = re.compile(rf"(?P<bad>{_BAD_JAPANESE})|(?P<good>{_GOOD_JAPANESE})")
+_NEGATED_AFTER = re.compile(
     r"\A[^、。,.!?]{0,6}?(?:ない(?!と)|ません|なかった|じゃな|ではな|でもな|ありませ)(?!か[。？?]|でしょう|こと|なら)"
 )
-_WITHHELD_JAPANESE = expression(
+_WITHHELD_JAPANESE = re.compile(
     r"(?:届|来|着|返事が|連絡|返信|返信が|回答が|連絡が|返答が|反応が|動|開|つなが|繋が|見つから|表示さ|使|読"
     r"|直|治|納得(?:で|の)|役に立|説明が|終わら|進ま|よく|良く|読み込|合わ|興味[がは]?"
     r"|価値が|内容が|響か|刺さら|入り込|共感(?:で|が)|頭に入)[^、。,.!?]{0,4}?(?:ない|無い|ません|なかった|ず(?:に|、))"
 )
 
 
-_WISHED_JAPANESE = expression(
+_WISHED_JAPANESE = re.compile(
     r"(?P<asked>(?:次回|今度|次から)?[^、。！？]{0,30}?(?:いただけ|頂け|もらえ|くださ|下さ|くれ)[るいれまた]{0,3}(?:と|ら|ば)"
     r"(?:とても|大変|本当に)?(?:助か|嬉し|うれし|ありがた|幸い)[^、。！？]*)"
     r"|て(?:ほし|欲し)かった|(?:ければ|であれば)(?:よ|良)かった|だと(?:よ|良)かったの"
     r"|(?:期待|思|想像|予想|聞|言|評判|写真|説明)[^、。！？]{0,8}ほど[^、。！？]{0,10}(?:な(?:い|かった)|ません)"
 )
-_FOR_ONCE_JAPANESE = expression("次回|今度|次から")
+_FOR_ONCE_JAPANESE = re.compile("次回|今度|次から")
 
 
 _SETTLED_BAD = ("二度と", "な", "ま", "い")
@@ -191,7 +191,7 @@ def attitude(text: str) -> int:
     return score if lower.isascii() else score + _japanese(lower)
 
 
-_UNOPPOSED = expression(r"(?:\b(?:not|never)|n't) (?:really |particularly )?(?:against|mind|opposed|averse)\b")
+_UNOPPOSED = re.compile(r"(?:\b(?:not|never)|n't) (?:really |particularly )?(?:against|mind|opposed|averse)\b")
 
 
 def evaluates(text: str) -> bool:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from strands_manga_memory.language.preferences import preference_rules as rules
-from strands_manga_memory.lazy import expression
 
-_NEXT = expression(
+_NEXT = re.compile(
     r"(?:,? (?:and|but|so)|,|;| because| since| -) ?(?=(?:now )?(?:i|i'm|i've|i'd|we|my|our|please|call me|what"
     r"|which|do|any|can|could|is|are)\b)"
     r"|(?:,? (?<!thing )(?<!all )(?<!any )but|, so) (?!(?:not|only|just not|no|never|much|many|that)\b)"
@@ -16,7 +15,7 @@ _NEXT = expression(
     r"|(?<=です|ます|した)[がし]、|(?<=です|ます)[がし]|けど、?",
     re.IGNORECASE,
 )
-_INSTEAD = expression(r"\A([^,]{3,80}), ?((?:[\w-]+ ){1,2}?(?:please|instead)\W*)\Z", re.IGNORECASE)
+_INSTEAD = re.compile(r"\A([^,]{3,80}), ?((?:[\w-]+ ){1,2}?(?:please|instead)\W*)\Z", re.IGNORECASE)
 """Two things with one comma between them, of which only the second is asked for."""
 
 
@@ -41,7 +40,7 @@ def with_answers(said: Iterable[str]) -> Iterator[str]:
             yield sentence
 
 
-_SELF_ASKED = expression(r"\A\W*+\w[\w-]*+(?: [\w-]++)?[?？]\s*\Z")
+_SELF_ASKED = re.compile(r"\A\W*+\w[\w-]*+(?: [\w-]++)?[?？]\s*\Z")
 
 
 def with_antecedents(said: Iterable[str]) -> Iterator[str]:
@@ -61,13 +60,13 @@ def with_antecedents(said: Iterable[str]) -> Iterator[str]:
 
 
 _GENRE = dict(rules.VALUES)["genre"]
-_OF_IT = expression(
+_OF_IT = re.compile(
     r"\b(?:love|adore|enjoy|like|hate|dislike|detest|loathe|despise|prefer|avoid|keep|leave|skip|drop|cut|filter|into"
     r"|(?:can't|cannot) (?:stand|bear|get enough of)|fans? of|(?:tired|sick|fond) of|keen on) "
     r"((?:it|them|that|those|these|this)(?: (?:stuff|things?|genre|(?:kind|sort|type)s?(?: of \w+)?))?)"
     r"(?=\W*\Z|\W*(?:out|away|off|too|so much|a lot|please|very much|to death|most|best)\b)",
     re.IGNORECASE,
 )
-_OF_IT_JAPANESE = expression(
+_OF_IT_JAPANESE = re.compile(
     r"\A(?:もう|とても|すごく|本当に|実は|かなり|ちょっと|正直|私は?|僕は?|、){0,4}(?:大?好き|大?嫌い|苦手|目がな|ハマっ|はまっ|無理|飽き)"
 )

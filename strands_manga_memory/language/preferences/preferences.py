@@ -30,12 +30,11 @@ from strands_manga_memory.language.preferences.tastes import tastes_in_english, 
 from strands_manga_memory.language.texts.condense import sentences
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.tokens import shortened
-from strands_manga_memory.lazy import expression
 
 MOST_HEARD = 5
 """So many preferences of a message are heard; those that belong to a slot first."""
 
-_ITSELF = expression(
+_ITSELF = re.compile(
     r"\A\W*(?:please |can you |could you |also )*(?:remember|note|keep in mind|(?:don't|do not) forget)\b"
     r"(?: that\b|:)?,? ?"
     r"|\A\W*(?:[こそ]の(?:こと|話)|これ|それ)?[をは]?(?:必ず|ちゃんと|ぜひ)?(?:覚えて|記憶して|メモして|忘れないで)"
@@ -69,7 +68,7 @@ def heard_in(texts: Iterable[str]) -> list[Preference]:
 _NUMBER = re.compile(r"[\d〇一二三四五六七八九十百千万]|\b(?:ten|twenty|thirty|forty|fifty|hundred|thousand)\b", re.IGNORECASE)
 
 
-_CORRECTS = expression(
+_CORRECTS = re.compile(
     r"\b(?:actually|instead|rather|now|no,|wait|i mean|correction|changed my mind|favou?rite)\b"
     r"|やっぱり|いや、|訂正|一番|いちばん",
     re.IGNORECASE,
@@ -116,7 +115,7 @@ def _name_of(statement: str) -> str:
 
 
 _READ = 300
-_SAYS = expression(r"\w\w")
+_SAYS = re.compile(r"\w\w")
 
 
 def _heard(sentence: str) -> Iterator[Preference]:
@@ -164,17 +163,17 @@ def _of_clause(clause: str) -> list[Preference]:
     return tastes_in_english(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else tastes_in_japanese(said)
 
 
-_NOT_TO_CALL = expression(
+_NOT_TO_CALL = re.compile(
     r"\b(?:don't|do not|never|stop|quit) call(?:ing)? me\b|呼ばないで|呼んで(?:ほし|欲し)くな", re.IGNORECASE
 )
-_REQUEST = expression(
+_REQUEST = re.compile(
     r"\b(?:can|could|would|will) you (?:please |just )?(?:keep|stay|use|answer|reply|be|avoid|stick|limit|write"
     r"|speak|leave|skip|stop|not)\b"
     r"|(?:答え|返事し|返信し|話し|書い|説明し)て(?:もらえ|いただけ|頂け|くれ)(?:ます|ません|る)か?[。?？]?\s*\Z",
     re.IGNORECASE,
 )
 """A question by its form that asks for nothing to be told."""
-_JAPANESE = expression(r"[\u3040-\u30ff\u3400-\u9fff]")
+_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def _is_somebody_elses(sentence: str) -> bool:
@@ -187,14 +186,14 @@ def _names_a_value(sentence: str) -> bool:
     return any(pattern.search(sentence) for _, pattern in rules.VALUES)
 
 
-_ANAPHORA = expression(
+_ANAPHORA = re.compile(
     r"\bi (?:really |also |do )?(?:like|love|want|enjoy|prefer|hate) (?:it|that|this|them|those|these|your|the|both|one)\b"
     r"|\b(?:i'd|i would|we'd) (?:like|love)\b|\bi (?:want|need) to\b",
     re.IGNORECASE,
 )
 
 
-_BETWEEN_VALUES = expression("[,、，]")
+_BETWEEN_VALUES = re.compile("[,、，]")
 """What is between the values of a slot: within one it would make two of it."""
 
 

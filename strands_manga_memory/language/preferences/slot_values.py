@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strands_manga_memory.language.search.terms import terms
-from strands_manga_memory.lazy import expression
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 """The slots of what is not wanted, of what is and belongs to no other slot, and of how the user wants to be answered."""
@@ -29,8 +29,8 @@ _NAMES = (
     "likes like liked 好き",
 )
 _SLOT_OF = {name: line.split()[0] for line in _NAMES for name in line.split()}
-_OWNER = expression(r"\A(?:(?:my|our|the|user'?s?|current|usual|main)\b|(?:私|僕|俺|ユーザー)の)\s?")
-_ROLE = expression(
+_OWNER = re.compile(r"\A(?:(?:my|our|the|user'?s?|current|usual|main)\b|(?:私|僕|俺|ユーザー)の)\s?")
+_ROLE = re.compile(
     r"\A(?:(?P<unwanted>(?:disliked|hated|unwanted|least favorite)\b|(?:嫌い|苦手)な)"
     r"|(?P<wanted>(?:favorite|preferred|liked)\b|(?:一番|いちばん)?(?:好き|お気に入り|好み)[なの])"
     r"|(?P<amount>(?:monthly|weekly|yearly|annual|max|maximum|total|spending|price)\b|(?:毎?月|週|年間?)の)"
@@ -45,7 +45,7 @@ _OF_ROLE = {
 }
 _MOST_VALUES = {DISLIKES: 8, LIKES: 8}
 _MOST_OF_A_SLOT = 4
-_BETWEEN = expression("[,、，]")
+_BETWEEN = re.compile("[,、，]")
 _SYNONYMS = (
     "horror ホラー scary",
     "romance 恋愛 ロマンス love-story",

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from strands_manga_memory.language.preferences import preference_rules as rules
 from strands_manga_memory.language.preferences.attitude import attitude, evaluates
 from strands_manga_memory.language.preferences.slot_values import Preference
-from strands_manga_memory.lazy import expression
 
 
 def tastes_in_english(clause: str, *, asked: bool) -> list[Preference]:
@@ -39,7 +38,7 @@ def wanted_instead(clause: str) -> list[Preference]:
     return _all_values(asked, liked=True, adds=True)
 
 
-_EXPLICIT = expression(r"\binstead\b", re.IGNORECASE)
+_EXPLICIT = re.compile(r"\binstead\b", re.IGNORECASE)
 
 
 def _valued(said: str) -> list[Preference]:
@@ -88,11 +87,11 @@ def _stand(rest: str, slots: frozenset[str]) -> int:
     return -1 if rules.NEGATIVE.search(rest) and rules.FOR_ME.search(rest) else 0
 
 
-_THING = expression(
+_THING = re.compile(
     r"(?<!\s)(?!\s*(?:the )?(?:most|best|more|now|so far|always|a lot|too|anyway|thank you|thanks)\b\W*\Z)\s*\w"
 )
 _AT_THE_BEGINNING = 12
-_INSTEAD = expression(r"\bfrom [\w-]+(?= to\b)|\b(?:over|than|rather than|instead of)\b (?!me\b).*", re.IGNORECASE)
+_INSTEAD = re.compile(r"\bfrom [\w-]+(?= to\b)|\b(?:over|than|rather than|instead of)\b (?!me\b).*", re.IGNORECASE)
 
 
 def _named(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
@@ -110,7 +109,7 @@ def _named(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Pr
     return [Preference("likes", thing, liked, adds=True)]
 
 
-_SENTENCE_ENDS = expression(r"[.!?…].*", re.DOTALL)
+_SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
 _LONGEST_THING = 60
 
 
@@ -118,7 +117,7 @@ def _all_values(thing: str, *, liked: bool | None, adds: bool) -> list[Preferenc
     return [each for slot, pattern in rules.VALUES for each in _values(slot, pattern, thing, liked=liked, adds=adds)]
 
 
-_AT_HAND = expression(r"(?:the|this|that|these|those|my|your|our)\b", re.IGNORECASE)
+_AT_HAND = re.compile(r"(?:the|this|that|these|those|my|your|our)\b", re.IGNORECASE)
 
 
 def _is_at_hand(thing: str) -> bool:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from strands_manga_memory.language.search.terms import terms
-from strands_manga_memory.lazy import expression
 
 GAP = " [...] "
 """What stands for passages that are left out between others."""
 
 _FENCE = "```"
-_SENTENCE_END = expression(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
+_SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
 _LONGEST = 600
 """A passage of more characters is cut at a space, or where it must be."""
 

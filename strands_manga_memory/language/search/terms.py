@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
 from strands_manga_memory.language.texts.word_sets import words
-from strands_manga_memory.lazy import expression
 
 _STOP = words(
     "a about after again all also am an and any are as at be been before being but by can could d did do does "
@@ -18,10 +18,10 @@ _STOP = words(
     "us ve very was we were what when where which who whom whose why will with would you your yours"
 )
 _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
-_ASCII_WORD = expression(r"[a-z0-9]+")
-_WORD = expression(rf"[^\W_{_JAPANESE_SIGNS}]+")
-_JAPANESE = expression(rf"[{_JAPANESE_SIGNS}]+")
-_HIRAGANA = expression(r"\A[\u3041-\u309f]+\Z")
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
+_JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
+_HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
 

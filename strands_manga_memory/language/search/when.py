@@ -9,7 +9,6 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 from strands_manga_memory.language.texts.excerpts import excerpt
-from strands_manga_memory.lazy import expression
 
 
 class Days(NamedTuple):
@@ -88,7 +87,7 @@ def _end_of(first: date) -> date:
 
 
 _RULES: tuple[tuple[re.Pattern[str], Callable[[date, re.Match[str]], Days | None]], ...] = tuple(
-    (expression(pattern), days)
+    (re.compile(pattern), days)
     for pattern, days in (
         (r"\bthe day before yesterday\b|一昨日|おととい", _ago(2)),
         (r"\byesterday\b|\blast night\b|昨日|きのう|昨夜", _ago(1)),
@@ -111,7 +110,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[date, re.Match[str]], Days | None
 )
 
 
-_WHOLE = expression("(.*)")
+_WHOLE = re.compile("(.*)")
 
 
 def _first(match: re.Match[str]) -> re.Match[str]:

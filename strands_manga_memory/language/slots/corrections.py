@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,7 +11,6 @@ from strands_manga_memory.language.entities.entities import EntityTypes
 from strands_manga_memory.language.slots.slots import Slot, SlotKind
 from strands_manga_memory.language.texts.condense import condensed, is_empty_word, weight
 from strands_manga_memory.language.texts.normalize import normalized, words
-from strands_manga_memory.lazy import expression
 
 BECAME = "→"
 """Stands in a slot between a value and the one that took its place, where it is not certain that the first is of no use."""
@@ -33,7 +33,7 @@ quantity date time price volume order_id asin isbn email phone reference languag
 _COMPARED = frozenset(_COMPARED_TYPES.split())
 _GROUPS = {"weekday": "date"}
 _NUMBER = "number"
-_BARE_NUMBER = expression(
+_BARE_NUMBER = re.compile(
     r"(?<![\w.:/-])(?<!past )(?<!quarter to )(\d{1,4})(?![\w:/-]|\.\d| ?[ap]\.?m\b| in the | o\W?clock)(?: ([a-z]{3,}))?"
 )
 """A number that is no time of day, and the word after it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.language.texts.normalize import normalized
 from strands_manga_memory.language.texts.unhurried import unhurried
-from strands_manga_memory.lazy import expression
 
 _DECISION = Phrases(
     "take,go with,choose,pick,book,buy,order,settle,let's,decided,にし,に決,を買,を注,で予,でお",
@@ -46,7 +46,7 @@ _OFFER = Phrases(
     "?,？,would you,shall i,do you,can i,anything,let me,ませんか,でしょうか",
     r"\?\s*\Z|[かね][？?]\s*\Z|\b(?:would you|shall i|do you want|can i|anything else|let me know)\b|ませんか|でしょうか",
 )
-_ASKS = expression(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z")
+_ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z")
 _WAITS = Phrases(
     "let me,'ll,will,know,not sure,moment,get back,確認,調べ,わかりかね,お待ち",
     r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know"
@@ -68,7 +68,7 @@ _CONFIRMS = Phrases(
     r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
 )
 """The assistant repeats what it understood: another value than it says is a correction."""
-_MY = expression(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
+_MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220

@@ -13,21 +13,20 @@ from strands_manga_memory.language.texts.excerpts import pieces_of
 from strands_manga_memory.language.texts.message_texts import quoted
 from strands_manga_memory.language.texts.normalize import normalized, words
 from strands_manga_memory.language.texts.unhurried import unhurried
-from strands_manga_memory.lazy import expression
 
-_REFUSAL = expression(
+_REFUSAL = re.compile(
     r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|as an ai\b|i apologi[sz]e"
     r"|(?:unfortunately,? )?i (?:can(?:'t|not)|am unable|am not able|won't|will not|must decline)"
     r"|(?:大変)?申し訳(?:ござい|あり)ま|すみません|お答えできま|要約(?:することは|は)?できま|対応できま)",
     re.IGNORECASE,
 )
-_REFUSAL_ANYWHERE = expression(
+_REFUSAL_ANYWHERE = re.compile(
     r"\bi (?:can(?:'t|not)|am unable to|won't) (?:help|assist|summari[sz]e|provide|comply|do that|fulfil)"
     r"|\bunable to (?:provide a summary|summari[sz]e)"
     r"|要約することはできません|お手伝いできません",
     re.IGNORECASE,
 )
-_INSTRUCTION = expression(
+_INSTRUCTION = re.compile(
     r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |these |those |every ?)*"
     r"(?:previous|prior|above|earlier|preceding|other|system|instructions?)"
     r"|\b(?:new|updated) (?:system )?instructions?\s{0,8}:|\byou are now\b|\bfrom now on,? you\b"

@@ -20,7 +20,6 @@ from strands_manga_memory.language.texts.condense import sentences
 from strands_manga_memory.language.texts.excerpts import excerpt
 from strands_manga_memory.language.texts.marks import without_marks
 from strands_manga_memory.language.texts.tokens import cut_to_tokens, estimated_tokens, shortened
-from strands_manga_memory.lazy import expression
 
 Sentiment = Literal["positive", "neutral", "negative"]
 
@@ -30,8 +29,8 @@ _LEAST_OVERLAP = 0.15
 _ANSWERED_OVERLAP = 0.4
 _SHORT_SOURCE = 40
 """A summary may be longer than a source of less than so many tokens."""
-_QUOTED = expression(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
-_NAMES = expression(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
+_QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
+_NAMES = re.compile(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
 _ADDRESS = re.compile(
     r"\b(?:i'm|i am|my name is|my name's|call me|this is|hello|hi|hey|dear|welcome back|thank you|thanks|see you"
     r"|bye),? [A-Z]\w+"
@@ -39,8 +38,8 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 """A name by which somebody is introduced or addressed, which is no subject."""
-_KATAKANA = expression(r"[ァ-ヴー]{3,}")
-_UNANSWERED = expression(
+_KATAKANA = re.compile(r"[ァ-ヴー]{3,}")
+_UNANSWERED = re.compile(
     r"\b(?:let me check|i(?:'ll| will) (?:check|find out|get back|look into)|not sure|don't know|do not know"
     r"|can(?:'t|not) (?:tell|say|confirm))\b"
     r"|確認(?:いたします|します|いたし)|わかりかね|分かりかね|お調べ|存じません",
@@ -184,12 +183,12 @@ def _feeling(sentence: str) -> int:
     return score
 
 
-_ASKS_OF_A_THING = expression(
+_ASKS_OF_A_THING = re.compile(
     r"\A\W*(?:is|are|was|were|does|do|did|which|what|how (?:much|many|long is|old)|who|where|when|can|could|may)\b.*\?\s*\Z"
     r"|(?:です|ます|でしょう|どれ|ありません)か?[。]?[?？]\s*\Z|(?:です|ます|でしょう)か[。]?\s*\Z",
     re.IGNORECASE,
 )
-_OF_MYSELF = expression(
+_OF_MYSELF = re.compile(
     r"\b(?:i|my|me|we|our|why|what a|anybody|anyone|nobody)\b|どうして|なぜ|何度|いつまで|どうなって|すぎ", re.IGNORECASE
 )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from strands_manga_memory.language.texts.excerpts import pieces_of
-from strands_manga_memory.lazy import expression
 
 _ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """The number of a line stays with it: "2. Berserk"."""
 _AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
-_PLAIN_SENTENCE = expression(_AFTER_A_STOP)
-_SENTENCE = expression(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
+_PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
+_SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
 _OTHER_ENDS = (";", " .", " !", " ?")
 
 _EDGES = " .,;:!?()[]*|-–—…、。！？・"
@@ -44,11 +44,11 @@ _LEADING_GLUE = frozenset(_LEADING_GLUE_WORDS.split())
 
 _MOST_GLUE = 2
 
-_POLITE = expression(
+_POLITE = re.compile(
     r"(?:を|が|は)?(?:お願い(?:します|いたします|できますか)?|(?:し|教え|見せ)?て(?:ください|下さい|もらえますか|いただけますか)|ください|下さい"
     r"|(?:の|ん)?でしょうか|(?:の|ん)?ですか|(?:の|ん)?ですが|ますか|ました|ます|でした|です|ませんか)[よねか]*[。？！?!、 ]*\Z"
 )
-_FILLERS = expression(r"\A(?:えっと|えーと|あの|では|じゃあ|それでは|それと|あと|すみません|はい|ええ|うん|なるほど)[、。 ]*")
+_FILLERS = re.compile(r"\A(?:えっと|えーと|あの|では|じゃあ|それでは|それと|あと|すみません|はい|ええ|うん|なるほど)[、。 ]*")
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -113,17 +113,17 @@ def _condensed_japanese(sentence: str) -> str:
     return (shorter if len(shorter) >= 2 else text).strip(_EDGES)
 
 
-_CAPITALIZED = expression(r"[A-Z](?<!\w[A-Z])[\w'-]+")
+_CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
 _MINE_WORDS = "my our i'm we're named called"
 _MINE = frozenset(_MINE_WORDS.split())
-_MINE_PHRASES = expression("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
+_MINE_PHRASES = re.compile("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
 _NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBER_WORDS = _NUMBER_NAMES.split()
-_NUMBER = expression(
+_NUMBER = re.compile(
     rf"\d+|(?=[otfsen])\b(?:{'|'.join(_NUMBER_WORDS)})\b|(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
 )
-_LINE_NUMBER = expression(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
-_KANA_NAME = expression(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
+_LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
+_KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def weight(sentence: str) -> float:

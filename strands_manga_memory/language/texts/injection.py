@@ -16,13 +16,12 @@ from strands.types.content import SystemContentBlock
 
 from strands_manga_memory.language.texts.excerpts import by_stretches
 from strands_manga_memory.language.texts.tokens import shortened
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages.turn_context import opening_position, with_injected
 
-_MARKUP = expression("[&<>]")
-_TO_ESCAPE_FIRST = expression("&(?!(?:amp|lt|gt);)")
+_MARKUP = re.compile("[&<>]")
+_TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
 """What is escaped already stays as it is, so that nothing is escaped twice."""
-_TO_ESCAPE = expression("[<>\x00-\x08\x0b-\x1f\x7f]")
+_TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
 """What plain ASCII may hold that is no text: most has nothing of it, and is left as it is much faster."""
 
 BLOCKS = (
@@ -45,10 +44,10 @@ _LIKE_CLOSE = ">\uff1e\ufe65\u1433\u02c3\u203a\u276f\u27e9\u232a"
 _ESCAPED = str.maketrans({**dict.fromkeys(_LIKE_OPEN, "&lt;"), **dict.fromkeys(_LIKE_CLOSE, "&gt;")})
 _SLASH = "/\uff0f\u2044\u2215"
 # Brackets of Japanese titles; they stay, unless something follows that makes them look like a tag.
-_TITLE_AS_TAG = expression(rf"[\u3008\u300a](?=\s*(?:[{_SLASH}!?]|(?:{'|'.join(BLOCKS)})(?![a-z_])))", re.IGNORECASE)
-_OWN_TAG = expression(rf"([{_LIKE_OPEN}\u3008\u300a])(?=[\s{_SLASH}]*(?:{'|'.join(BLOCKS)})(?![a-z_]))", re.IGNORECASE)
-_OWN_BLOCK = expression(rf"<({'|'.join(BLOCKS)})>")
-_INVISIBLE = expression(
+_TITLE_AS_TAG = re.compile(rf"[\u3008\u300a](?=\s*(?:[{_SLASH}!?]|(?:{'|'.join(BLOCKS)})(?![a-z_])))", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"([{_LIKE_OPEN}\u3008\u300a])(?=[\s{_SLASH}]*(?:{'|'.join(BLOCKS)})(?![a-z_]))", re.IGNORECASE)
+_OWN_BLOCK = re.compile(rf"<({'|'.join(BLOCKS)})>")
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )

@@ -6,11 +6,10 @@ All functions take linear time, and texts of any depth.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from strands_manga_memory.lazy import expression
 
 _FAILURES = 200
 _WASTE = 8
@@ -25,14 +24,14 @@ _NESTED = 120
 _DEPTH = 40
 """Levels of nesting that are read; deeper values become a note."""
 
-_OPENING = expression(r"[\[{]")
-_BETWEEN = expression(r"[\s,]*")
-_PYTHON_START = expression(r"[\[{(]'")
-_PYTHON_TOKEN = expression(
+_OPENING = re.compile(r"[\[{]")
+_BETWEEN = re.compile(r"[\s,]*")
+_PYTHON_START = re.compile(r"[\[{(]'")
+_PYTHON_TOKEN = re.compile(
     r"'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|\b(?:None|True|False)\b|(?<![\w.])[A-Za-z_][\w.]*+\(|[()]"
 )
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false", ")": "]", "(": "["}
-_ESCAPE = expression(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
 
 
 class Number(str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 
 __all__ = ["CUT", "CUT_TEXT", "LEFT_OUT", "QUOTES", "READER", "STUB", "is_quote", "without_marks"]
@@ -21,7 +20,7 @@ CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.
 LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
 """The pattern of the note that stands for a removed medium, such as ``[image, 48 KB, not kept]``."""
 
-_MARKS = expression(
+_MARKS = re.compile(
     rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
 )
 

@@ -6,8 +6,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from strands_manga_memory.lazy import expression
-
 _KATAKANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
 _SIGNS = str.maketrans(
     {
@@ -18,8 +16,8 @@ _SIGNS = str.maketrans(
         "\u3002": ".",
     }
 )
-_SPACE = expression(r"\s+")
-_GROUPED = expression(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
+_SPACE = re.compile(r"\s+")
+_GROUPED = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
 
 _UNIT_WORDS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
@@ -28,7 +26,7 @@ nineteen
 _TEN_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _UNITS, _TENS = _UNIT_WORDS.split(), _TEN_WORDS.split()
 _WORDS = {word: number for number, word in enumerate(_UNITS)} | {word: 10 * number for number, word in enumerate(_TENS, 2)}
-_ENGLISH_NUMBER = expression(
+_ENGLISH_NUMBER = re.compile(
     rf"\b(?:(?P<tens>{'|'.join(_TENS)})[- ](?P<unit>{'|'.join(_UNITS[1:10])})|(?P<word>{'|'.join(_WORDS)}))\b"
 )
 
@@ -36,8 +34,8 @@ _KANJI_DIGITS = {digit: number for number, digit in enumerate("〇一二三四�
 _KANJI_PLACES = {"十": 10, "百": 100, "千": 1_000}
 _KANJI_COUNTERS = "巻冊話部点個本名人枚回件泊日月年時分円万歳箱通週"
 _KANJI_SIGNS = "".join((*_KANJI_DIGITS, *_KANJI_PLACES))
-_KANJI_NUMBER = expression(rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[{_KANJI_COUNTERS}目つ])")
-_LARGE_UNIT = expression(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
+_KANJI_NUMBER = re.compile(rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[{_KANJI_COUNTERS}目つ])")
+_LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
 
 _REMEMBERED, _SHORT = 8_192, 400
@@ -86,7 +84,7 @@ def _english_number(match: re.Match[str]) -> str:
     return str(_WORDS[match["word"]])
 
 
-_WORD = expression(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u30fc]+|[\u3400-\u9fff々]+|[\uac00-\ud7af]+")
+_WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u30fc]+|[\u3400-\u9fff々]+|[\uac00-\ud7af]+")
 
 
 def words(text: str) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from strands_manga_memory.lazy import expression
+import re
 
-_SENTENCE_END = expression(r"(?<=[.!?])\s+|(?<=[。！？])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
-_SCRIPTS = expression(
+_SCRIPTS = re.compile(
     r"(?P<word>[A-Z][a-z]+|[a-z]+|[A-Z]+)|(?P<digits>[0-9]+)|(?P<spaces>[ \t]{2,})|(?P<lines>[\r\n]+)"
     r"|(?P<kana>[\u3040-\u30ff]+)|(?P<kanji>[\u3400-\u9fff\uf900-\ufaff]+)|(?P<wide>[\u3001-\u303f\uff00-\uff60]+)"
     r"|(?P<hangul>[\uac00-\ud7af]+)|(?P<signs>[!-/:-@\[-`{-~]+)|(?P<latin>[\u0080-\u024f]+)|(?P<letters>[\u0370-\u06ff]+)"
