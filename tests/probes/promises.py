@@ -78,6 +78,10 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "Summaries are written from raw turns, never from earlier summaries.": (
         f"{_I}/test_summaries.py::test_raw_turns_come_from_the_log_and_old_prose_is_written_anew_from_them",
     ),
+    "An agent built for each request summarizes as often as a live one; another process uses what one has finished.": (
+        f"{_I}/test_summary_runs.py::test_agent_for_each_request_summarizes_like_a_live_agent",
+        "tests/faults/test_summary_runs_apart.py::test_run_that_a_process_finished_is_used_by_another",
+    ),
     "What a summary lacks is asked for again, and then appended.": (
         f"{_I}/test_summaries.py::test_what_a_draft_lacks_is_asked_for_by_name_and_then_appended",
     ),
@@ -97,8 +101,13 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "A real overflow is answered, and a hopeless one raised.": (
         f"{_I}/test_compaction.py::test_a_real_overflow_is_answered_and_a_hopeless_one_raised",
     ),
-    "Compaction stops after three that free nothing, and leaves the latest ten messages and the pinned ones.": (
-        f"{_I}/test_compaction.py::test_three_compactions_that_free_nothing_stop_it",
+    "Tool results are capped at 10,000 characters a message, the latest ones too, stay JSON and can be read in full.": (
+        f"{_I}/test_large_recent_results.py::test_large_results_among_the_latest_messages_are_capped",
+        f"{_I}/test_large_recent_results.py::test_capped_json_result_stays_json_and_can_be_read_in_full",
+    ),
+    "Compaction stops after three failures, not after runs that find nothing to do, and leaves pinned messages.": (
+        f"{_I}/test_compaction.py::test_three_compactions_that_fail_stop_it",
+        f"{_I}/test_large_recent_results.py::test_compaction_goes_on_after_runs_that_find_nothing_to_do",
         f"{_I}/test_compaction.py::test_the_latest_ten_and_pinned_messages_are_not_touched",
     ),
     "Compaction goes stage by stage, each only if it is needed.": (
