@@ -38,6 +38,7 @@ class Committing:
     __slots__ = (
         "_asks_both",
         "_flushed_at",
+        "_flushing",
         "_is_due",
         "_own",
         "_pair",
@@ -58,6 +59,7 @@ class Committing:
         self.error: StoreError | None = None
         self.asked_at: float | None = None
         self._is_due = False
+        self._flushing: Future[None] | None = None
         self._asks_both = False
         self._requested_at = self._flushed_at = tiers.clock()
 
@@ -156,7 +158,9 @@ class Committing:
             raise
         if self._pair.durable is not None and (flush or self._flush_is_due):
             # A flush runs beside the next turn's save, so that no turn waits for the durable tier.
-            self._tiers.writer.submit((self._place, "flush"), partial(self._flush_quietly, offers=False), slow=True)
+            self._saving.is_turn_to_flush = False
+            flushed = partial(self._flush_quietly, offers=False)
+            self._flushing = self._tiers.writer.submit((self._place, "flush"), flushed, slow=True)
 
     def commit_all(self) -> None:
         """Save and flush everything; on the writer. What a tier does not take now is tried again."""
@@ -207,11 +211,22 @@ class Committing:
         name = self._place.conversation
         with self._pair.lock:
             copy, stored = self._pair.copy, self._pair.durable.copy
-            if not facts_of(stored, name).is_ahead or copy.redactions != stored.redactions:
-                return copy.has_begun
-            if copy.vector != stored.vector and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
-                return True
-            return copy.vector.tally.turns - stored.vector.tally.turns >= self._tiers.flush_every and not self._own.in_turn
+            is_writing = self._is_flushing and not self._pair.durable.is_known  # until it answers, nothing is known of it
+            if not is_writing:
+                if not facts_of(stored, name).is_ahead or copy.redactions != stored.redactions:
+                    return copy.has_begun
+                if copy.vector != stored.vector and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
+                    return True
+            if self._own.in_turn:
+                return False
+            # A writer among others cannot tell what they have flushed: the one whose turn begins a period flushes.
+            if is_writing or self._saving.others_are_ahead:
+                return self._saving.is_turn_to_flush
+            return self._saving.unflushed_turns >= self._tiers.flush_every
+
+    @property
+    def _is_flushing(self) -> bool:
+        return self._flushing is not None and not self._flushing.done()
 
     def _flush_quietly(self, *, offers: bool = True) -> None:
         if self._is_flushed:

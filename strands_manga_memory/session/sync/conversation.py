@@ -82,7 +82,7 @@ class Conversation:
         )
         hot = hot_replica(place, tiers, durable=durable, ttl=lambda: _ttl(tiers.ttl, own.facts, tiers.clock()))
         self.pair = Pair(hot=hot, durable=durable, own=own, session=tiers.ttl.session)
-        self._saving = Saving(self.pair, turns_inline=tiers.flush_every)
+        self._saving = Saving(self.pair, flush_every=tiers.flush_every)
         self.commits = Committing(place, tiers, self._saving, self.pair)
 
     def renew_after_fork(self) -> None:
@@ -136,6 +136,7 @@ class Conversation:
         if self._is_over(inspect=inspect) and self._end(inspect=inspect) and not author.copy.has_begun:
             return None  # else somebody has begun the next life already
         self.pair.complete()
+        self._saving.is_turn_to_flush = self._saving.unflushed_turns >= self.tiers.flush_every
         with self.lock:
             if self.pair.durable is not None:
                 author.outbox.join(self.pair.durable.open_segment(author.copy))

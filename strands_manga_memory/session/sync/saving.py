@@ -22,14 +22,37 @@ class Saving:
 
     Args:
         pair: Its replicas.
-        turns_inline: With a durable tier alone: so many turns are carried in the head before they move to a segment.
+        flush_every: Turns between flushes. With a durable tier alone the head carries so many turns before they move to a
+            segment.
+
+    Attributes:
+        is_turn_to_flush: Whether a save of this process began a new period of ``flush_every`` turns, counted over all writers,
+            or the conversation was restored with so many turns that the durable tier lacks. The start of a flush resets it.
     """
 
-    __slots__ = ("_offering", "_pair", "_turns_inline")
+    __slots__ = ("_flush_every", "_offering", "_pair", "_period", "is_turn_to_flush")
 
-    def __init__(self, pair: Pair, *, turns_inline: int) -> None:
-        self._pair, self._turns_inline = pair, turns_inline
+    def __init__(self, pair: Pair, *, flush_every: int) -> None:
+        self._pair, self._flush_every = pair, flush_every
         self._offering = threading.RLock()
+        self._period: int | None = None
+        self.is_turn_to_flush = False
+
+    @property
+    def others_are_ahead(self) -> bool:
+        """Whether other writers saved something that the durable tier did not have when it last answered."""
+        pair = self._pair
+        known = {} if pair.durable is None else pair.durable.copy.vector.last
+        with pair.lock:
+            last, mine = pair.author.copy.vector.last, pair.author.outbox.writer
+            return any(writer != mine and entry != known.get(writer) for writer, entry in last.items())
+
+    @property
+    def unflushed_turns(self) -> int:
+        """Turns that the durable tier did not have when it last answered."""
+        pair = self._pair
+        known = 0 if pair.durable is None else pair.durable.copy.vector.tally.turns
+        return pair.copy.vector.tally.turns - known
 
     def save(self) -> None:
         """Store what was said and changed: in the hot replica, or in the durable one if there is no other.
@@ -56,29 +79,46 @@ class Saving:
             self._put(durable, inline=False, offers=offers)
 
     def _until_written(self, replica: Replica, attempt: Callable[[], bool], *, offers: bool = True) -> None:
-        pair = self._pair
-
-        def look() -> None:
-            pair.look(replica)
-            with suppress(StoreUnavailableError):  # a view with placeholders is stored as well as one without
-                pair.complete()
-
         with self._offering if offers else nullcontext():
-            pair.until_written(replica, attempt, look=look)
+            self._pair.until_written(replica, attempt, look=lambda: self._look(replica))
+
+    def _look(self, replica: Replica) -> None:
+        self._pair.look(replica)
+        with suppress(StoreUnavailableError):  # a view with placeholders is stored as well as one without
+            self._pair.complete()
 
     def _save_once(self, hot: HotReplica) -> bool:
         pair = self._pair
         if hot is pair.last:
             with pair.lock:
                 pair.author.shorten(hot.copy.vector)
+        period = self._begin_period(hot)
         offer = self._offered()
         if not self._tried(offer, lambda: hot.write(offer.copy)):
             return False
         pair.confirm(offer, hot)
+        # A save is a compare-and-set, so one of several writers begins a period.
+        self.is_turn_to_flush |= self._period_of(offer.copy) > period
         if hot is pair.last:
             with pair.lock:
                 pair.author.forget(hot.copy)
         return True
+
+    def _begin_period(self, hot: HotReplica) -> int:
+        """Return the period of the turns in the hot replica; a flush follows the first turn of each period.
+
+        When others may have flushed since the last save, this process's next message begins another segment, as a flush puts a
+        new segment with one request and changes an existing one with three.
+        """
+        period = self._period_of(hot.copy)
+        if self._period not in (None, period) and self.others_are_ahead:
+            with self._pair.lock:
+                self._pair.author.outbox.cut_segment()
+        self._period = period
+        return period
+
+    def _period_of(self, copy: Copy) -> int:
+        return (copy.vector.tally.turns - 1) // self._flush_every
 
     def _tried(self, offer: Offer, write: Callable[[], bool]) -> bool:
         """Write; what may have been stored without an answer counts as stored."""
@@ -93,7 +133,13 @@ class Saving:
             self._pair.author.accept(offer)
 
     def _put(self, durable: DurableReplica, *, inline: bool, offers: bool = True) -> None:
+        is_current = not durable.is_known  # else what it lacks is read first, below
+
         def put() -> bool:
+            nonlocal is_current
+            if not is_current and self.others_are_ahead:  # and may have flushed
+                self._look(durable)
+            is_current = True
             self._make_room(durable, inline=inline)
             offer = self._offered() if offers else self._answered()
             is_done = self._put_once(durable, offer, inline=inline)
@@ -106,7 +152,7 @@ class Saving:
     def _make_room(self, durable: DurableReplica, *, inline: bool) -> None:
         """Move what the head has carried along to its segments, when it is much, or when everything is to go there."""
         carried, author = durable.carried(self._pair.copy), self._pair.author
-        if inline and len({message.turn for message in carried}) < self._turns_inline:
+        if inline and len({message.turn for message in carried}) < self._flush_every:
             return
         durable.store(carried)
         with self._pair.lock:
@@ -150,4 +196,4 @@ class Saving:
 
     def _fits(self, messages: Collection[Message]) -> bool:
         turns = {message.turn for message in messages}
-        return len(turns) <= self._turns_inline and sum(len(one.record) for one in messages) <= MOST_CARRIED
+        return len(turns) <= self._flush_every and sum(len(one.record) for one in messages) <= MOST_CARRIED

@@ -69,7 +69,7 @@ class Process:
         self.own = AgentCopy(record=session, ids={}, clock=clock)
         self.own.author = self.author
         self.pair = Pair(hot=self.hot, durable=self.durable, own=self.own, session=session_seconds)
-        self.saving = Saving(self.pair, turns_inline=turns_inline)
+        self.saving = Saving(self.pair, flush_every=turns_inline)
         self.save, self.flush = self.saving.save, self.saving.flush
         self.live: list[Any] = []
         self.said = 0

@@ -1,0 +1,121 @@
+"""Several live agents of one session: what they cost at the durable tier, and what is stored when one of them dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.agent.conversation_manager import NullConversationManager
+
+from strands_manga_memory import TieredSessionManager
+from strands_manga_memory.exceptions import ConflictError
+from strands_manga_memory.testing import FaultyTable, ScriptedModel
+from tests.benchmarks.wire import PATIENT, Stage, requests, staged
+
+pytestmark = pytest.mark.xdist_group("wire")  # its servers are started once
+
+MOST_REQUESTS = 1.6
+"""Requests to DynamoDB that a turn may make, however many agents of the session live."""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Stage]:
+    with staged() as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(running: Stage) -> Stage:
+    running.settle()
+    running.clear()
+    return running
+
+
+def manager(stage: Stage, session: str, **settings: Any) -> TieredSessionManager:
+    return TieredSessionManager(session, **{**stage.tiers, "hot_deadline": PATIENT, "durable_deadline": PATIENT, **settings})
+
+
+def live_agents(stage: Stage, session: str, count: int, **settings: Any) -> list[Agent]:
+    agents = []
+    for _ in range(count):
+        agents.append(
+            Agent(
+                model=ScriptedModel(lambda _: "fine"),
+                agent_id="librarian",
+                session_manager=manager(stage, session, **settings),
+                conversation_manager=NullConversationManager(),
+                callback_handler=None,
+            )
+        )
+        stage.settle()
+    return agents
+
+
+def take_turns(stage: Stage, agents: list[Agent], rounds: int, *, name: str = "turn") -> list[str]:
+    """Let each agent take a turn in each round; return the texts of the user."""
+    said = []
+    for number in range(rounds):
+        for position, agent in enumerate(agents):
+            said.append(f"{name} {number} of agent {position}")
+            agent(said[-1])
+            stage.settle()
+    return said
+
+
+def logged(stage: Stage, session: str, **stores: Any) -> list[str]:
+    """Return the texts of the user in the log."""
+    history = manager(stage, session, **stores).history("librarian")
+    return [block["text"] for message in history if message["role"] == "user" for block in message["content"]]
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 0.4), (2, 1.0), (8, MOST_REQUESTS), (16, MOST_REQUESTS), (50, MOST_REQUESTS)])
+def test_durable_requests_a_turn_do_not_grow_with_live_agents(stage: Stage, unique: str, count: int, most: float) -> None:
+    agents = live_agents(stage, unique, count)
+    said = take_turns(stage, agents, max(1, 20 // count), name="first")
+    stage.clear()
+    counted = take_turns(stage, agents, max(2, 60 // count))
+    assert len(requests(stage.durable_wire.log)) / len(counted) <= most
+    for agent in agents:
+        agent._session_manager.flush()  # type: ignore[union-attr]
+    assert sorted(logged(stage, unique, hot=None)) == sorted([*said, *counted])
+
+
+def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: str) -> None:
+    """Turns of eight agents at the same time collide in the hot tier; their flushes put no segment twice."""
+    agents = live_agents(stage, unique, 8)
+    said = take_turns(stage, agents, 3, name="first")
+    stage.clear()
+
+    async def at_once(number: int) -> list[str]:
+        texts = [f"turn {number} of agent {position}" for position in range(8)]
+        await asyncio.gather(*(agent.invoke_async(text) for agent, text in zip(agents, texts, strict=True)))
+        return texts
+
+    counted = [text for number in range(8) for text in asyncio.run(at_once(number))]
+    stage.settle()
+    assert len(requests(stage.durable_wire.log)) / len(counted) <= MOST_REQUESTS
+    for agent in agents:
+        agent._session_manager.flush()  # type: ignore[union-attr]
+    assert sorted(logged(stage, unique, hot=None)) == sorted([*said, *counted])
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_other_agents_flush_the_turns_of_a_writer_that_dies_before_its_flush(stage: Stage, unique: str, count: int) -> None:
+    """The process whose turn starts a flush is lost before it asks the durable tier; the next flush stores its turns."""
+    agents = live_agents(stage, unique, count)
+    table = FaultyTable(stage.durable)
+    [dying] = live_agents(stage, unique, 1, durable=table)
+    said = take_turns(stage, agents, 1, name="first")
+    while len(said) % 5:
+        said += take_turns(stage, agents[:1], 1, name=f"turn {len(said)}")
+    table.down = True
+    said.append("last words")
+    dying(said[-1])  # the first turn of a period of five
+    conversation = dying._session_manager._members.conversations["A", "librarian"]  # type: ignore[union-attr]
+    conversation.commits.error = ConflictError("this process is gone")
+    assert "last words" not in logged(stage, unique, hot=None)
+    said += take_turns(stage, agents[:1], 5, name="later")
+    assert sorted(logged(stage, unique, hot=None)) == sorted(said)
