@@ -15,13 +15,15 @@ _STOP = words(
     "doing don each for from had has have having he her here hers him his how i if in into is it its just ll m "
     "may me might mine more most must my no nor not now of off on once only or other our out over own re s "
     "same shall she should so some such t than that the their them then there these they this those to too up "
-    "us ve very was we were what when where which who whom whose why will with would you your yours"
+    "us ve very was we were what when where which who whom whose why will with would you your yours "
+    "anything everything get gets getting got many much nothing ok okay please something thing things yes"
 )
 _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
 _JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
 _HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
+_GRAMMAR = re.compile(r"[はがをにへとのもでやかだ]|何")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
 
@@ -122,6 +124,16 @@ def query_terms(text: str) -> list[str]:
                 for word in group:
                     found.update(dict.fromkeys(_pairs(word)))
     return list(found)
+
+
+def content_terms(text: str) -> frozenset[str]:
+    """Return the terms of a question of which a relevant text shares one.
+
+    A single kanji says little: 送 is in 送料 and in 送り先. Without longer terms, and for runs of hiragana alone, all count.
+    """
+    found = query_terms(text)
+    telling = frozenset(term for term in found if term.isascii() or (len(term) > 1 and not _GRAMMAR.search(term)))
+    return telling or frozenset(found)
 
 
 def _pairs(run: str) -> list[str]:

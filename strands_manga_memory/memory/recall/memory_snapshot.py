@@ -12,6 +12,7 @@ from strands.memory import MemoryEntry
 
 from strands_manga_memory.language.search.embedding import Embed, dot, embedded
 from strands_manga_memory.language.search.lexical import LexicalIndex
+from strands_manga_memory.language.search.terms import content_terms, terms
 from strands_manga_memory.language.texts.injection import as_data
 from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, MOST_TOKENS
 from strands_manga_memory.memory.recall.ranking import RankingWeights, score
@@ -116,20 +117,22 @@ class Snapshot:
     ) -> list[Hit]:
         """Return up to ``limit`` memories, the ones worth most first; for a query passages of an episode each on its own.
 
-        If they are to be ``matching``, only those that have something in common with the query.
+        If they are to be ``matching``, only those whose own text, topics included, shares a content word with the query: that
+        of the passage before or after does not count.
         """
         with self._lock:
-            asked = wanted or Wanted()
-            candidates = {id_: record for id_, record in self.records.items() if asked.has(record, now)}
+            filters = wanted or Wanted()
+            candidates = {id_: record for id_, record in self.records.items() if filters.has(record, now)}
             if query is None or not query.strip():
                 hits = [Hit(record, record.content, self._score(record, now, None)) for record in candidates.values()]
             else:
                 similar = self._similar(query)
+                asked = frozenset() if self._embed else content_terms(query)
                 hits = [
                     Hit(record, self._texts[name].own, self._score(record, now, similar.get(name, 0.0)))
                     for id_, record in candidates.items()
                     for name in self._of_record.get(id_, ())
-                    if not matching or name in similar
+                    if not matching or (name in similar and self._shares(name, asked))
                 ]
         hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
         return hits[:limit]
@@ -140,6 +143,12 @@ class Snapshot:
         return score(
             record, now=now, half_life=half_life, weights=self._weights, uses=uses, used_at=used_at, similarity=similarity
         )
+
+    def _shares(self, name: str, asked: frozenset[str]) -> bool:
+        """Tell whether a text shares a term with the query; where vectors decide, and for a query without terms, always."""
+        text = self._texts[name]
+        is_passage = text.record.type == MemoryType.EPISODE
+        return not asked or not asked.isdisjoint(terms(text.own if is_passage else f"{text.own} {text.near}"))
 
     def _similar(self, query: str) -> dict[str, float]:
         if self._index is None:

@@ -1,0 +1,67 @@
+"""A memory is injected only if its own text shares a content word with the user's question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+ENGLISH = (
+    ("Hello, I'm looking for a book.", "Welcome!"),
+    ("Is the spiral horror book gory?", "No, it is quiet."),
+    ("How much is shipping?", "350 yen."),
+    ("Oh, sorry, that is all if anything comes up.", "You're welcome!"),
+    ("Thanks, bye bye!", "Goodbye!"),
+)
+JAPANESE = (
+    ("こんにちは。本を探しています。", "いらっしゃいませ。"),
+    ("うずまきの漫画はグロいですか？", "いいえ、静かです。"),
+    ("送料はいくらですか？", "350円です。"),
+    ("注文番号は何でしたっけ？", "ORD-12345です。"),
+    ("ありがとう、さようなら。", "またお待ちしております。"),
+)
+
+
+def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) -> str:
+    """Return the text injected into the first request of a session that follows one with the given turns."""
+    url = f"sqlite:///{folder / 'm.sqlite3'}"
+    with MangaMemory.open(durable=url, memories=True) as memory:
+        model = ScriptedModel([answer for _, answer in talk])
+        agent = memory.agent(model, user_id="u1", session_id="s1", callback_handler=None)
+        for text, _ in talk:
+            agent(text)
+        memory.finalize(ConversationScope("u1", "s1"))
+    with MangaMemory.open(durable=url, memories=True) as memory:
+        model = ScriptedModel(["Let me see."])
+        memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(question)
+        texts = [block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block]
+        return "\n".join(line for text in texts for line in text.splitlines() if line.startswith("- User:"))
+
+
+@pytest.mark.parametrize(
+    ("talk", "question"),
+    [
+        (ENGLISH, "Recommend a cookbook with soups."),
+        (ENGLISH, "Do you have anything new for me?"),
+        (ENGLISH, "How much is it?"),
+        (JAPANESE, "スープの料理の本はありますか？"),
+        (JAPANESE, "これはいくつですか？"),
+    ],
+)
+def test_unrelated_passages_are_not_injected(tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str) -> None:
+    """Greetings, farewells and other subjects stay out, also where they stand next to a related passage."""
+    found = _injected(tmp_path, talk, question)
+    for unrelated in ("bye", "comes up", "さようなら", "注文番号", "gory", "グロ"):
+        assert unrelated not in found
+
+
+@pytest.mark.parametrize(
+    ("talk", "question", "expected"),
+    [(ENGLISH, "What did shipping cost?", "350 yen"), (JAPANESE, "送料を忘れました。", "350円")],
+)
+def test_related_passage_is_injected(tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str, expected: str) -> None:
+    """A passage that shares a content word with the question is quoted."""
+    assert expected in _injected(tmp_path, talk, question)
