@@ -175,7 +175,7 @@ def test_what_every_session_keeps_takes_next_to_nothing() -> None:
 
 
 def test_long_values_are_compressed_unless_that_is_of_no_use() -> None:
-    assert len(Codec().encode("a" * 10_000, PLACE)) < 200
+    assert len(Codec().encode("a" * 10_000, PLACE)) < 700  # padded: it would pass for a decompression bomb
     assert len(Codec().seal(b"a" * 47, PLACE)) == 47 + 7
     assert len(Codec().seal(b"a" * 48, PLACE)) < 20
     noise = os.urandom(1_000)

@@ -10,6 +10,12 @@ import zlib
 MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes up to which a value is packed. What unpacks to more was made to fill the memory of whoever reads it."""
 
+_MOST_TIMES, _SMALLEST = 16, 1024
+"""A packed value holds at most 16 times its bytes, or 1 KiB if that is more."""
+
+_MOST_ELEMENTS, _FEWEST = 2, 256
+"""Its JSON has at most two elements a byte, or 256 if that is more: each takes a hundred times its text in memory."""
+
 _SMALL = 4096
 """Bytes up to which a value gets a small window: to make a large one ready takes 15 times as long as to fill a small one."""
 
@@ -66,24 +72,41 @@ _DICTIONARY = (_ENGLISH + _JAPANESE + _STATES + _JSON).encode()
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Return a value packed; None if that does not make it smaller, or it is too large to be unpacked again."""
+    """Return a value packed; None if that does not make it smaller, or it is too large to be unpacked again.
+
+    A value that packs so well that it would pass for a decompression bomb is padded with zeros.
+    """
     if len(payload) > MOST_UNPACKED:
         return None
     window, memory = (13, 6) if len(payload) <= _SMALL else (15, 8)
     packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, -window, memory, zdict=_DICTIONARY)
     data = packing.compress(payload) + packing.flush()
+    least = 0 if len(payload) <= _SMALLEST else -(-len(payload) // _MOST_TIMES)
+    elements = _elements(payload)
+    least = max(least, 0 if elements <= _FEWEST else -(-elements // _MOST_ELEMENTS))
+    data = data.ljust(least, b"\0")
     return data if len(data) < len(payload) else None
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Return what was packed.
+    """Return what was packed. Memory and time are bounded by the size of what is stored.
 
     Raises:
-        ValueError: It is cut, or unpacks to over 64 MiB.
+        ValueError: It is cut, or unpacks to more than a packed value may hold: it was made to fill the memory of its reader.
         zlib.error: It is damaged.
     """
     unpacking = zlib.decompressobj(-15, zdict=_DICTIONARY)
-    data = unpacking.decompress(payload, MOST_UNPACKED + 1)
-    if not unpacking.eof or unpacking.unused_data or len(data) > MOST_UNPACKED:
-        raise ValueError(f"it is cut, or unpacks to over {MOST_UNPACKED:,} bytes")
+    most = min(MOST_UNPACKED, max(_SMALLEST, _MOST_TIMES * len(payload)))
+    data = unpacking.decompress(payload, most + 1)
+    if len(data) > most:
+        raise ValueError(f"it unpacks to over {most:,} bytes, the most that {len(payload):,} stored bytes may hold")
+    if not unpacking.eof or unpacking.unused_data.strip(b"\0"):
+        raise ValueError("it is cut, or more follows it")
+    if _elements(data) > max(_FEWEST, _MOST_ELEMENTS * len(payload)):
+        raise ValueError(f"it has more elements than {len(payload):,} stored bytes may hold")
     return data
+
+
+def _elements(data: bytes) -> int:
+    """Return an upper bound of the elements of JSON text."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")

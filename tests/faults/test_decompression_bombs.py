@@ -1,0 +1,111 @@
+"""Small stored values that would unpack to very much are unreadable: a clear error, never overwritten or taken for empty."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.stores.encoding.codec import Codec, dump
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+from tests.faults.hostile import planted
+
+pytestmark = pytest.mark.xdist_group("services")
+
+SCOPE = ConversationScope("u1", "s1")
+_MIB = 1024 * 1024
+_RESTORE = """
+import resource, sys, time
+from strands_manga_memory import MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+memory = MangaMemory.open(hot=sys.argv[1], durable=sys.argv[2], hot_deadline=60.0, durable_deadline=60.0)
+before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+try:
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+    found = len(agent.messages)
+except Exception as error:
+    found = type(error).__name__
+print(found, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, time.monotonic() - started)
+"""
+
+
+def _deflated(chunk: bytes, size: int) -> bytes:
+    packing = zlib.compressobj(9, wbits=-15)
+    return b"".join(packing.compress(chunk) for _ in range(size // len(chunk))) + packing.flush()
+
+
+BOMBS = {
+    "spaces": lambda: _deflated(b" " * _MIB, 512 * _MIB),
+    "lists": lambda: _deflated(b"[],[[]],{}," * 100_000, 60 * _MIB),
+    "numbers": lambda: _deflated(b"0.5," * 250_000, 60 * _MIB),
+    "within the bounds": lambda: _deflated(b"[" + b"[]," * 100_000, 1_200_000).ljust(500_000, b"\0"),
+}
+
+
+@pytest.fixture
+def stored(valkey_server: servers.Valkey, unique: str, tmp_path: Path) -> Iterator[tuple[Any, bytes, str, list[str]]]:
+    """A conversation in both tiers: a client, the key of its hash, its name, and the URLs of the tiers."""
+    urls = [f"{valkey_server.url}?prefix={unique}", f"sqlite:///{tmp_path / 'm.sqlite3'}"]
+    with MangaMemory.open(hot=urls[0], durable=urls[1]) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        agent("one")
+        agent("two")
+    name = Place.of(SCOPE.storage_session_id, "A", "default").conversation
+    with valkey_server.client() as client:
+        (key,) = (key for key in client.scan_iter(f"{unique}:*:c:*") if key.decode().endswith("A:default"))
+        yield client, key, name, urls
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+@pytest.mark.parametrize("where", ["head", "cells"])
+def test_a_planted_value_costs_a_restore_little(stored: tuple[Any, bytes, str, list[str]], kind: str, where: str) -> None:
+    """A restore takes memory in proportion to the stored bytes, and leaves the values as they are."""
+    client, key, conversation, urls = stored
+    payload = BOMBS[kind]()
+    names = ["head"] if where == "head" else [f"m{number}" for number in range(11, 11 + max(1, 2_400_000 // len(payload)))]
+    values = {f"f:{name}": planted.forged(payload, f"{conversation}#{name}", flags=1) for name in names}
+    client.hset(key, mapping=values)
+    if where == "cells":
+        client.hset(key, "f:window", f"1-{10 + len(names)}")
+    done = subprocess.run([sys.executable, "-c", _RESTORE, *urls], capture_output=True, text=True, check=True, timeout=110)
+    found, megabytes, seconds = done.stdout.split()
+    assert found == ("CorruptRecordError" if where == "head" else "4"), done.stderr
+    assert int(megabytes) < 200
+    assert float(seconds) < 15.0
+    assert client.hmget(key, list(values)) == list(values.values())
+
+
+def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) -> None:
+    """The error of a value that unpacks to too much names the record and the bound."""
+    client, key, conversation, urls = stored
+    client.hset(key, "f:head", planted.forged(BOMBS["spaces"](), f"{conversation}#head", flags=1))
+    with MangaMemory.open(hot=urls[0], durable=urls[1]) as memory, pytest.raises(CorruptRecordError, match="unpacks to over"):
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 5_000_000, [0] * 500_000, [[]] * 100_000, [{"a": 1, "b": "x"}] * 50_000, "[" * 1_000_000, {"k": ["日本"] * 100_000}],
+    ids=["one letter", "zeros", "lists", "dicts", "brackets", "texts"],
+)
+def test_values_that_pack_very_well_come_back(value: Any, tmp_path: Path) -> None:
+    """A value of the application is stored compressed and read again, however repetitive it is."""
+    sealed = Codec().encode(value, "place")
+    assert len(sealed) < len(dump(value)) / 1.9
+    assert Codec().decode(sealed, "place") == value
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        agent.state.set("value", value)
+        agent("keep it")
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
+        again = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        assert again.state.get("value") == value
