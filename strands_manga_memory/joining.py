@@ -12,8 +12,8 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.texts.marks import CUT_TEXT
 from strands_manga_memory.messages import id_of
+from strands_manga_memory.messages.placeholders import CUT_TEXT
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
 _NOTE = [{"text": CUT_TEXT}]

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from strands.models import Model
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.language.summaries.session_summary import SessionSummarizer
-from strands_manga_memory.language.summaries.summarizing import summarizer_of
-from strands_manga_memory.language.summaries.transcript import Transcript
+from strands_manga_memory.language.session_summaries import SessionSummarizer, Transcript, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -104,7 +102,7 @@ class SessionFinalizer:
         self._pii = pii or PiiPolicy()
         self._keeper = MemoryKeeper(
             table=table_of(memories, USER_MEMORY, name="memories"),
-            summarizer=summarizer_of(model),
+            summarizer=resolve_summarizer(model),
             pii=self._pii,
             codec=memory_codec,
             clock=clock,

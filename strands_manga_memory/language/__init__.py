@@ -1,4 +1,4 @@
-"""What words mean: pure functions on text, in English and Japanese."""
+"""Rules that read English and Japanese text: dialogue acts, entities, preferences, facts, search terms, session summaries."""
 
 from typing import TYPE_CHECKING
 
@@ -7,32 +7,33 @@ from strands_manga_memory.lazy import door
 if TYPE_CHECKING:
     from strands_manga_memory.language.acts.act_rules import DialogueAct
     from strands_manga_memory.language.acts.acts import dialogue_act
-    from strands_manga_memory.language.entities.entities import Entity, EntityType, EntityTypes, named
-    from strands_manga_memory.language.entities.entity_kinds import GENERAL
-    from strands_manga_memory.language.entities.entity_shop import SHOP
-    from strands_manga_memory.language.search.lexical import LexicalIndex
-    from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
-    from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind
-    from strands_manga_memory.language.summaries.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
-    from strands_manga_memory.language.summaries.summarizer import Draft, Prompt, Summarizer
-    from strands_manga_memory.language.summaries.summarizing import ModelSessionSummarizer
-    from strands_manga_memory.language.texts.normalize import normalized
+    from strands_manga_memory.language.entities import Entity, EntityType, EntityTypes, named
+    from strands_manga_memory.language.entity_types import GENERAL, SHOP
+    from strands_manga_memory.language.search import LexicalIndex
+    from strands_manga_memory.language.session_summaries import (
+        Draft,
+        ModelSessionSummarizer,
+        Prompt,
+        RuleSessionSummarizer,
+        SessionSummarizer,
+        SessionSummary,
+        Summarizer,
+    )
+    from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
+    from strands_manga_memory.language.text_forms import normalized
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
             "acts.act_rules": "DialogueAct",
             "acts.acts": "dialogue_act",
-            "entities.entities": "Entity EntityType EntityTypes named",
-            "entities.entity_kinds": "GENERAL",
-            "entities.entity_shop": "SHOP",
-            "search.lexical": "LexicalIndex",
-            "slots.slot_rules": "RuleSlotExtractor",
-            "slots.slots": "Slot SlotExtractor SlotKind",
-            "summaries.session_summary": "RuleSessionSummarizer SessionSummarizer SessionSummary",
-            "summaries.summarizer": "Draft Prompt Summarizer",
-            "summaries.summarizing": "ModelSessionSummarizer",
-            "texts.normalize": "normalized",
+            "entities": "Entity EntityType EntityTypes named",
+            "entity_types": "GENERAL SHOP",
+            "summary_facts": "Fact FactExtractor FactKind RuleFactExtractor",
+            "search": "LexicalIndex",
+            "session_summaries": "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary "
+            "Summarizer",
+            "text_forms": "normalized",
         },
     )
 
@@ -44,16 +45,16 @@ __all__ = [
     "Entity",
     "EntityType",
     "EntityTypes",
+    "Fact",
+    "FactExtractor",
+    "FactKind",
     "LexicalIndex",
     "ModelSessionSummarizer",
     "Prompt",
+    "RuleFactExtractor",
     "RuleSessionSummarizer",
-    "RuleSlotExtractor",
     "SessionSummarizer",
     "SessionSummary",
-    "Slot",
-    "SlotExtractor",
-    "SlotKind",
     "Summarizer",
     "dialogue_act",
     "named",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
-    from strands_manga_memory.language.pii.pii_rules import PiiRule
+    from strands_manga_memory.language.pii import PiiRule
     from strands_manga_memory.memory.finalizing import MemoryKeeper
     from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import UserContext

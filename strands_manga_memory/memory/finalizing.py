@@ -12,13 +12,16 @@ from typing import Any
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.preferences.preferences import heard_in, preferences_of
 from strands_manga_memory.language.preferences.slot_values import Preference, canonical, values_of
-from strands_manga_memory.language.slots.slots import Slot, SlotKind
-from strands_manga_memory.language.slots.verification import Text
-from strands_manga_memory.language.summaries.session_summary import RuleSessionSummarizer, SessionSummarizer, SessionSummary
-from strands_manga_memory.language.summaries.summarizing import summarized
-from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
-from strands_manga_memory.language.texts.marks import without_marks
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.language.session_summaries import (
+    RuleSessionSummarizer,
+    SessionSummarizer,
+    SessionSummary,
+    Transcript,
+    Utterance,
+    summarize_session,
+)
+from strands_manga_memory.language.summary_facts import Fact, FactKind
+from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, forgotten_id, note_id
 from strands_manga_memory.memory.preferences.statements import Removal, Statement
@@ -27,6 +30,8 @@ from strands_manga_memory.memory.records.partition import Loaded, UserPartition
 from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.records.unreadable import going_on
 from strands_manga_memory.memory.rollup import MemoryRollup
+from strands_manga_memory.messages.injection import strip_placeholders
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
@@ -100,7 +105,7 @@ class MemoryKeeper:
         transcript = _without_personal_data(transcript, self.pii, place)
         stored = partition.get(id_)
         if stored is None or not _covers(stored, transcript):
-            summary = summarized(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
+            summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
             summary = SessionSummary.model_validate(self.pii.applied_to(summary.model_dump(), place=place))
             stored = partition.update(id_, lambda known: self._summary(known, id_, transcript, summary), guard=erased)
             if stored is None:
@@ -147,7 +152,7 @@ class MemoryKeeper:
                 "turns": transcript.turns,
                 "topics": list(summary.topics),
                 "sentiment": summary.sentiment,
-                "open_questions": [shortened(question, _OPEN_CHARACTERS) for question in summary.open_questions],
+                "open_questions": [shorten_line(question, _OPEN_CHARACTERS) for question in summary.open_questions],
                 "preferences": dict(summary.preferences),
                 "ended_at": transcript.ended_at,
                 "covered": transcript.covered,
@@ -254,7 +259,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     """
     said = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
-        found = [(one, each) for one in said for each in heard_in([without_marks(one.text)])]
+        found = [(one, each) for one in said for each in heard_in([strip_placeholders(one.text)])]
     else:
         found = []
         for key, value in by_model.items():
@@ -268,7 +273,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 def _states(text: str, preference: Preference) -> bool:
     """Tell whether a text has the words of a preference, in whatever language its rules know them."""
-    if Text(text).holds(Slot(SlotKind.STATEMENT, preference.value)):
+    if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {canonical(value) for each in heard_in([text]) for value in values_of(each.value)}
     return not stated.isdisjoint(map(canonical, values_of(preference.value)))
@@ -285,7 +290,7 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     passages: list[list[str]] = []
     turn: int | None = None
     for utterance in utterances:
-        line = f"{utterance.role.capitalize()}: {shortened(utterance.text, _PASSAGE_CHARACTERS)}"
+        line = f"{utterance.role.capitalize()}: {shorten_line(utterance.text, _PASSAGE_CHARACTERS)}"
         if turn != utterance.turn or not passages:
             passages.append([])
         passages[-1].append(line)

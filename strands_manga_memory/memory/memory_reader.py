@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.language.search.embedding import Embed
-from strands_manga_memory.language.texts.injection import without_own_blocks
+from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.profile.profile_reader import ProfileReader
 from strands_manga_memory.memory.recall.context import AgentContext, agent_context
 from strands_manga_memory.memory.recall.memory_snapshot import Hit, Snapshot
@@ -22,6 +21,7 @@ from strands_manga_memory.memory.records.memory_records import MemoryRecord
 from strands_manga_memory.memory.records.partition import Loaded, UserPartition
 from strands_manga_memory.memory.records.retention import MemoryType, Retention
 from strands_manga_memory.memory.records.uses import counted
+from strands_manga_memory.messages.injection import strip_own_blocks
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import RECALL, measured
 
@@ -95,7 +95,7 @@ class MemoryReader:
 
     def found(self, query: str, limit: int | None) -> list[Hit]:
         """Return the memories and passages that have most to do with ``query``, blocks of this package in it aside."""
-        query = without_own_blocks(query)
+        query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
             hits = (
                 self._current().ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)

@@ -20,9 +20,6 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
 from strands_manga_memory.language.preferences.preferences import heard_in
 from strands_manga_memory.language.preferences.slot_values import Preference
-from strands_manga_memory.language.texts.injection import as_data, with_system_text, with_turn_text
-from strands_manga_memory.language.texts.marks import without_marks
-from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.learning import Learn, Learner
 from strands_manga_memory.memory.preferences.statements import Removal, message_digest
@@ -30,6 +27,8 @@ from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, fitting
 from strands_manga_memory.memory.recall.user_query import user_query
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import escape_line, strip_placeholders, with_system_text, with_turn_text
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id
 from strands_manga_memory.telemetry import missed, within
 
@@ -252,14 +251,14 @@ class UserContext(Plugin):
 
     def found(self, context: InjectionFormatContext) -> str:
         """Return the memories that a search found as rendered text: as data, each short, within the rest of the budget."""
-        left = self._max_tokens - sum(estimated_tokens(text) for text in self._told_beside()) - estimated_tokens(_NOTE) - 20
+        left = self._max_tokens - sum(estimate_tokens(text) for text in self._told_beside()) - estimate_tokens(_NOTE) - 20
         lines: list[str] = []
         told = "\n".join(self._told_beside())
         for entry in context.entries:
-            if as_data(entry.content) in told:
+            if escape_line(entry.content) in told:
                 continue  # it is told already
-            line = f"- {as_data(entry.content, ENTRY_CHARACTERS)}"
-            left -= estimated_tokens(line) + 1
+            line = f"- {escape_line(entry.content, ENTRY_CHARACTERS)}"
+            left -= estimate_tokens(line) + 1
             if left < 0:
                 break
             lines.append(line)
@@ -281,9 +280,9 @@ class UserContext(Plugin):
     def _with_history(self, context: InvokeModelContext) -> InvokeModelContext:
         told = self._cache.cached.context
         parts = [told.history] if told.history else []
-        left = self._max_tokens - estimated_tokens(told.preferences) - estimated_tokens(told.history)
+        left = self._max_tokens - estimate_tokens(told.preferences) - estimate_tokens(told.history)
         title = _STATED_SINCE if told.preferences else _STATED
-        since = fitting(title, _lines(self._cached_overrides()), left, estimated_tokens)
+        since = fitting(title, _lines(self._cached_overrides()), left, estimate_tokens)
         if since:
             parts.append(since)
         if not parts:
@@ -301,7 +300,7 @@ def _texts(message: Message) -> tuple[str, ...]:
 
 
 def _is_shortened(texts: Sequence[str]) -> bool:
-    return any(without_marks(text) != text for text in texts)
+    return any(strip_placeholders(text) != text for text in texts)
 
 
 def _lines(overrides: Mapping[str, str]) -> list[str]:
@@ -309,4 +308,4 @@ def _lines(overrides: Mapping[str, str]) -> list[str]:
 
 
 def _line(key: str, value: str) -> str:
-    return f"- {as_data(value, 100)}" if key.startswith("~") else f"- {as_data(key)}: {as_data(value)}"
+    return f"- {escape_line(value, 100)}" if key.startswith("~") else f"- {escape_line(key)}: {escape_line(value)}"

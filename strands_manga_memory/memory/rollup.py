@@ -12,9 +12,12 @@ from typing import Any
 
 from strands.models import Model
 
-from strands_manga_memory.language.summaries.session_summary import RuleSessionSummarizer, SessionSummarizer
-from strands_manga_memory.language.summaries.summarizing import summarized, summarizer_of
-from strands_manga_memory.language.texts.tokens import cut_to_tokens, shortened
+from strands_manga_memory.language.session_summaries import (
+    RuleSessionSummarizer,
+    SessionSummarizer,
+    resolve_summarizer,
+    summarize_session,
+)
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import forgotten_id
 from strands_manga_memory.memory.recall.context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
@@ -22,6 +25,7 @@ from strands_manga_memory.memory.records.memory_records import MemoryRecord, Own
 from strands_manga_memory.memory.records.partition import Loaded, UserPartition
 from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType, Retention
 from strands_manga_memory.memory.records.unreadable import going_on
+from strands_manga_memory.messages.tokens import shorten_line, truncate_to_tokens
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Item, Table
 
@@ -68,7 +72,7 @@ class MemoryRollup:
     ) -> None:
         self._owner = Owner(user_id, tenant)
         self._partition = UserPartition(table, self._owner, codec=codec, clock=clock)
-        self._summarizer = summarizer_of(model)
+        self._summarizer = resolve_summarizer(model)
         self._clock = clock
         self._retention = retention
         self._pii = pii or PiiPolicy()
@@ -149,16 +153,16 @@ class MemoryRollup:
             text = _by_rules(sessions, topics)
         else:
             lines = [("user", record.content) for record in sessions]
-            summary = summarized(self._summarizer, lines, max_tokens=most, timeout=self._timeout)
+            summary = summarize_session(self._summarizer, lines, max_tokens=most, timeout=self._timeout)
             text = _by_rules(sessions, topics) if summary.by_rules else summary.text
         text = self._pii.applied(text, place=self._owner.partition)
-        return cut_to_tokens(text, most), topics
+        return truncate_to_tokens(text, most), topics
 
 
 def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str]) -> str:
     count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
     about = f" about {', '.join(topics[:3])}" if topics else ""
-    return f"{count}{about}; last: {shortened(sessions[-1].content, 120)}"
+    return f"{count}{about}; last: {shorten_line(sessions[-1].content, 120)}"
 
 
 def _is_up_to_date(rollup: MemoryRecord | None, versions: Mapping[str, int]) -> bool:

@@ -13,8 +13,7 @@ from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOpt
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.search.embedding import Embed
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_changes import MemoryChanges
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
@@ -32,6 +31,7 @@ from strands_manga_memory.memory.records.hot_copy import HotCopy
 from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
 from strands_manga_memory.memory.records.partition import Loaded, UserPartition
 from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
@@ -99,7 +99,7 @@ class UserMemoryStore(MemoryStore):
         profile: ProfileSource | None = None,
         spool: PreferenceSpool | None = None,
         max_characters: int = 4_000,
-        count_tokens: Callable[[str], int] = estimated_tokens,
+        count_tokens: Callable[[str], int] = estimate_tokens,
     ) -> None:
         if (table.schema.partition, table.schema.sort) != (USER_MEMORY.partition, USER_MEMORY.sort):
             raise ValueError(

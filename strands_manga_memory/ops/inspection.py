@@ -11,10 +11,10 @@ from strands_manga_memory.conversation import ImportanceWeightedConversationMana
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.importance.weighing.scoring import message_act
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.mcp.breakers.shared import SharedState
+from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.basis.facts import facts_of
 from strands_manga_memory.session.basis.place import Place, members

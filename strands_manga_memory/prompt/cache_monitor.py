@@ -16,8 +16,8 @@ from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.language.texts.models import setting_of
-from strands_manga_memory.language.texts.usage import prompt_tokens
+from strands_manga_memory.messages.model_calls import model_setting
+from strands_manga_memory.messages.tokens import prompt_tokens
 from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheStats, CacheUse, Cause, Drop, Prices
 from strands_manga_memory.prompt.prefix import Mark, fingerprint, marks, repeated_tokens, shared
 
@@ -141,7 +141,7 @@ class PromptCacheMonitor(Plugin):
             Cause.PROMPT: fingerprint([block for block in whole if block in kept]),
             Cause.CONSTRAINTS: fingerprint(added),
             Cause.TOOLS: fingerprint(context.tool_specs),
-            Cause.VARIANT: fingerprint([setting_of(context.model, "model_id"), variant]),
+            Cause.VARIANT: fingerprint([model_setting(context.model, "model_id"), variant]),
         }
 
     def _answered(self, event: AfterModelCallEvent) -> None:

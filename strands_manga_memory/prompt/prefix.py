@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import injected_count
 
 
@@ -42,7 +42,7 @@ def repeated_tokens(context: InvokeModelContext, now: Sequence[Mark], before: Se
     """Return the tokens, by estimate, of the history of before this call that is no part of the common beginning."""
     known = {mark.id for mark in before}
     end = next((at + 1 for at in reversed(range(same, len(now))) if now[at].id in known), same)
-    return sum(estimated_tokens(_text(block)) for at in range(same, end) for block in _lasting(context, at))
+    return sum(estimate_tokens(_text(block)) for at in range(same, end) for block in _lasting(context, at))
 
 
 def fingerprint(value: Any) -> str:

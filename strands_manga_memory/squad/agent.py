@@ -19,7 +19,7 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
 from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns

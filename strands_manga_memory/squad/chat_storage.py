@@ -16,8 +16,8 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start, text_of
+from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import MARK
 

@@ -13,8 +13,8 @@ from strands.types.tools import AgentTool
 
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.facade import MangaMemory
-from strands_manga_memory.language.pii.personal_data import without_identifiers
-from strands_manga_memory.language.texts.injection import as_data, harmless
+from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.messages.injection import escape_line, escape_tags
 from strands_manga_memory.scope import ConversationScope, checked_id
 
 _PREFIX = "handoff:"
@@ -51,9 +51,9 @@ class Handoff:
     @property
     def text(self) -> str:
         """What the model of the agent that takes over reads, behind the user's message: escaped, and marked as what it is."""
-        summary = without_identifiers(self.summary)
+        summary = redact_identifiers(self.summary)
         said = summary if len(summary) <= MOST_CHARACTERS else f"{summary[:MOST_CHARACTERS]}…"
-        return f"{MARK} from={quoteattr(as_data(self.from_agent))}>{harmless(said.replace('&', '&amp;'))}</handoff>"
+        return f"{MARK} from={quoteattr(escape_line(self.from_agent))}>{escape_tags(said.replace('&', '&amp;'))}</handoff>"
 
 
 MOST_CHARACTERS = 4_000

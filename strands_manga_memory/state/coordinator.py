@@ -13,10 +13,10 @@ from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import positive
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.texts.injection import with_system_text, with_turn_text
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.messages.injection import with_system_text, with_turn_text
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
@@ -235,7 +235,7 @@ class StateCoordinator(Plugin):
                 self._view(),
                 self.layers,
                 self._shared.timings,
-                estimated_tokens,
+                estimate_tokens,
                 reloads=self._surroundings.reloads,
                 drifts=self._surroundings.drifts,
                 loops=self.calls.loops,

@@ -12,15 +12,10 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import whole
-from strands_manga_memory.language.pii.personal_data import without_identifiers
-from strands_manga_memory.language.summaries.session_summary import (
-    Line,
-    RuleSessionSummarizer,
-    SessionSummarizer,
-    SessionSummary,
-)
-from strands_manga_memory.language.texts.message_texts import message_text
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.language.session_summaries import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.coordinator import coordinator_of
 from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
 from strands_manga_memory.state.layers.entity_layer import ActiveEntity
@@ -150,7 +145,7 @@ def export_for_human(
     whole("turns", turns, least=0)
     messages = list(agent.messages if history is None else history)
     lines: list[Line] = [
-        (message["role"], without_identifiers(text)) for message in messages if (text := message_text(message).strip())
+        (message["role"], redact_identifiers(text)) for message in messages if (text := message_text(message).strip())
     ]
     summarize = summarizer or RuleSessionSummarizer()
     summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
@@ -202,7 +197,7 @@ def _turns(lines: Iterable[tuple[str, str]]) -> list[SpokenTurn]:
 
 
 def _whole(texts: Iterable[str]) -> str:
-    return shortened("\n".join(texts), _MOST_CHARACTERS)
+    return shorten_line("\n".join(texts), _MOST_CHARACTERS)
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

@@ -25,12 +25,12 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import courtesy
 from strands_manga_memory.language.acts.subject import changes_subject
-from strands_manga_memory.language.entities.spoken import is_referent, spoken_entities, without_own_blocks
-from strands_manga_memory.language.texts.excerpts import excerpt
-from strands_manga_memory.language.texts.message_texts import message_text
-from strands_manga_memory.language.texts.normalize import encodable
+from strands_manga_memory.language.entities import find_spoken_entities, is_referent, strip_injected_blocks
+from strands_manga_memory.language.text_forms import encodable
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import result_texts
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tool_results import call_key
 from strands_manga_memory.state.keepers.parts import Parts
 from strands_manga_memory.state.layers.dialogue import ConversationLayer, Phase
@@ -168,17 +168,17 @@ class Recorder:
             self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         if uses:
             given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
-            self._heard(encodable(excerpt(given)), Origin.TOOL, identity)
+            self._heard(encodable(head_and_tail(given)), Origin.TOOL, identity)
         self._heard(_text(message), Origin.ASSISTANT, identity)
 
     def _tools_said(self, results: list[ToolResult], identity: str) -> None:
         self._move(Phase.RESPONSE_GENERATION)
         text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
-        self._heard(excerpt(text), Origin.TOOL, identity)
+        self._heard(head_and_tail(text), Origin.TOOL, identity)
 
     def _heard(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
         if origin is Origin.USER:
-            found = spoken_entities(text, self._types)
+            found = find_spoken_entities(text, self._types)
         else:
             found = [each for each in (self._types.find(text) if text else ()) if each.type in self._types_of_tools]
         if not found and not leaves and origin is not Origin.USER:
@@ -274,7 +274,7 @@ def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
 
 
 def _text(message: Message) -> str:
-    return encodable(excerpt(without_own_blocks(message_text(message))))
+    return encodable(head_and_tail(strip_injected_blocks(message_text(message))))
 
 
 def _result_text(result: ToolResult) -> str:

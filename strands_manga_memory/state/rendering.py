@@ -7,8 +7,8 @@ from functools import lru_cache
 from operator import is_
 from typing import NamedTuple
 
-from strands_manga_memory.language.texts.injection import as_data
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.injection import escape_line
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state.layers.dialogue import ConversationLayer, Phase
 from strands_manga_memory.state.layers.dialogue_slots import SlotStatus
 from strands_manga_memory.state.layers.entity_layer import Confidence, EntityLayer
@@ -42,7 +42,7 @@ class View(NamedTuple):
     wall: float
 
 
-_tokens = lru_cache(1_024)(estimated_tokens)
+_tokens = lru_cache(1_024)(estimate_tokens)
 """Most of what is told was told in the call before."""
 
 
@@ -115,16 +115,16 @@ def _dialogue(view: View) -> Iterator[str]:
     if layer.phase is Phase.HANDOFF:
         yield "The conversation is being handed to a human."
     if layer.intent:
-        yield f"The user's intent: {as_data(layer.intent)}"
+        yield f"The user's intent: {escape_line(layer.intent)}"
     filled = [slot for slot in layer.slots.values() if slot.value is not None]
     if filled:
-        yield "Known: " + "; ".join(f"{slot.name} = {as_data(slot.value)}{_UNSURE.get(slot.status, '')}" for slot in filled)
+        yield "Known: " + "; ".join(f"{slot.name} = {escape_line(slot.value)}{_UNSURE.get(slot.status, '')}" for slot in filled)
     missing = [slot for slot in layer.missing if slot.value is None]
     if missing:
         choices = {slot.name: " / ".join(slot.allowed) for slot in missing}
-        yield "Missing: " + "; ".join(f"{name} ({as_data(among)})" if among else name for name, among in choices.items())
+        yield "Missing: " + "; ".join(f"{name} ({escape_line(among)})" if among else name for name, among in choices.items())
     if layer.next_question:
-        yield f"Ask the user next: {as_data(layer.next_question, 200)}"
+        yield f"Ask the user next: {escape_line(layer.next_question, 200)}"
 
 
 def _entities(view: View) -> Iterator[str]:
@@ -133,26 +133,28 @@ def _entities(view: View) -> Iterator[str]:
     referents = [entity for entity in view.entities.all_active() if entity.type not in _NO_REFERENTS]
     for entity in referents[:_MOST_ENTITIES]:
         sure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
-        said.setdefault(entity.type, []).append(f"{as_data(entity.value, 60)}{sure}")
+        said.setdefault(entity.type, []).append(f"{escape_line(entity.value, 60)}{sure}")
     if said:
-        yield "Mentioned lately: " + "; ".join(f"{as_data(type_, 30)} {' or '.join(values)}" for type_, values in said.items())
+        yield "Mentioned lately: " + "; ".join(
+            f"{escape_line(type_, 30)} {' or '.join(values)}" for type_, values in said.items()
+        )
 
 
 def _goal(view: View) -> Iterator[str]:
     goal = view.goals.active
     if goal is not None:
-        yield f"Goal: {as_data(goal.text, 200)}"
+        yield f"Goal: {escape_line(goal.text, 200)}"
         if goal.ready:
-            yield "To do next: " + "; ".join(as_data(each.text, 80) for each in goal.ready[:_MOST_LINES])
+            yield "To do next: " + "; ".join(escape_line(each.text, 80) for each in goal.ready[:_MOST_LINES])
         failed = [each for each in goal.subtasks.values() if each.status is SubtaskStatus.FAILED]
         if failed:
             yield "Failed: " + "; ".join(
-                f"{as_data(each.text, 60)} ({as_data(each.result, 60)})" for each in failed[-_MOST_LINES:]
+                f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed[-_MOST_LINES:]
             )
         if goal.findings:
-            yield "Found so far: " + "; ".join(as_data(each) for each in goal.findings[-_MOST_LINES:])
+            yield "Found so far: " + "; ".join(escape_line(each) for each in goal.findings[-_MOST_LINES:])
     for archived in reversed(view.goals.archive[-_MOST_LINES:]):
-        yield f"Earlier goal: {as_data(archived.line(), 240)}"
+        yield f"Earlier goal: {escape_line(archived.line(), 240)}"
 
 
 def _told_of(goal: Goal | None) -> tuple[object, ...]:
@@ -169,7 +171,7 @@ def _steps(view: View) -> Iterator[str]:
     failed = _failed_steps(view)
     if failed:
         yield "Did not work in this request: " + "; ".join(
-            f"{as_data(step.name, 60)} ({as_data(step.error or step.status, 80)})" for step in failed[-_MOST_LINES:]
+            f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-_MOST_LINES:]
         )
 
 
@@ -177,7 +179,7 @@ def _environment(view: View) -> Iterator[str]:
     known = view.environment
     if known.cart:
         more = f" and {len(known.cart) - _MOST_ITEMS} more" if len(known.cart) > _MOST_ITEMS else ""
-        yield f"In the cart: {'; '.join(as_data(item, 60) for item in known.cart[:_MOST_ITEMS])}{more}"
+        yield f"In the cart: {'; '.join(escape_line(item, 60) for item in known.cart[:_MOST_ITEMS])}{more}"
     user = {
         "tier": known.tier,
         "language": known.language,
@@ -185,16 +187,16 @@ def _environment(view: View) -> Iterator[str]:
         "time of day": known.part_of_day(view.wall),
     }
     if any(user.values()):
-        yield "The user: " + "; ".join(f"{name} {as_data(value, 40)}" for name, value in user.items() if value)
+        yield "The user: " + "; ".join(f"{name} {escape_line(value, 40)}" for name, value in user.items() if value)
     if known.promotions:
-        yield f"On offer: {'; '.join(as_data(each, 60) for each in known.promotions[:_MOST_LINES])}"
+        yield f"On offer: {'; '.join(escape_line(each, 60) for each in known.promotions[:_MOST_LINES])}"
 
 
 def _learned(view: View) -> Iterator[str]:
     if view.execution.findings:
-        yield "Found in this task: " + "; ".join(as_data(each) for each in view.execution.findings[-_MOST_LINES:])
+        yield "Found in this task: " + "; ".join(escape_line(each) for each in view.execution.findings[-_MOST_LINES:])
     if view.execution.plan_changes:
-        yield f"The plan was changed: {as_data(view.execution.plan_changes[-1])}"
+        yield f"The plan was changed: {escape_line(view.execution.plan_changes[-1])}"
 
 
 _PARTS: tuple[tuple[str, Callable[[View], Iterator[str]], Callable[[View], tuple[object, ...]]], ...] = (

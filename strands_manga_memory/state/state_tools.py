@@ -8,7 +8,7 @@ from strands import tool
 from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.pii.personal_data import without_identifiers
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.state.keepers.parts import Parts
 
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
@@ -58,7 +58,7 @@ class StateTools:
         problems = []
         for name, value in (values or {}).items():
             try:
-                if without_identifiers(str(value)) != str(value):
+                if redact_identifiers(str(value)) != str(value):
                     raise StateError(f"{name!r:.80} is not kept: cards, accounts, passwords and document numbers never are")
                 dialogue.fill_slot(name, value, confirmed=confirmed)
             except StateError as error:
@@ -92,7 +92,7 @@ class StateTools:
             id: Id of the subtask.
             depends_on: Ids of subtasks that must be completed before this one.
         """
-        goals, text = self._parts.goals, without_identifiers(text)
+        goals, text = self._parts.goals, redact_identifiers(text)
         actions: dict[str, Callable[[], object]] = {
             "set": lambda: goals.set(text),
             "complete": lambda: goals.complete(text),

@@ -22,8 +22,8 @@ from typing import Any
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.language import dialogue_act
-from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import message_text
 from tests.benchmarks import progress
 from tests.unit.language.shop_talk import ACTS
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from strands.types.content import Message
 
 from strands_manga_memory.language import DialogueAct, dialogue_act
-from strands_manga_memory.language.search.passages import passages
+from strands_manga_memory.language.search import split_passages
 from tests.benchmarks import progress
 from tests.benchmarks.acts import labels_of
 from tests.benchmarks.retention import OURS, manager
@@ -76,7 +76,7 @@ def conversations(sets: tuple[str, ...], number: int, *, is_japanese: bool) -> I
     from retention import data
 
     turns = [[turn for stream in data.load(name) for turn in _turns(stream)] for name in sets]
-    sentences = [part.strip() for one in turns for turn in one for part in passages(turn.answer)]
+    sentences = [part.strip() for one in turns for turn in one for part in split_passages(turn.answer)]
     told = [text for text in INSTRUCTIONS if text.isascii() is not is_japanese]
     for seed in range(number):
         drawn = random.Random(seed)

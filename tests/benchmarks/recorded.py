@@ -42,8 +42,8 @@ from strands_manga_memory.conversation import (
 from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.language import normalized
-from strands_manga_memory.language.slots.corrections import BECAME
-from strands_manga_memory.language.texts.message_texts import message_text, quoted
+from strands_manga_memory.language.summary_facts import BECAME
+from strands_manga_memory.messages.injection import escape_tags, message_text
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
 
@@ -163,7 +163,7 @@ class _View:
                 self.lines.append(_Line(len(self.text), int(message["tracking_id"][1:]), text))
             self.text += f"{text}\n"
         for slot in slots:
-            position = self.text.find(quoted(slot.text))
+            position = self.text.find(escape_tags(slot.text))
             if position >= 0:  # the record also knows what had no room
                 self.lines.append(_Line(position, int(slot.source[1:]), slot.text))
         self._form = _form(self.text)

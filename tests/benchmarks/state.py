@@ -34,8 +34,8 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.language import SHOP
-from strands_manga_memory.language.texts.normalize import normalized
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.language.text_forms import normalized
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import recorder
 from strands_manga_memory.stores.hot import HotWrite, WriteStatus
 from strands_manga_memory.testing import ScriptedModel
@@ -246,7 +246,7 @@ def _three_goals() -> dict[str, float]:
     told, stored = coordinator.to_agent_context(), coordinator.goals.layer.stored()
     return {
         "three_goals_smaller_by": 1 - len(stored) / raw,
-        "three_goals_tokens": float(estimated_tokens(stored)),
+        "three_goals_tokens": float(estimate_tokens(stored)),
         "three_goals_findings_lost": float(sum(outcome not in told for outcome in found.values())),
     }
 

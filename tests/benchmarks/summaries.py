@@ -37,8 +37,8 @@ from strands_manga_memory.conversation import (
     default_counter,
 )
 from strands_manga_memory.conversation.history.summary import record_of
-from strands_manga_memory.language import RuleSlotExtractor
-from strands_manga_memory.language.slots.current_slots import merged
+from strands_manga_memory.language import RuleFactExtractor
+from strands_manga_memory.language.summary_facts import merge_facts
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import begin_anew, planted, progress, recorded, text, threads_queued
 
@@ -242,7 +242,7 @@ def _rules_ms() -> float:
     best = 1e9
     for _ in range(20):
         start = time.thread_time()
-        merged(RuleSlotExtractor().extract(fresh), earlier=summary.slots)
+        merge_facts(RuleFactExtractor().extract(fresh), earlier=summary.slots)
         manager._head.of(summary, agent.messages, 0, room=4_096)
         best = min(best, time.thread_time() - start)
     return 1000 * best

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.language import Slot, SlotKind
+from strands_manga_memory.language import Fact, FactKind
 from tests.benchmarks import recorded
 
 
@@ -64,8 +64,8 @@ def test_a_value_that_stands_last_or_alone_is_presented_as_current(shown: list[A
 def test_facts_count_where_they_stand_in_the_summary() -> None:
     summary = {**message(0, "- for 2 people\n- correction: 3 people"), "tracking_id": "s"}
     summary["metadata"] = {"custom": {"summary": "part"}}
-    slots = [Slot(SlotKind.STATEMENT, "for 2 people", "m0"), Slot(SlotKind.CORRECTION, "3 people", "m2")]
+    slots = [Fact(FactKind.STATEMENT, "for 2 people", "m0"), Fact(FactKind.CORRECTION, "3 people", "m2")]
     assert recorded._View([summary], slots).fate(ONE) == (False, True, False)
-    view = recorded._View([summary], [*slots, Slot(SlotKind.STATEMENT, "had no room", "m6")])
+    view = recorded._View([summary], [*slots, Fact(FactKind.STATEMENT, "had no room", "m6")])
     assert view.shows("3 people", range(3))
     assert not view.shows("no room")

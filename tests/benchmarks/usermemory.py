@@ -37,7 +37,7 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation.tokens.token_counter import TiktokenCounter
-from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
+from strands_manga_memory.language.session_summaries import Transcript, Utterance
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.records.retention import DAY

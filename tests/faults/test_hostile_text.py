@@ -16,16 +16,14 @@ from strands import Agent, tool
 
 from strands_manga_memory import MangaMemory, PiiPolicy
 from strands_manga_memory.conversation.recall.seeking import in_full
-from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotExtractor, dialogue_act, normalized
+from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer, dialogue_act, normalized
 from strands_manga_memory.language.acts.subject import changes_subject
 from strands_manga_memory.language.acts.traits import traits
 from strands_manga_memory.language.preferences.preferences import stated_preferences
-from strands_manga_memory.language.search.passages import passages
-from strands_manga_memory.language.search.terms import terms
-from strands_manga_memory.language.search.when import days_of
-from strands_manga_memory.language.texts.condense import sentences
-from strands_manga_memory.language.texts.injection import as_data, harmless
+from strands_manga_memory.language.search import parse_days, search_terms, split_passages
+from strands_manga_memory.language.text_forms import split_sentences
 from strands_manga_memory.mcp import redact_secrets
+from strands_manga_memory.messages.injection import escape_line, escape_tags
 from strands_manga_memory.testing import ScriptedModel
 from tests.clocks import Loop
 from tests.unit.patterns import UNITS
@@ -61,20 +59,20 @@ READERS: dict[str, Callable[[str], object]] = {
     "act": lambda text: dialogue_act(text, "user"),
     "subject": changes_subject,
     "traits": traits,
-    "terms": terms,
+    "terms": search_terms,
     "preferences": lambda text: stated_preferences([text]),
-    "sentences": lambda text: list(sentences(text)),
+    "sentences": lambda text: list(split_sentences(text)),
     "entities": SHOP.find,
     "normalized": normalized,
-    "slots": lambda text: RuleSlotExtractor().extract(said(text)),
+    "slots": lambda text: RuleFactExtractor().extract(said(text)),
     "summary": lambda text: RuleSessionSummarizer()([("user", text), ("assistant", text)], max_tokens=60),
-    "data": as_data,
-    "harmless": harmless,
+    "data": escape_line,
+    "harmless": escape_tags,
     "personal data": lambda text: PiiPolicy().applied(text),
     "secrets": redact_secrets,
-    "days": lambda text: days_of(text, date.today),
+    "days": lambda text: parse_days(text, date.today),
     "question": lambda text: in_full(text, []),
-    "passages": passages,
+    "passages": split_passages,
 }
 
 

@@ -32,9 +32,9 @@ from strands_manga_memory.assembly.agent_options import (
 )
 from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.conversation import budget_plan
-from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.mcp import SharedBreakers
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.prompt import StableTexts
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
@@ -150,7 +150,7 @@ def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: Man
     agent = memory.agent(model, user_id="u", session_id="s", tools=[catalogue], history="compact")
     agent("What is there?")
     sent = str(model.requests[1].messages)
-    assert estimated_tokens(sent) < 16_000
+    assert estimate_tokens(sent) < 16_000
     assert "HEAD" in sent
     assert "TAIL" in sent
     assert "read_tool_result" in agent.tool_names

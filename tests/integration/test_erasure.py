@@ -22,7 +22,7 @@ from strands_manga_memory import (
     Table,
     TieredSessionManager,
 )
-from strands_manga_memory.language.summaries.session_summary import SessionSummary
+from strands_manga_memory.language.session_summaries import SessionSummary
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer

@@ -24,9 +24,9 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import Summary
-from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory import MemoryRollup
 from strands_manga_memory.memory.records.retention import DAY
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.session.basis.expiry import FIRST_LOOK
 from strands_manga_memory.session.replicas.segments import Segments
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
@@ -109,7 +109,7 @@ def test_what_is_kept_of_a_session(world: World) -> None:
     assert summary.metadata["open_questions"] == ["Thank you, do you have volume 3 of 『Uzumaki』?"]
     assert summary.importance == 0.6
     assert summary.expires_at == int(summary.metadata["ended_at"] + 90 * DAY)
-    assert estimated_tokens(summary.content) <= 60
+    assert estimate_tokens(summary.content) <= 60
     [preference] = world.store().recall(type="preference")
     assert (preference.metadata["key"], preference.metadata["value"]) == ("genre", "horror")
     assert world.store().found("uzumaki volume")[0].record.type in ("episode", "interaction_summary")
@@ -436,12 +436,12 @@ def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Ta
         world.clock.advance(1.4 * DAY)
     store = world.store()
     context = store.build_agent_context()
-    assert estimated_tokens(context) <= 800
+    assert estimate_tokens(context) <= 800
     assert "by week" in context
     assert "by month" in context
     weeks, months = (store.recall(type=type_, limit=None) for type_ in ("weekly_rollup", "monthly_rollup"))
-    assert all(estimated_tokens(record.content) <= 40 for record in weeks)
-    assert all(estimated_tokens(record.content) <= 25 for record in months)
+    assert all(estimate_tokens(record.content) <= 40 for record in weeks)
+    assert all(estimate_tokens(record.content) <= 25 for record in months)
     current = [record.metadata["value"] for record in store.recall(type="preference", limit=None)]
     assert len(current) == 20
     assert all(value in context for value in current)

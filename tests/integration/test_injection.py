@@ -20,7 +20,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummarySizes, SummaryTrigger
-from strands_manga_memory.language.texts.injection import BLOCKS, as_data, harmless, without_own_tags
+from strands_manga_memory.messages.injection import BLOCKS, escape_line, escape_own_tags, escape_tags
 from strands_manga_memory.squad.handoff import Handoff
 from strands_manga_memory.state import DialogueSlot
 from strands_manga_memory.stores.writer import shared_writer
@@ -230,11 +230,11 @@ def test_handoffs() -> None:
 
 
 def test_texts_of_all_kinds_stay_readable() -> None:
-    assert harmless("進撃の巨人〈上〉《完全版》 1 & 2\nline") == "進撃の巨人〈上〉《完全版》 1 & 2\nline"
-    assert as_data("a\nb\t<c>") == "a b &lt;c&gt;"
-    assert without_own_tags("<b> </conversation_state>") == "<b> &lt;/conversation_state>"
+    assert escape_tags("進撃の巨人〈上〉《完全版》 1 & 2\nline") == "進撃の巨人〈上〉《完全版》 1 & 2\nline"
+    assert escape_line("a\nb\t<c>") == "a b &lt;c&gt;"
+    assert escape_own_tags("<b> </conversation_state>") == "<b> &lt;/conversation_state>"
     for tag in TAGS:
         for attack in attacks(tag):
-            for cleaned in (harmless(attack), as_data(attack, 500), without_own_tags(attack)):
+            for cleaned in (escape_tags(attack), escape_line(attack, 500), escape_own_tags(attack)):
                 assert tags_in(cleaned) == []
                 assert ORDER in cleaned

@@ -21,7 +21,7 @@ from strands_manga_memory import (
     SQLiteTable,
     Table,
 )
-from strands_manga_memory.language.summaries.session_summary import SessionSummary
+from strands_manga_memory.language.session_summaries import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel

@@ -18,7 +18,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.tokens.token_counter import default_counter
-from strands_manga_memory.language.texts.marks import READER
+from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import ScriptedModel

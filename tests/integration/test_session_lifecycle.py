@@ -25,7 +25,7 @@ from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeMod
 from strands.types.agent import ConcurrentInvocationMode
 
 from strands_manga_memory import ConversationScope, TieredSessionManager
-from strands_manga_memory.language.texts.marks import CUT_TEXT
+from strands_manga_memory.messages.placeholders import CUT_TEXT
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (

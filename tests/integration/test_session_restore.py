@@ -15,7 +15,7 @@ from strands.agent.conversation_manager import (
 )
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
-from strands_manga_memory.language.texts.marks import CUT_TEXT
+from strands_manga_memory.messages.placeholders import CUT_TEXT
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     BLOCKS,

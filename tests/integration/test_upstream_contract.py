@@ -16,7 +16,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
+from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import Stores, agent, assistant, quiet, same, texts, tool_use, user

@@ -15,8 +15,8 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
-from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
@@ -188,7 +188,7 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", history="compact")
     agent = Agent(model=model, tools=[catalogue], callback_handler=None, **kwargs)
     agent("What is there?")
-    assert estimated_tokens(str(model.requests[1].messages)) < 16_000
+    assert estimate_tokens(str(model.requests[1].messages)) < 16_000
     assert "HEAD" in str(model.requests[1].messages)
     assert "TAIL" in str(model.requests[1].messages)
     assert len(str(list(memory.session(SCOPE).history("default")))) > 900_000
@@ -232,7 +232,7 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
         agent(f"question {number}: " + "tell me about another series " * 8)
         agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
     sent = [block["text"] for message in model.requests[-1].messages for block in message["content"] if "text" in block]
-    assert estimated_tokens("".join(sent)) <= 5_000
+    assert estimate_tokens("".join(sent)) <= 5_000
     assert "ORD-48502" in str(model.requests[-1].messages)
 
 
@@ -279,7 +279,7 @@ def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> N
     for number in range(30):
         agent(f"question {number} " + "word " * 100)
         manager.finish(agent)
-        sizes.append(sum(estimated_tokens(str(message["content"])) for message in agent.messages))
+        sizes.append(sum(estimate_tokens(str(message["content"])) for message in agent.messages))
         if "summarized soon" in caplog.text:
             break
     assert 2_000 <= sizes[-1] <= 4_200
@@ -287,4 +287,4 @@ def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> N
     for number in range(20):
         agent(f"question {number} " + "word " * 100)
         manager.finish(agent)
-    assert sum(estimated_tokens(str(message["content"])) for message in agent.messages) <= 4_800
+    assert sum(estimate_tokens(str(message["content"])) for message in agent.messages) <= 4_800

@@ -8,7 +8,7 @@ from typing import Any
 from strands import tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import export_for_human
 from tests.probes.conftest import Deployment
 
@@ -58,7 +58,7 @@ def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
     for number in range(30):
         agent(f"question {number} " + "about something else " * 10)
     last = model.requests[-1].messages
-    assert estimated_tokens(str(last)) <= 1_600  # with the marks of a message's form
+    assert estimate_tokens(str(last)) <= 1_600  # with the marks of a message's form
     assert "collection of Berserk" in str(last[0])
     assert "question 29" in str(last[-1])
 

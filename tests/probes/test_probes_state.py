@@ -9,7 +9,7 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_tool
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import CallableEnvironmentSource, StateCoordinator, coordinator_of
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment
@@ -64,7 +64,7 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
     for word in ("reorder", "B07X1234", "premium", "Which volume?"):
         assert word in told, word
     assert '{"' not in state.to_agent_context()
-    assert estimated_tokens(state.to_agent_context()) <= 400
+    assert estimate_tokens(state.to_agent_context()) <= 400
     assert "reorder" not in str([message["content"] for message in agent.messages])
 
 

@@ -18,8 +18,8 @@ from strands_manga_memory import (
     DynamoDBTable,
     MangaMemory,
 )
-from strands_manga_memory.language.texts.tokens import estimated_tokens
 from strands_manga_memory.memory import RETENTION, CallablePreferenceSink, MemoryType, Profile
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.testing import FakeClock
 from tests import servers
 from tests.probes.conftest import Deployment
@@ -93,7 +93,7 @@ def test_the_long_term_context_is_short(deployment: Deployment) -> None:
     assert user.build_agent_context() == "No prior interaction history."
     for number in range(60):
         user.prefer(f"key {number}", f"value {number} " * 20)
-    assert estimated_tokens(deployment.process().user("u1").build_agent_context()) <= 800
+    assert estimate_tokens(deployment.process().user("u1").build_agent_context()) <= 800
 
 
 def test_tool_results_stay_out_of_memories(deployment: Deployment) -> None:
@@ -314,7 +314,7 @@ def test_weeks_and_months_are_rolled_up(deployment: Deployment) -> None:
     context = user.build_agent_context()
     assert "by week" in context
     assert "by month" in context
-    assert estimated_tokens(context) <= 800
+    assert estimate_tokens(context) <= 800
     [*_, week] = user.recall(type="weekly_rollup", limit=None)
     sources = user.sources(week.memory_id)
     assert sources

@@ -20,8 +20,8 @@ READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad",
 def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     found = {pattern.pattern for pattern in FOUND.values()}
     from strands_manga_memory.language.acts.acts import ENGLISH  # in a dataclass, in a tuple
-    from strands_manga_memory.language.entities.entity_shop import SHOP  # in an object
-    from strands_manga_memory.language.slots.slot_rules import _WAITS  # in an object
+    from strands_manga_memory.language.entity_types import SHOP
+    from strands_manga_memory.language.summary_facts import _WAITS
     from strands_manga_memory.mcp.calls.redact import _RULES  # in a tuple of tuples
 
     assert {ENGLISH[3].pattern.pattern, SHOP["email"].pattern.pattern, _WAITS._pattern.pattern, _RULES[0][0].pattern} <= found

@@ -12,9 +12,8 @@ from strands_manga_memory.conversation.history.truncation import excerpt_text
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.traits import Traits, traits
-from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.messages.media_limits import media_kind, media_note
-from strands_manga_memory.messages.placeholders import is_text
+from strands_manga_memory.messages.placeholders import STUB, is_text
 
 _MOST_CHARACTERS = 600
 

@@ -12,7 +12,7 @@ from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.conversation.tokens.calibration import Calibration
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
-from strands_manga_memory.language.texts.usage import prompt_tokens
+from strands_manga_memory.messages.tokens import prompt_tokens
 from strands_manga_memory.messages.turn_context import injected_count, opening_position, with_injected, without_injected
 
 _OPEN_REQUESTS = 16

@@ -12,7 +12,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.shortening import is_any_named, name_of
 from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
-from strands_manga_memory.language.texts.marks import READER
+from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
 from strands_manga_memory.conversation.history.truncation import CUT_MARKER, kept_texts, truncate_text
-from strands_manga_memory.language.search.passages import passages
-from strands_manga_memory.language.texts.marks import LEFT_OUT, READER, STUB
+from strands_manga_memory.language.search import split_passages
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import blocks_of
+from strands_manga_memory.messages.injection import LEFT_OUT, READER
 from strands_manga_memory.messages.media_limits import media_kind, media_note
+from strands_manga_memory.messages.placeholders import STUB
 from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
@@ -41,7 +42,7 @@ def is_shortened(message: Message) -> bool:
 def kept_passages(message: Message) -> tuple[str, ...]:
     """Return the passages that a shortened message still shows; one that had no room of its own is there in part."""
     shown = kept_texts(_texts(message["content"]))
-    return tuple(said for part in shown for passage in passages(part) if (said := passage.strip()))
+    return tuple(said for part in shown for passage in split_passages(part) if (said := passage.strip()))
 
 
 class Piece(NamedTuple):

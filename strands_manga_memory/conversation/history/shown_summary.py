@@ -10,11 +10,11 @@ from functools import lru_cache
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.summary import KEY, PART, Summary
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.slots.slots import RANK, Slot, SlotKind
-from strands_manga_memory.language.slots.verification import Text
-from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.summary_facts import RANK, Fact, FactKind
+from strands_manga_memory.language.verification import SearchableText
+from strands_manga_memory.messages.injection import escape_tags
 
 OPENING = "<conversation_summary>"
 
@@ -48,10 +48,10 @@ class Shown:
     """
 
     messages: tuple[Message, ...]
-    in_prose: tuple[Slot, ...] = field(default=())
-    appended: tuple[Slot, ...] = field(default=())
-    beside: tuple[Slot, ...] = field(default=())
-    left_out: tuple[Slot, ...] = field(default=())
+    in_prose: tuple[Fact, ...] = field(default=())
+    appended: tuple[Fact, ...] = field(default=())
+    beside: tuple[Fact, ...] = field(default=())
+    left_out: tuple[Fact, ...] = field(default=())
 
 
 def shown(
@@ -71,19 +71,19 @@ def shown(
     the log keeps everything.
     """
     written = summary.text
-    prose = Text(written, types)
-    in_prose = tuple(slot for slot in summary.slots if prose.holds(slot)) if written else ()
+    prose = SearchableText(written, types)
+    in_prose = tuple(slot for slot in summary.slots if prose.mentions(slot)) if written else ()
     said = frozenset(in_prose)
     # A correction that the prose says is written all the same: it must come after what it corrects.
     waiting = sorted(
-        ((at, slot) for at, slot in enumerate(summary.slots) if slot not in said or slot.kind is SlotKind.CORRECTION),
+        ((at, slot) for at, slot in enumerate(summary.slots) if slot not in said or slot.kind is FactKind.CORRECTION),
         key=_precedence,
     )
-    head = [OPENING, HEADING, *([quoted(written)] if written else [])]
+    head = [OPENING, HEADING, *([escape_tags(written)] if written else [])]
     room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
     more = max(0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8)
     fitting, left_out = _fitting(waiting, room + more, count)
-    appended: list[Slot] = []
+    appended: list[Fact] = []
     while fitting and (tokens := _tokens(fitting[-1], count)) <= room:
         room -= tokens
         appended.insert(0, fitting.pop())
@@ -117,22 +117,22 @@ _WORTH_MORE = 1.0
 """A statement that weighs less is among the first to be left out."""
 
 
-def _precedence(numbered: tuple[int, Slot]) -> tuple[int, float, int]:
+def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
     at, slot = numbered
     rank = RANK[slot.kind]
-    if slot.kind is SlotKind.FINDING or slot.kind is SlotKind.TASK:
-        return (RANK[SlotKind.TASK] + (slot.kind is SlotKind.TASK), -min(slot.weight, 4.0), -at)
-    if slot.kind is SlotKind.STATEMENT and slot.weight >= _WORTH_MORE:
-        return (RANK[SlotKind.ENTITY], -min(slot.weight, 3.0), -at)
+    if slot.kind is FactKind.FINDING or slot.kind is FactKind.TASK:
+        return (RANK[FactKind.TASK] + (slot.kind is FactKind.TASK), -min(slot.weight, 4.0), -at)
+    if slot.kind is FactKind.STATEMENT and slot.weight >= _WORTH_MORE:
+        return (RANK[FactKind.ENTITY], -min(slot.weight, 3.0), -at)
     return (rank, 0.0, -at)
 
 
 def _fitting(
-    waiting: Sequence[tuple[int, Slot]], room: int, count: Callable[[str], int]
-) -> tuple[list[Slot], tuple[Slot, ...]]:
+    waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
+) -> tuple[list[Fact], tuple[Fact, ...]]:
     """Return the slots that fit, in the order they were said, and the others."""
-    fitting: list[tuple[int, Slot]] = []
-    left: list[Slot] = []
+    fitting: list[tuple[int, Fact]] = []
+    left: list[Fact] = []
     for numbered in waiting:
         tokens = _tokens(numbered[1], count)
         if tokens <= room:
@@ -143,29 +143,29 @@ def _fitting(
     return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], tuple(left)
 
 
-def _tokens(slot: Slot, count: Callable[[str], int]) -> int:
+def _tokens(slot: Fact, count: Callable[[str], int]) -> int:
     return count(_line(slot)) + 1
 
 
-_PLAIN = frozenset({SlotKind.STATEMENT, SlotKind.ENTITY, SlotKind.FINDING, SlotKind.DECISION})
+_PLAIN = frozenset({FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION})
 
 
-def _line(slot: Slot) -> str:
+def _line(slot: Fact) -> str:
     return _item(slot.text if slot.kind in _PLAIN else f"{slot.kind.value}: {slot.text}")
 
 
 @lru_cache(4_096)  # the same facts are laid out with every summary
 def _item(text: str) -> str:
-    return quoted(f"- {text}")
+    return escape_tags(f"- {text}")
 
 
-def _lines(slots: Iterable[Slot]) -> list[str]:
+def _lines(slots: Iterable[Fact]) -> list[str]:
     """Return a line for what each message said; what has a name (a promise, a correction) has a line of its own."""
     lines: list[str] = []
     source: str | None = None
     for slot in slots:
         if slot.kind in _PLAIN and slot.source == source:
-            lines[-1] += f"; {quoted(slot.text)}"
+            lines[-1] += f"; {escape_tags(slot.text)}"
         else:
             lines.append(_line(slot))
         source = slot.source if slot.kind in _PLAIN else None

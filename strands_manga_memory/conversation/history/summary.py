@@ -12,7 +12,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.slots.slots import Slot, SlotKind
+from strands_manga_memory.language.summary_facts import Fact, FactKind
 
 VERSION = 1
 
@@ -57,7 +57,7 @@ class Summary:
     """
 
     segments: tuple[Segment, ...] = ()
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[Fact, ...] = ()
     turns: int = 0
     version: int = 1
     attempts: int = 0
@@ -122,8 +122,8 @@ class Summary:
                     Segment(str(text), str(first), str(last), int(level)) for text, first, last, level in state["segments"]
                 ),
                 slots=tuple(
-                    Slot(
-                        SlotKind(kind),
+                    Fact(
+                        FactKind(kind),
                         str(text),
                         str(state["sources"][source]),
                         str(key),

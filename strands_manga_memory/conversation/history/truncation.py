@@ -15,9 +15,9 @@ from functools import partial
 from itertools import count as numbers
 from typing import Any
 
-from strands_manga_memory.language.texts.json_text import Documents, Number, find_json, write_json
-from strands_manga_memory.language.texts.marks import CUT, READER
 from strands_manga_memory.lazy import expression
+from strands_manga_memory.messages.injection import CUT, READER
+from strands_manga_memory.messages.json_text import Documents, Number, find_json, write_json
 
 CUT_MARKER = expression(rf"\n{CUT}\n")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from strands_manga_memory.arguments import positive
-from strands_manga_memory.language.search.lexical import LexicalIndex
+from strands_manga_memory.language.search import LexicalIndex
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from itertools import islice
 
 from strands_manga_memory.arguments import function
 from strands_manga_memory.conversation.recall.archive import Shelf
-from strands_manga_memory.language.search.embedding import Embed, dot, embedded
+from strands_manga_memory.language.search import Embed, dot, embed_texts
 
 _AT_A_TIME = 64
 
@@ -57,13 +57,13 @@ class _Vectors:
     def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
         """Return the texts that are more like a question than usual, the best first; its score is 1."""
         while part := dict(islice(self._missing.items(), _AT_A_TIME)):
-            vectors = embedded(self._embed, list(part.values()))
+            vectors = embed_texts(self._embed, list(part.values()))
             self._vectors.update(zip(part, vectors, strict=True))
             for number in part:
                 del self._missing[number]
         if not self._vectors or not query.strip():
             return {}
-        asked = embedded(self._embed, [query])[0]
+        asked = embed_texts(self._embed, [query])[0]
         alike = {number: dot(asked, vector) for number, vector in self._vectors.items()}
         # Vectors of one model are all somewhat alike: what counts is by how much more than usual.
         usual = sum(alike.values()) / len(alike) if len(alike) > 1 else 0.0

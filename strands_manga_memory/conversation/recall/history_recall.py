@@ -28,9 +28,8 @@ from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.search.terms import query_terms
-from strands_manga_memory.language.texts.injection import with_turn_text
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.search import query_terms
+from strands_manga_memory.messages.injection import message_text, with_turn_text
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position
 
 if TYPE_CHECKING:

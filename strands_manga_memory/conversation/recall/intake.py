@@ -18,11 +18,10 @@ from strands_manga_memory.conversation.history.tool_texts import result_text, re
 from strands_manga_memory.conversation.recall.archive import Archived, Retriever
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.pii.personal_data import without_identifiers
-from strands_manga_memory.language.texts.json_text import describe_json, find_json
-from strands_manga_memory.language.texts.marks import is_quote
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
+from strands_manga_memory.messages.injection import is_quote, message_text
+from strands_manga_memory.messages.json_text import describe_json, find_json
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ def archived(messages: Iterable[Said]) -> Iterator[Archived]:
         else:
             speaker, text = message["role"], message_text(message)
         if text and not is_quote(text) and not _is_small_talk(text, speaker):
-            text = without_identifiers(text)
+            text = redact_identifiers(text)
             text = text[:_TOOL_CHARACTERS] if speaker == "tool" else text
             yield Archived(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
 

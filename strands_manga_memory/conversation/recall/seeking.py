@@ -9,13 +9,12 @@ from datetime import UTC, date, datetime
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.recall.archive import Archived, Hit, Retriever
-from strands_manga_memory.language.search.terms import query_terms, terms
-from strands_manga_memory.language.search.when import Days, days_of
-from strands_manga_memory.language.texts.condense import sentences
-from strands_manga_memory.language.texts.excerpts import excerpt
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.search import Days, parse_days, query_terms, search_terms
+from strands_manga_memory.language.text_forms import split_sentences
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.text_excerpts import head_and_tail
 
 _SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
 """What of its score a hit gives to messages so many places away: the answer often does not repeat the question's words."""
@@ -62,7 +61,7 @@ class Seeking:
         What surrounds a message adds to its score, but each message shares a term with the question, or the retriever itself
         found it for the question.
         """
-        question = excerpt(question)
+        question = head_and_tail(question)
         scores, found, direct = self._searched(question)
         asked = frozenset(query_terms(question))
         for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_LOOKED_AROUND]:
@@ -72,12 +71,14 @@ class Seeking:
             for away, share in _SHARES:
                 if number + away in fit:
                     fit[number + away] += share * score
-        days = days_of(question, lambda: _day(self._clock()))
+        days = parse_days(question, lambda: _day(self._clock()))
         unwanted = frozenset(leave_out)
         ranked = [
             Hit(number, message, fit[number] * _worth(message, days))
             for number, message in found.items()
-            if message.id not in unwanted and message.text and (number in direct or not asked.isdisjoint(terms(message.text)))
+            if message.id not in unwanted
+            and message.text
+            and (number in direct or not asked.isdisjoint(search_terms(message.text)))
         ]
         return sorted(ranked, key=lambda hit: (-hit.score, -hit.number))
 
@@ -108,13 +109,13 @@ def _day(at: float) -> date:
 
 def without_answer_format(question: str) -> str:
     """Return a question without its sentences that only say how to answer: "Answer in number of semesters."."""
-    asks = [sentence for sentence in sentences(question) if _ANSWER_FORMAT.search(sentence) is None]
+    asks = [sentence for sentence in split_sentences(question) if _ANSWER_FORMAT.search(sentence) is None]
     return " ".join(asks) or question
 
 
 def in_full(question: str, history: Sequence[Message]) -> str:
     """Return a question, a long one cut, with the one before it if it follows that one: "And the second one?", 「それは？」."""
-    question = excerpt(question)
+    question = head_and_tail(question)
     if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:
         return question
     texts = (message_text(message) for message in reversed(history) if is_turn_start(message))

@@ -15,7 +15,7 @@ from strands_manga_memory.conversation.importance.weighing.scoring import Band
 from strands_manga_memory.conversation.summaries.folding import staying
 from strands_manga_memory.conversation.summaries.summary_policies import SummarySizes
 from strands_manga_memory.conversation.tokens.token_counter import tokens_of
-from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.messages import id_of
 
 _REMEMBERED = 4_096

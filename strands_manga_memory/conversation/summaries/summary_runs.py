@@ -20,7 +20,7 @@ from strands_manga_memory.conversation.summaries.summary_head import SummaryHead
 from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
 from strands_manga_memory.conversation.summaries.writing.summarizers import ModelSummarizer, name_of
 from strands_manga_memory.conversation.summaries.writing.writing import SummaryWriter
-from strands_manga_memory.language.summaries.summarizer import Summarizer
+from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.telemetry import SUMMARY, measured
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from strands_manga_memory.conversation.summaries.writing.summarizers import summ
 from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summaries.writing.writing import Log, SummaryWriter
 from strands_manga_memory.conversation.tokens.thresholds import window_of
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.slots.slots import SlotExtractor
-from strands_manga_memory.language.summaries.summarizer import Summarizer
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.session_summaries import Summarizer
+from strands_manga_memory.language.summary_facts import FactExtractor
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -97,7 +97,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         model: Model | Summarizer | None = None,
         sizes: SummarySizes | None = None,
         schedule: SummarySchedule | None = None,
-        slots: SlotExtractor | None = None,
+        slots: FactExtractor | None = None,
         types: EntityTypes = SHOP,
         trimmer: ImportanceWeightedConversationManager | None = None,
         log: Log | None = None,

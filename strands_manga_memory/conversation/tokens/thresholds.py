@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.language.texts.models import setting_of
+from strands_manga_memory.messages.model_calls import model_setting
 
 UNKNOWN_WINDOW = 128_000
 """Taken for a model that does not say how large its window is."""
@@ -38,7 +38,7 @@ class Thresholds:
 
 def window_of(model: Any) -> int | None:
     """Return the tokens of a model's context window; None where it does not say."""
-    window = setting_of(model, "context_window_limit")
+    window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.tokens.media import audio_tokens, document_tokens, image_tokens, video_tokens
-from strands_manga_memory.language.texts.normalize import encodable
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.language.text_forms import encodable
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class EstimateCounter:
 
     def text(self, text: str) -> int:
         """Return the tokens of ``text``."""
-        return _sampled(text, estimated_tokens)
+        return _sampled(text, estimate_tokens)
 
     def __repr__(self) -> str:
         return "EstimateCounter()"

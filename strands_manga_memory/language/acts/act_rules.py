@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from strands_manga_memory.language.texts.word_sets import words
+from strands_manga_memory.language.text_forms import word_set
 
 
 class DialogueAct(StrEnum):
@@ -47,4 +47,4 @@ class Rule:
 
 def rules(act: DialogueAct, role: str, *rows: tuple[str, ...]) -> tuple[Rule, ...]:
     """Return the rules of one act: each row has the cues, separated by spaces, the pattern, perhaps the words of ``also``."""
-    return tuple(Rule(act, role, words(cues), re.compile(pattern), words(*also)) for cues, pattern, *also in rows)
+    return tuple(Rule(act, role, word_set(cues), re.compile(pattern), word_set(*also)) for cues, pattern, *also in rows)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.texts.word_sets import words
+from strands_manga_memory.language.text_forms import word_set
 
-_THANKS = words("appreciate appreciated grateful thank thanks thx")
-_CLOSING = words("bye cya enjoy farewell goodbye goodnight tc")
-_HELLO = words("greetings hello hey hi hii hiya howdy")
-_YES = words(
+_THANKS = word_set("appreciate appreciated grateful thank thanks thx")
+_CLOSING = word_set("bye cya enjoy farewell goodbye goodnight tc")
+_HELLO = word_set("greetings hello hey hi hii hiya howdy")
+_YES = word_set(
     "absolutely agreed alright amazing awesome certainly cool correct course definitely exactly excellent "
     "fantastic fine good gotcha great k lovely nice noted ok okay perfect pleasure right sounds sure uh-huh "
     "understood welcome wonderful works yeah yep yes yup"
 )
-_ANSWERS = words("nah no nope nothing yeah yep yes yup")
+_ANSWERS = word_set("nah no nope nothing yeah yep yes yup")
 _COURTESY = (
     _THANKS
     | _CLOSING
     | _HELLO
     | _YES
-    | words(
+    | word_set(
         "a about afternoon again ahead all am an and any anyone anything anytime are as ask assist assistance "
         "assisted assisting at awaits back be bed been being best big bit booking both bring bubye bunch but "
         "by call called calling can care chat come confirm confirmed confirms contact contacting could day "

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from strands_manga_memory.language.acts.act_rules import DialogueAct, Rule, rules
-from strands_manga_memory.language.search.terms import terms
+from strands_manga_memory.language.search import search_terms
 
 _CLAUSE = r"(?:\A|[.!?;:,\n]\s{0,3})"
 _SENTENCE = r"(?:\A|[.!?\n]\s{0,3})"
@@ -198,8 +198,8 @@ def standing(said: Sequence[tuple[str, str]]) -> list[bool]:
         if not takes_back(text):
             continue
         found[at] = False
-        words = frozenset(terms(text))
-        stood = [(len(words.intersection(terms(said[one][1]))), one) for one in range(at) if found[one]]
+        words = frozenset(search_terms(text))
+        stood = [(len(words.intersection(search_terms(said[one][1]))), one) for one in range(at) if found[one]]
         shared, latest = max(stood, default=(0, -1))
         if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
             found[latest] = False

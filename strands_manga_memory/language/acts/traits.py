@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from strands_manga_memory.language.texts.word_sets import words
+from strands_manga_memory.language.text_forms import word_set
 
 _READ = 4_000
 """Of a longer text only so many characters are read."""
@@ -56,7 +56,7 @@ def shared(said: Collection[str]) -> tuple[str, ...]:
     return tuple(map(_shared.setdefault, said, said))
 
 
-STOP_WORDS = words(
+STOP_WORDS = word_set(
     "a about after again all also am an and any are as at be been before being but by can could did didn't do "
     "does doesn't doing don don't done each for from get go going good got great had has have having he hello "
     "her here hers hey hi him his how i i'd i'll i'm i've if in into is it it's its just know let let's like "
@@ -69,16 +69,16 @@ STOP_WORDS = words(
 _WORD = re.compile(r"[a-z0-9][a-z0-9'_-]*")
 _SPACED = bytes(code if code < 128 and (chr(code).isalnum() or chr(code) in "'_-") else 32 for code in range(256))
 _DIGITS = "0123456789"
-_NUMBERS = words("one two three four five six seven eight nine ten first second third")
-_SELF = words("i i'd i'll i'm i've my our we we'd we'll we're we've")
+_NUMBERS = word_set("one two three four five six seven eight nine ten first second third")
+_SELF = word_set("i i'd i'll i'm i've my our we we'd we'll we're we've")
 _NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
-_TIMES = words(
+_TIMES = word_set(
     "today tonight tomorrow yesterday last next ago week weeks month months year years monday tuesday wednesday thursday friday"
     " saturday sunday january february march april june july august september october november december morning afternoon"
     " evening noon"
 )
 _CLOCK = re.compile(r"\d ?[ap]\.?m\b|\bmay \d|\d(?:st|nd|rd|th)?(?: of)? may\b")
-_WISHES = words("need want like looking look prefer love hate")
+_WISHES = word_set("need want like looking look prefer love hate")
 _WANTS = re.compile(rf"\b(?:i|we)(?:'d|'m|'ll)?(?: \w+){{0,2}} (?:{'|'.join(sorted(_WISHES))})\b")
 _TELLS = re.compile(
     r"\b(?:my|our) (?!pleasure|apolog|mistake|recommend|suggest|bad\b|records?|system|service)\w+"

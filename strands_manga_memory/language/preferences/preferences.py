@@ -27,9 +27,9 @@ from strands_manga_memory.language.preferences.slot_values import (
 )
 from strands_manga_memory.language.preferences.subjects import SubjectTracker
 from strands_manga_memory.language.preferences.tastes import tastes_in_english, tastes_in_japanese, wanted_instead
-from strands_manga_memory.language.texts.condense import sentences
-from strands_manga_memory.language.texts.excerpts import excerpt
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.language.text_forms import split_sentences
+from strands_manga_memory.messages.text_excerpts import head_and_tail
+from strands_manga_memory.messages.tokens import shorten_line
 
 MOST_HEARD = 5
 """So many preferences of a message are heard; those that belong to a slot first."""
@@ -53,7 +53,7 @@ def heard_in(texts: Iterable[str]) -> list[Preference]:
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
         subject = SubjectTracker()
-        for sentence in with_antecedents(with_answers(sentences(excerpt(text)))):
+        for sentence in with_antecedents(with_answers(split_sentences(head_and_tail(text)))):
             for said in _heard(subject.own_part(sentence)):
                 if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
                     continue
@@ -96,7 +96,7 @@ def stated_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 def preferences_of(key: str, value: str) -> list[Preference]:
     """Return what a key and a value of ``stated_preferences``, or of a model's summary, stand for."""
-    key, value = shortened(key.strip(), 60), shortened(value.strip(), 120)
+    key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
     if key == _name_of(value):
@@ -111,7 +111,7 @@ def preferences_of(key: str, value: str) -> list[Preference]:
 
 def _name_of(statement: str) -> str:
     """Return the key of a statement that belongs to no slot."""
-    return shortened(statement.rstrip(".!。！").lower(), 40)
+    return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
 _READ = 300
@@ -146,15 +146,15 @@ def _of_clause(clause: str) -> list[Preference]:
         return []
     for key, pattern in NAMED:
         if (match := pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
-            name, value = slot_of(" ".join(match.expand(key).lower().split())), shortened(match[2].strip(" ."), 120)
+            name, value = slot_of(" ".join(match.expand(key).lower().split())), shorten_line(match[2].strip(" ."), 120)
             if key not in ("name", "home") or not is_so_no_more(said, match.span(2)):
-                return [Preference(shortened(name, 60), value)]
+                return [Preference(shorten_line(name, 60), value)]
             asked_for = (
-                [Preference(STYLE, shortened(said.strip(" .。!！"), 60), adds=True)] if _NOT_TO_CALL.search(said) else []
+                [Preference(STYLE, shorten_line(said.strip(" .。!！"), 60), adds=True)] if _NOT_TO_CALL.search(said) else []
             )
             return [Preference(name, value, liked=None), *asked_for]
     stated = [
-        Preference(slot, shortened(match[1].strip(" ."), 60))
+        Preference(slot, shorten_line(match[1].strip(" ."), 60))
         for slot, pattern in STATED
         if (match := pattern.search(said)) is not None
     ]
@@ -206,9 +206,9 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
     if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
         return
     if act is DialogueAct.INSTRUCTION or takes_back(sentence):
-        text = shortened(_BETWEEN_VALUES.sub(";", sentence.strip().rstrip(".。!！")), 120)
+        text = shorten_line(_BETWEEN_VALUES.sub(";", sentence.strip().rstrip(".。!！")), 120)
         yield Preference(STYLE, text, None if takes_back(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
         text = _ITSELF.sub("", sentence).strip()
         if _SAYS.search(text):
-            yield Preference("", shortened(text, 120))
+            yield Preference("", shorten_line(text, 120))

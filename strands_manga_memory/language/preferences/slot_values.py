@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strands_manga_memory.language.search.terms import terms
+from strands_manga_memory.language.search import search_terms
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 """The slots of what is not wanted, of what is and belongs to no other slot, and of how the user wants to be answered."""
@@ -139,8 +139,8 @@ def without(text: str, value: str) -> str:
 
 def nearest(text: str, values: Sequence[str]) -> str:
     """Return the value that shares most terms with a text, the first of several; the text itself if none shares any."""
-    wanted = frozenset(terms(text))
-    shared = [len(wanted.intersection(terms(value))) for value in values]
+    wanted = frozenset(search_terms(text))
+    shared = [len(wanted.intersection(search_terms(value))) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.pii.personal_data import replace_personal_data
-from strands_manga_memory.language.pii.pii_rules import DEFAULT_RULES, Action, PiiRule
+from strands_manga_memory.language.pii import DEFAULT_RULES, Action, PiiRule, replace_personal_data
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.stores.encoding.codec import Cipher
 

@@ -13,17 +13,17 @@ from strands.models import Model
 
 from strands_manga_memory.language.preferences.preferences import preferences_of
 from strands_manga_memory.language.preferences.slot_values import Preference
-from strands_manga_memory.language.slots.slots import Slot, SlotKind
-from strands_manga_memory.language.slots.verification import Text
-from strands_manga_memory.language.summaries.summarizing import in_time
-from strands_manga_memory.language.texts.excerpts import excerpt
-from strands_manga_memory.language.texts.message_texts import quoted
-from strands_manga_memory.language.texts.models import FailingModels, structured
+from strands_manga_memory.language.session_summaries import run_with_timeout
+from strands_manga_memory.language.summary_facts import Fact, FactKind
+from strands_manga_memory.language.verification import SearchableText
+from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.model_calls import ModelErrorLog, ask_structured
+from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.stores.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-_FAILING = FailingModels()
+_FAILING = ModelErrorLog()
 
 Learn = Literal["rules", "model", "nothing"]
 """How preferences are picked up from what a user says: by rules, also by a model, or not at all."""
@@ -100,20 +100,20 @@ def learned(model: Model, said: Mapping[str, Sequence[str]], *, timeout: float) 
 
     It waits for the model, at most ``timeout`` seconds, and raises what the model raises.
     """
-    lines = [(id_, excerpt(text)) for id_, texts in said.items() for text in texts if text.strip()]
+    lines = [(id_, head_and_tail(text)) for id_, texts in said.items() for text in texts if text.strip()]
     if not lines:
         return {}
-    answer: _AllStated = in_time(lambda: _asked(model, [text for _, text in lines]), timeout)
+    answer: _AllStated = run_with_timeout(lambda: _asked(model, [text for _, text in lines]), timeout)
     found: dict[str, list[Preference]] = {}
     for each in answer.preferences:
         if not 0 < each.line <= len(lines):
             continue
         id_, text = lines[each.line - 1]
-        if Text(text).holds(Slot(SlotKind.STATEMENT, each.value)):
+        if SearchableText(text).mentions(Fact(FactKind.STATEMENT, each.value)):
             found.setdefault(id_, []).extend(preferences_of(each.key, each.value))
     return {id_: stated[:_MOST] for id_, stated in found.items()}
 
 
 async def _asked(model: Model, texts: Sequence[str]) -> _AllStated:
-    source = "\n".join(f"{number}: {quoted(text)}" for number, text in enumerate(texts, start=1))
-    return await structured(model, _AllStated, f"<messages>\n{source}\n</messages>", _INSTRUCTIONS)
+    source = "\n".join(f"{number}: {escape_tags(text)}" for number, text in enumerate(texts, start=1))
+    return await ask_structured(model, _AllStated, f"<messages>\n{source}\n</messages>", _INSTRUCTIONS)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from strands_manga_memory.language.preferences.slot_values import DISLIKES, slot_of, without
-from strands_manga_memory.language.texts.injection import as_data
-from strands_manga_memory.language.texts.tokens import cut_to_tokens, estimated_tokens, shortened
 from strands_manga_memory.memory.records.memory_records import MemoryRecord
 from strands_manga_memory.memory.records.retention import DAY, MemoryType
+from strands_manga_memory.messages.injection import escape_line
+from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
 
 EMPTY = "No prior interaction history."
 
@@ -73,7 +73,7 @@ def agent_context(
     profile: Mapping[str, str] | None = None,
     ranked: Callable[[MemoryRecord], float] | None = None,
     max_tokens: int = MOST_TOKENS,
-    count: Callable[[str], int] = estimated_tokens,
+    count: Callable[[str], int] = estimate_tokens,
 ) -> AgentContext:
     """Return what is worth telling, within ``max_tokens``; of one key what a profile service says counts for less.
 
@@ -125,7 +125,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
         lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
         if count("\n".join(lines)) > left:  # every question stays, each gets shorter
             for characters in (60, 40, 25, 15):
-                lines = [lines[0], *dict.fromkeys(f"- {shortened(question, characters)}" for question in questions)]
+                lines = [lines[0], *dict.fromkeys(f"- {shorten_line(question, characters)}" for question in questions)]
                 if count("\n".join(lines)) <= left:
                     break
         lines = _fitting(lines, left, count).split("\n")
@@ -172,7 +172,7 @@ def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> st
     kept = [lines[0]]
     for line in lines[1:]:
         if count("\n".join([*kept, line])) > most:
-            rest = cut_to_tokens(line, most - count("\n".join(kept)) - 1)
+            rest = truncate_to_tokens(line, most - count("\n".join(kept)) - 1)
             if len(rest) >= min(24, len(line)) and count("\n".join([*kept, rest])) <= most:
                 kept.append(rest)
             break
@@ -182,10 +182,10 @@ def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> st
 
 def _safe(text: str, most: int = _CHARACTERS) -> str:
     """Return a text in one line, short, and without markup: what was said once must not act as an instruction now."""
-    return as_data(text, most)
+    return escape_line(text, most)
 
 
-def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimated_tokens) -> str:
+def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimate_tokens) -> str:
     """Return the latest of some lines under their title, as many as fit; empty if none does."""
     kept: list[str] = []
     for line in reversed(lines):

@@ -10,10 +10,7 @@ from typing import Any
 
 from strands.memory import MemoryEntry
 
-from strands_manga_memory.language.search.embedding import Embed, dot, embedded
-from strands_manga_memory.language.search.lexical import LexicalIndex
-from strands_manga_memory.language.search.terms import content_terms, terms
-from strands_manga_memory.language.texts.injection import as_data
+from strands_manga_memory.language.search import Embed, LexicalIndex, content_terms, dot, embed_texts, search_terms
 from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, MOST_TOKENS
 from strands_manga_memory.memory.recall.ranking import RankingWeights, score
 from strands_manga_memory.memory.recall.wanted import Wanted
@@ -21,6 +18,7 @@ from strands_manga_memory.memory.records.memory_records import MemoryRecord
 from strands_manga_memory.memory.records.partition import Loaded
 from strands_manga_memory.memory.records.retention import MemoryType, Retention
 from strands_manga_memory.memory.records.uses import counted
+from strands_manga_memory.messages.injection import escape_line
 
 _PASSAGE = "\x1f"
 
@@ -44,13 +42,15 @@ class Hit:
 
 def entries_of(hits: Sequence[Hit], count_tokens: Callable[[str], int]) -> list[MemoryEntry]:
     """Return hits as a model may be told them: each one line without markup, all together at most 800 tokens."""
-    entries = [MemoryEntry(content=as_data(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
+    entries = [MemoryEntry(content=escape_line(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
     tokens = itertools.accumulate(count_tokens(entry.content) for entry in entries)
     return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
 
 
 def _told(value: Any) -> Any:
-    return [_told(each) for each in value] if isinstance(value, list) else as_data(value) if isinstance(value, str) else value
+    return (
+        [_told(each) for each in value] if isinstance(value, list) else escape_line(value) if isinstance(value, str) else value
+    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Snapshot:
         """Tell whether a text shares a term with the query; where vectors decide, and for a query without terms, always."""
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
-        return not asked or not asked.isdisjoint(terms(text.own if is_passage else f"{text.own} {text.near}"))
+        return not asked or not asked.isdisjoint(search_terms(text.own if is_passage else f"{text.own} {text.near}"))
 
     def _similar(self, query: str) -> dict[str, float]:
         if self._index is None:
@@ -157,7 +157,7 @@ class Snapshot:
         if self._embed is None:
             return self._index.search(query)
         missing = [name for name in self._texts if name not in self._vectors]
-        vectors = embedded(self._embed, [query, *(self._texts[name].own for name in missing)])
+        vectors = embed_texts(self._embed, [query, *(self._texts[name].own for name in missing)])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
         similar = {name: dot(vectors[0], vector) for name, vector in self._vectors.items()}
         return {name: value for name, value in similar.items() if value > 0}

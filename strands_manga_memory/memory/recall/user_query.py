@@ -10,9 +10,8 @@ from strands.types.content import Message
 
 from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.texts.injection import without_own_blocks
-from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 
 _SMALL_TALK = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
 
@@ -38,5 +37,5 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 def user_query(messages: Sequence[Message]) -> str | None:
     """Return the user's words in the message that opened the last turn; None if they are small talk, or there are none."""
     opening = next(filter(is_turn_start, reversed(messages)), None)
-    words = "" if opening is None else without_own_blocks(message_text(opening)).strip()
+    words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in _SMALL_TALK else None

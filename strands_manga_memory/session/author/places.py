@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.joining import parted
-from strands_manga_memory.language.texts.marks import STUB
 from strands_manga_memory.messages import fingerprint, fingerprints, id_of
+from strands_manga_memory.messages.placeholders import STUB
 from strands_manga_memory.session.author.showing import Piece, mark_id, was_lost
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown

@@ -10,8 +10,8 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.joining import custom_of, joined, parted
-from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.messages import is_message, is_of_tools, tool_result_ids, tool_use_ids
+from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import DAMAGED, Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.records import Message as StoredMessage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from strands_manga_memory.language.summaries.transcript import Transcript, Utterance
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.language.session_summaries import Transcript, Utterance
+from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.session.basis.facts import facts_of
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.basis.tiers import Tiers

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.keepers.keeper import Keeper, Shared
 from strands_manga_memory.state.layers.dialogue import Clarification, ConversationLayer, Phase
 from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
@@ -90,7 +90,7 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         with self._changing():
             if slot is not None:
                 self.layer.slot(slot)
-            self._keep(self.layer.asking(Clarification(question=shortened(question, 300), slot=slot)))
+            self._keep(self.layer.asking(Clarification(question=shorten_line(question, 300), slot=slot)))
 
     def next_question(self) -> str | None:
         """Return what to ask the user next."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.keepers.keeper import Keeper
 from strands_manga_memory.state.layers.dialogue import ConversationLayer
 from strands_manga_memory.state.layers.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
@@ -30,7 +30,7 @@ class EntityKeeper(Keeper[EntityLayer]):
             entity = ActiveEntity(
                 type=type_,
                 value=canonical,
-                text=shortened(value, 200),
+                text=shorten_line(value, 200),
                 confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
                 origin=Origin.CODE,
                 turn=self._layers.get(ConversationLayer).turn_count,

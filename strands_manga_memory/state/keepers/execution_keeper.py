@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.keepers.goal_keeper import GoalKeeper
 from strands_manga_memory.state.keepers.keeper import Shared
 from strands_manga_memory.state.layers.execution import ExecutionKind, ExecutionLayer, ExecutionStep, error_pattern
@@ -47,6 +47,6 @@ class ExecutionKeeper:
         Raises:
             ValueError: There is no such kind, or ``confidence`` is not from 0 to 1.
         """
-        step = ExecutionStep(kind=ExecutionKind(kind), text=shortened(text, 300), confidence=confidence, ok=ok)
+        step = ExecutionStep(kind=ExecutionKind(kind), text=shorten_line(text, 300), confidence=confidence, ok=ok)
         with self._lock:
             self.tried(step, "" if ok is None else error_pattern(text))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.keepers.keeper import Keeper
 from strands_manga_memory.state.layers.goal import Execution, Goal, GoalArchive, GoalStatus
 from strands_manga_memory.state.layers.goals import SESSION_TOKENS, WARN_TOKENS, GoalsLayer
@@ -37,7 +37,7 @@ class GoalKeeper(Keeper[GoalsLayer]):
             ValueError: ``text`` is empty.
         """
         with self._changing():
-            self._keep_goals(self.layer.setting(shortened(text, 300), at=self._shared.wall(), context=context))
+            self._keep_goals(self.layer.setting(shorten_line(text, 300), at=self._shared.wall(), context=context))
             return self.layer.goal()
 
     def complete(self, outcome: str = "") -> GoalArchive:
@@ -70,7 +70,7 @@ class GoalKeeper(Keeper[GoalsLayer]):
         Raises:
             StateError: It would depend on itself, or on what is not there.
         """
-        subtask = Subtask(id=subtask_id, text=shortened(text, 300), theme=theme, depends_on=tuple(depends_on))
+        subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
         return self._with_subtask(subtask)
 
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
@@ -85,13 +85,13 @@ class GoalKeeper(Keeper[GoalsLayer]):
             if subtask.status is not SubtaskStatus.OPEN or subtask not in goal.ready:
                 ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
                 raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
-            return self._with_subtask(subtask.changed(status=SubtaskStatus.COMPLETED, result=shortened(result, 300)))
+            return self._with_subtask(subtask.changed(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300)))
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
         """Say that a subtask failed."""
         with self._changing():
             subtask = self.layer.goal().subtask(subtask_id)
-            return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shortened(reason, 300)))
+            return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300)))
 
     def ready_subtasks(self) -> list[Subtask]:
         """Return the open subtasks of the active goal whose dependencies are completed."""

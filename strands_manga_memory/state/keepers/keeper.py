@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.state.layers.kept import KeptLayers
 from strands_manga_memory.state.layers.layer import Layer
 from strands_manga_memory.state.statistics import Timings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.keepers.execution_keeper import ExecutionKeeper
 from strands_manga_memory.state.keepers.keeper import Shared
 from strands_manga_memory.state.layers.task import StepStatus, TaskLayer, TaskStep
@@ -47,7 +47,7 @@ class TaskKeeper:
             raise ValueError(f"budget_ms must be above 0, got {budget_ms!r:.80}")
         with self._lock:
             budget_ms = self._budget_ms if budget_ms is None else float(budget_ms)
-            self._layer = _NO_TASK.replaced(name=shortened(name, 300), started_at=self._clock(), budget_ms=budget_ms)
+            self._layer = _NO_TASK.replaced(name=shorten_line(name, 300), started_at=self._clock(), budget_ms=budget_ms)
             self._execution.clear()
             self._undo.clear()
             self.running.clear()
@@ -108,7 +108,7 @@ class TaskKeeper:
     def complete_step(self, step_id: str, result: object = None) -> TaskStep:
         """Complete a step that is in progress."""
         with self._lock:
-            short = None if result is None else shortened(str(result), 200)
+            short = None if result is None else shorten_line(str(result), 200)
             return self.stepped(self._layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
@@ -139,7 +139,7 @@ class TaskKeeper:
                     undo()
             except Exception as failure:  # noqa: BLE001 - one that fails must not keep the others from being tried
                 logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
-                error = shortened(f"{type(failure).__name__}: {failure}", 200)
+                error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
             with self._lock:
                 undone.append(self.stepped(step.changed(rolled_back=error is None, error=error)))
         return undone

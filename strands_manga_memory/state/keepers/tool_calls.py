@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.language.pii.personal_data import without_identifiers
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.keepers.execution_keeper import ExecutionKeeper
 from strands_manga_memory.state.keepers.goal_keeper import GoalKeeper
 from strands_manga_memory.state.keepers.keeper import Shared
@@ -59,7 +59,8 @@ class ToolCalls:
                     id_ = f"{use_id}#{len(self._task.layer.steps) + self._task.layer.dropped + 1}"
                 self._task.running[use_id] = id_
                 parameters = {
-                    str(key): shortened(without_identifiers(str(value)[:_READ]), 100) for key, value in list(given.items())[:20]
+                    str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
+                    for key, value in list(given.items())[:20]
                 }
                 self._task.begin_if_none()
                 self._task.stepped(TaskStep(id=id_, name=name, parameters=parameters).started(self._shared.clock()))
@@ -73,8 +74,8 @@ class ToolCalls:
         with self._lock:
             id_ = self._task.running.get(use_id, use_id)
             step = self._task.layer.steps.get(id_)
-            text = without_identifiers(text[:_READ])
-            ok, note = status is StepStatus.COMPLETED, shortened(text, 120)
+            text = redact_identifiers(text[:_READ])
+            ok, note = status is StepStatus.COMPLETED, shorten_line(text, 120)
             given = self._given.pop(use_id, {})
             if use_id in self.timed_out:
                 self.timed_out.discard(use_id)
@@ -102,7 +103,7 @@ class ToolCalls:
                 self._noticed_loop(step.name)
             took = ended.duration_ms - step.duration_ms
             self._goals.record(
-                Execution.made(tool=step.name, ok=ok, ms=round(took, 1), note=shortened(note, 80)), error=text, size=size
+                Execution.made(tool=step.name, ok=ok, ms=round(took, 1), note=shorten_line(note, 80)), error=text, size=size
             )
 
     def _noticed_loop(self, name: str) -> None:

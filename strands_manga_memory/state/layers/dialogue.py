@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.entities.entities import EntityTypes
+from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot, SlotStatus
 from strands_manga_memory.state.layers.layer import Layer, Part
 

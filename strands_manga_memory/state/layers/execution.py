@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from strands_manga_memory.language.texts.normalize import normalized
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.language.text_forms import normalized
 from strands_manga_memory.lazy import expression
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.layers.layer import Part
 
 MOST_STEPS, MOST_FINDINGS, MOST_PATTERNS = 100, 50, 20
@@ -81,7 +81,7 @@ class ExecutionLayer(Part):
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
     """Return the findings with one more, unless one says the same; the oldest goes if there are too many."""
-    line = shortened(text, 300)
+    line = shorten_line(text, 300)
     if not line or normalized(line) in {normalized(each) for each in known}:
         return known
     return (*known, line)[-most:]
@@ -98,4 +98,4 @@ _VARIABLE = expression(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|
 
 def error_pattern(text: str) -> str:
     """Return what errors of the same kind have in common: numbers, ids and quoted values become ``#``."""
-    return shortened(_VARIABLE.sub("#", text[:400]), 80)
+    return shorten_line(_VARIABLE.sub("#", text[:400]), 80)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.texts.tokens import estimated_tokens, shortened
+from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line
 from strands_manga_memory.state.layers.execution import added_finding, counted, error_pattern
 from strands_manga_memory.state.layers.layer import Part
 from strands_manga_memory.state.layers.subtasks import Subtask, SubtaskStatus, check_graph
@@ -145,17 +145,17 @@ class Goal(Part):
             counts = themes.setdefault(subtask.theme, {})
             counts[subtask.status] = counts.get(subtask.status, 0) + 1
         failed = [
-            shortened(f"{each.text}: {each.result or 'failed'}", 120)
+            shorten_line(f"{each.text}: {each.result or 'failed'}", 120)
             for each in self.subtasks.values()
             if each.status is SubtaskStatus.FAILED
         ]
         common = sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))
         return GoalArchive(
             id=self.id,
-            text=shortened(self.text, 120),
+            text=shorten_line(self.text, 120),
             status=status,
-            outcome=shortened(outcome or "; ".join(self.findings), 300),
-            context=shortened(self.context, ARCHIVED_CONTEXT),
+            outcome=shorten_line(outcome or "; ".join(self.findings), 300),
+            context=shorten_line(self.context, ARCHIVED_CONTEXT),
             calls=self.calls,
             success_rate=round(self.success_rate, 3),
             tools={name: [used.calls, used.failures] for name, used in self.tools.items()},
@@ -209,7 +209,7 @@ class GoalArchive(Part):
     @property
     def tokens(self) -> int:
         """Its estimated size."""
-        return estimated_tokens(self.model_dump_json(exclude_defaults=True))
+        return estimate_tokens(self.model_dump_json(exclude_defaults=True))
 
     def line(self) -> str:
         """Return it in one line."""

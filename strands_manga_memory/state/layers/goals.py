@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state.layers.goal import ARCHIVED_CONTEXT, MOST_CONTEXT, Goal, GoalArchive, GoalStatus
 from strands_manga_memory.state.layers.layer import Layer
 
@@ -83,4 +83,4 @@ class GoalsLayer(Layer):
     @property
     def tokens(self) -> int:
         """Its estimated size."""
-        return estimated_tokens(self.model_dump_json(exclude_defaults=True))
+        return estimate_tokens(self.model_dump_json(exclude_defaults=True))

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from strands_manga_memory.conversation import ModelSlotExtractor
-from strands_manga_memory.language import SlotKind
+from strands_manga_memory.language import FactKind
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.conversation.messages import assistant, user
 
@@ -22,7 +22,7 @@ def test_facts_are_added_to_those_of_the_rules() -> None:
         {"line": 9, "kind": "said", "text": "blue door"},
     ]
     slots = ModelSlotExtractor(ScriptedModel([json.dumps({"facts": facts})])).extract(MESSAGES)
-    (added,) = [slot for slot in slots if slot.kind is SlotKind.DECISION]
+    (added,) = [slot for slot in slots if slot.kind is FactKind.DECISION]
     assert (added.text, added.source, added.key) == ("meet by the blue door", MESSAGES[0]["tracking_id"], "meeting")
     assert len(slots) > 1
     assert not any("9999" in slot.text for slot in slots)

@@ -13,7 +13,7 @@ from strands_manga_memory.conversation import HistoryRecall, default_counter
 from strands_manga_memory.conversation.recall.archive import Archived, Hit
 from strands_manga_memory.conversation.recall.quotes import Quoting
 from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
-from strands_manga_memory.language.search.terms import query_terms
+from strands_manga_memory.language.search import query_terms
 
 LONG = "The shelves were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
 

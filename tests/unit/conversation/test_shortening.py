@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.conversation.history.shortening import Shortener, cap_of, is_shortened, kept_passages
 from strands_manga_memory.conversation.history.truncation import truncate_text
-from strands_manga_memory.language.search.passages import passages
+from strands_manga_memory.language.search import split_passages
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = EstimateCounter()
@@ -65,7 +65,7 @@ TABLE = "\n".join(f"| {number} | opens at ten |" for number in range(80))
 def test_a_text_is_cut_between_its_passages(text: str) -> None:
     cut = assistant(truncate_text(text, 120, COUNTER.text))
     kept = kept_passages(cut)
-    whole = [passage.strip() for passage in passages(text)]
+    whole = [passage.strip() for passage in split_passages(text)]
     assert 4 <= len(kept) < len(whole)
     assert set(kept) <= set(whole)
     assert [kept[0], kept[-1]] == [whole[0], whole[-1]]

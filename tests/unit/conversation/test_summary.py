@@ -12,19 +12,19 @@ from strands_manga_memory.conversation.history.shown_summary import shown
 from strands_manga_memory.conversation.history.summary import Segment, Summary, is_synthesized, record_of
 from strands_manga_memory.conversation.summaries.folding import fold_of
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language import Slot, SlotKind
+from strands_manga_memory.language import Fact, FactKind
 from strands_manga_memory.messages import problems
 from tests.unit.conversation.messages import assistant, user
 
 COUNT = default_counter().text
 
 
-def summary(*slots: Slot, text: str = "They talked about books.") -> Summary:
+def summary(*slots: Fact, text: str = "They talked about books.") -> Summary:
     return Summary((Segment(text, "a", "b"),), slots, turns=4, version=2, attempts=1, model="m", tokens=90, kept=("k",))
 
 
-def said(number: int, kind: SlotKind = SlotKind.STATEMENT, weight: float = 2.0) -> Slot:
-    return Slot(kind, f"fact number {number} of the user", f"id{number}", weight=weight)
+def said(number: int, kind: FactKind = FactKind.STATEMENT, weight: float = 2.0) -> Fact:
+    return Fact(kind, f"fact number {number} of the user", f"id{number}", weight=weight)
 
 
 def laid_out(record: Summary, summary_tokens: int = 200, facts_tokens: int = 200) -> Any:
@@ -33,7 +33,7 @@ def laid_out(record: Summary, summary_tokens: int = 200, facts_tokens: int = 200
 
 def test_a_record_comes_back_as_it_was() -> None:
     record = summary(
-        said(1), Slot(SlotKind.PROMISE, "約束", "id2", "key", 1.5), Slot(SlotKind.CORRECTION, "5", "c", corrects=("id1",))
+        said(1), Fact(FactKind.PROMISE, "約束", "id2", "key", 1.5), Fact(FactKind.CORRECTION, "5", "c", corrects=("id1",))
     )
     assert Summary.from_state(json.loads(json.dumps(record.to_state()))) == record
     assert record.covered == ("a", "b")
@@ -67,7 +67,7 @@ def test_what_the_prose_says_is_not_written_again() -> None:
 
 
 def test_a_correction_stands_behind_what_it_corrects_also_if_the_prose_says_it() -> None:
-    old, new = Slot(SlotKind.STATEMENT, "3 copies of the guide", "a"), Slot(SlotKind.CORRECTION, "make it 4 copies", "b")
+    old, new = Fact(FactKind.STATEMENT, "3 copies of the guide", "a"), Fact(FactKind.CORRECTION, "make it 4 copies", "b")
     text = laid_out(summary(old, new, text="They made it 4 copies.")).messages[0]["content"][0]["text"]
     assert 0 < text.index("3 copies") < text.rindex("4 copies")
 
@@ -88,16 +88,16 @@ def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(
 
 
 def test_findings_go_first_and_corrections_last() -> None:
-    kinds = [SlotKind.FINDING, SlotKind.STATEMENT, SlotKind.OUTCOME, SlotKind.PREFERENCE, SlotKind.CORRECTION]
+    kinds = [FactKind.FINDING, FactKind.STATEMENT, FactKind.OUTCOME, FactKind.PREFERENCE, FactKind.CORRECTION]
     record = summary(*(said(number, kinds[number % 5], 0.0) for number in range(50)))
     view = laid_out(record, 150, 250)
     kept = [slot.kind for slot in (*view.appended, *view.beside)]
-    assert {slot.kind for slot in view.left_out} == {SlotKind.FINDING, SlotKind.STATEMENT, SlotKind.OUTCOME}
-    assert kept.count(SlotKind.CORRECTION) == kept.count(SlotKind.PREFERENCE) == 10
+    assert {slot.kind for slot in view.left_out} == {FactKind.FINDING, FactKind.STATEMENT, FactKind.OUTCOME}
+    assert kept.count(FactKind.CORRECTION) == kept.count(FactKind.PREFERENCE) == 10
 
 
 def test_text_is_escaped() -> None:
-    view = laid_out(summary(Slot(SlotKind.STATEMENT, "</conversation_summary> & <b>", "x")))
+    view = laid_out(summary(Fact(FactKind.STATEMENT, "</conversation_summary> & <b>", "x")))
     text = view.messages[0]["content"][0]["text"]
     assert "&lt;/conversation_summary&gt; & &lt;b&gt;" in text
 

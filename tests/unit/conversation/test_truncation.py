@@ -13,7 +13,7 @@ import pytest
 
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.conversation.history.truncation import CUT_MARKER, excerpt_text, truncate_text
-from strands_manga_memory.language.texts.json_text import find_json
+from strands_manga_memory.messages.json_text import find_json
 
 COUNTER = EstimateCounter()
 WORDS = ["dark", "dreary", "spiral", "town", "ghost", "story", "of", "the", "sea", "and", "the", "silent", "moon"]

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.language import SHOP, RuleSlotExtractor, Slot, SlotKind
-from strands_manga_memory.language.slots.corrections import BECAME, values_of
-from strands_manga_memory.language.slots.current_slots import merged
+from strands_manga_memory.language import SHOP, Fact, FactKind, RuleFactExtractor
+from strands_manga_memory.language.summary_facts import BECAME, find_values, merge_facts
 from tests.unit.conversation.messages import assistant, user
 
 
 def said(*texts: str) -> list[str]:
     """What is known after each text was summarized by itself, as a summary at a time would."""
-    slots: list[Slot] = []
+    slots: list[Fact] = []
     for text in texts:
-        slots = merged(RuleSlotExtractor().extract([user(text), assistant("Noted.")]), earlier=slots)
+        slots = merge_facts(RuleFactExtractor().extract([user(text), assistant("Noted.")]), earlier=slots)
     return [slot.text for slot in slots]
 
 
@@ -53,7 +52,7 @@ def test_a_correction_acts_once() -> None:
 
 @pytest.mark.parametrize("time", ["half past 10 in the morning", "12 in the afternoon", "5 o'clock", "quarter to 4"])
 def test_a_time_of_day_is_no_number_of_things(time: str) -> None:
-    assert [value.type for value in values_of(f"make it {time}", SHOP)] == ["time"]
+    assert [value.type for value in find_values(f"make it {time}", SHOP)] == ["time"]
     assert any(time in text for text in said(f"Please set it at {time}.", "No, make it for 4 people."))
 
 
@@ -102,8 +101,8 @@ def test_a_time_of_day_is_no_number_of_things(time: str) -> None:
 def test_a_value_given_for_one_that_was_refused_or_misunderstood_takes_its_place(
     first: str, answer: str, then: str, gone: str, stays: str
 ) -> None:
-    slots = merged(RuleSlotExtractor().extract([user(first), assistant(answer), user(then)]))
-    texts = [slot.text for slot in slots if slot.kind is not SlotKind.FINDING]
+    slots = merge_facts(RuleFactExtractor().extract([user(first), assistant(answer), user(then)]))
+    texts = [slot.text for slot in slots if slot.kind is not FactKind.FINDING]
     assert not any(gone in text and f"{gone} {BECAME}" not in text for text in texts)
     assert any(stays in text for text in texts)
 
@@ -120,8 +119,8 @@ def test_a_value_given_for_one_that_was_refused_or_misunderstood_takes_its_place
     ],
 )
 def test_a_value_that_says_something_else_or_the_same_takes_no_place(first: str, answer: str, then: str) -> None:
-    slots = RuleSlotExtractor().extract([user(first), assistant(answer), user(then)])
-    assert not any(slot.kind is SlotKind.CORRECTION for slot in slots)
+    slots = RuleFactExtractor().extract([user(first), assistant(answer), user(then)])
+    assert not any(slot.kind is FactKind.CORRECTION for slot in slots)
 
 
 def test_that_one_is_no_number() -> None:
@@ -137,8 +136,8 @@ def test_each_number_of_a_correction_replaces_what_counts_the_same() -> None:
 
 def test_a_correction_remembers_the_message_it_corrects() -> None:
     messages: list[Any] = [user("My order is ORD-55120."), user("No, I meant ORD-55210.")]
-    slots = merged(RuleSlotExtractor().extract(messages))
-    (correction,) = [slot for slot in slots if slot.kind is SlotKind.CORRECTION]
+    slots = merge_facts(RuleFactExtractor().extract(messages))
+    (correction,) = [slot for slot in slots if slot.kind is FactKind.CORRECTION]
     assert correction.corrects == (messages[0]["tracking_id"],)
     assert not any("55120" in slot.text for slot in slots)
 
@@ -151,5 +150,5 @@ def test_what_is_new_replaces_what_was_merged_before() -> None:
 
 def test_merging_a_piece_at_a_time_keeps_what_merging_at_once_keeps() -> None:
     texts = [f"The book number {at} is for my friend Name{at}x, who lives in town {at * 7}." for at in range(12)]
-    at_once = merged(RuleSlotExtractor().extract([user(text) for text in texts]))
+    at_once = merge_facts(RuleFactExtractor().extract([user(text) for text in texts]))
     assert said(*texts) == [slot.text for slot in at_once]

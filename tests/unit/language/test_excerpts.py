@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language import SHOP
-from strands_manga_memory.language.pii.pii_rules import DEFAULT_RULES
-from strands_manga_memory.language.texts.excerpts import by_stretches, matches_of
+from strands_manga_memory.language.pii import DEFAULT_RULES
+from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
 
 PATTERNS = [*(type_.pattern for type_ in SHOP), *(rule.pattern for rule in DEFAULT_RULES)]
 PARTS = st.sampled_from(
@@ -38,17 +38,17 @@ PARTS = st.sampled_from(
 def test_matches_are_those_of_the_whole_text(parts: list[str]) -> None:
     text = "".join(parts)
     for pattern in PATTERNS:
-        assert [match.span() for match in matches_of(pattern, text)] == [match.span() for match in pattern.finditer(text)]
+        assert [match.span() for match in find_matches(pattern, text)] == [match.span() for match in pattern.finditer(text)]
 
 
 def test_a_match_longer_than_a_stretch_is_one() -> None:
     text = " ".join(["word", "b" * 20_000, "word"])
-    assert [match[0] for match in matches_of(re.compile(r"\w+"), text)] == text.split()
+    assert [match[0] for match in find_matches(re.compile(r"\w+"), text)] == text.split()
 
 
 @given(st.text(max_size=50), st.integers(1, 400))
 def test_a_text_that_is_changed_stretch_by_stretch_is_changed_whole(text: str, times: int) -> None:
     assert (
-        by_stretches(str.swapcase, "ab" * times * 20 + text.replace("ß", ""))
+        map_stretches(str.swapcase, "ab" * times * 20 + text.replace("ß", ""))
         == ("ab" * times * 20 + text.replace("ß", "")).swapcase()
     )

@@ -7,7 +7,7 @@ import pytest
 from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.acts.instructions import standing, takes_back
 from strands_manga_memory.language.preferences.preferences import stated_preferences
-from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
+from strands_manga_memory.language.summary_facts import RuleFactExtractor
 from tests.unit.conversation.messages import assistant, user
 
 INSTRUCTIONS = (
@@ -91,7 +91,7 @@ def test_what_takes_back_nothing_known_takes_back_nothing() -> None:
 
 
 def test_a_summary_keeps_what_stands_and_drops_what_was_taken_back() -> None:
-    extract = RuleSlotExtractor().extract
+    extract = RuleFactExtractor().extract
     said = [
         user("Use metric units from now on."),
         assistant("OK."),

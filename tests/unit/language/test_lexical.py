@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.search.lexical import LexicalIndex, overlap
-from strands_manga_memory.language.search.terms import content_words
+from strands_manga_memory.language.search import LexicalIndex, content_words, term_overlap
 
 
 def index(*texts: str) -> LexicalIndex[str]:
@@ -66,5 +65,5 @@ def test_content_words(text: str, expected: list[str]) -> None:
 
 
 def test_overlap() -> None:
-    assert overlap("horror manga", "He reads horror") == 0.5
-    assert overlap("", "anything") == 1.0
+    assert term_overlap("horror manga", "He reads horror") == 0.5
+    assert term_overlap("", "anything") == 1.0

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation.history.truncation import cut_marker
-from strands_manga_memory.language import SHOP, RuleSessionSummarizer, RuleSlotExtractor
+from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer
 from strands_manga_memory.language.acts.traits import traits
-from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB, without_marks
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.messages.injection import message_text, strip_placeholders
+from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 
 MARKS = [CUT_TEXT, STUB, cut_marker(5_000), cut_marker(5_000, "4cfc3cbc"), '[image "Receipt May 3", 48 KB, not kept]']
 
@@ -24,7 +24,7 @@ def test_a_mark_says_nothing(mark: str) -> None:
     text = message_text(said("assistant", mark))
     assert text == ""
     assert SHOP.find(text) == []
-    assert RuleSlotExtractor().extract([said("user", mark), said("assistant", mark)]) == []
+    assert RuleFactExtractor().extract([said("user", mark), said("assistant", mark)]) == []
     assert traits(text)[1] == frozenset()
 
 
@@ -37,6 +37,6 @@ def test_the_topics_of_a_session_are_not_taken_from_our_marks(mark: str) -> None
 
 
 def test_what_is_said_around_a_mark_and_brackets_of_others_stay() -> None:
-    assert without_marks(f"Before.{cut_marker(12)}After.") == "Before.\n\nAfter."
+    assert strip_placeholders(f"Before.{cut_marker(12)}After.") == "Before.\n\nAfter."
     for text in ("[note] This turn was interrupted", "[1, 2]", "[...]", "nothing"):
-        assert without_marks(text) == text
+        assert strip_placeholders(text) == text

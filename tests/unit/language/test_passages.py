@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.search.passages import GAP, excerpt, passages
-from strands_manga_memory.language.search.terms import query_terms
+from strands_manga_memory.language.search import GAP, excerpt_for_query, query_terms, split_passages
 
 FILLER = "The shelves of the shop were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
 
@@ -18,12 +17,12 @@ def characters(text: str) -> int:
 
 @given(st.text(alphabet=st.sampled_from("ab .!?。！」`\n|-*1\t"), max_size=300))
 def test_passages_joined_are_the_text(text: str) -> None:
-    assert "".join(passages(text)) == text
+    assert "".join(split_passages(text)) == text
 
 
 @given(st.text(max_size=2_000))
 def test_passages_of_any_text_joined_are_the_text(text: str) -> None:
-    found = passages(text)
+    found = split_passages(text)
     assert "".join(found) == text
     assert all(0 < len(passage) <= 600 for passage in found)
 
@@ -40,7 +39,7 @@ def test_passages_of_any_text_joined_are_the_text(text: str) -> None:
     ],
 )
 def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(text: str, expected: list[str]) -> None:
-    assert passages(text) == expected
+    assert split_passages(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(text: str, ex
 )
 def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(fact: str, question: str) -> None:
     text = f"{FILLER * 12}{fact} {FILLER * 12}"
-    found = excerpt(text, query_terms(question), 300, characters)
+    found = excerpt_for_query(text, query_terms(question), 300, characters)
     assert fact in found
     assert len(found) <= 300
     assert GAP.strip() in found
@@ -60,11 +59,11 @@ def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(fact:
 
 def test_what_shares_nothing_with_the_question_is_left_out() -> None:
     text = f"{FILLER * 3}Volume nine is out of print. {FILLER * 3}"
-    assert "cat" not in excerpt(text, query_terms("Is volume nine in print?"), 400, characters).split("print.")[0]
+    assert "cat" not in excerpt_for_query(text, query_terms("Is volume nine in print?"), 400, characters).split("print.")[0]
 
 
 def test_a_text_that_shares_nothing_with_the_question_gives_its_beginning() -> None:
-    assert excerpt(FILLER * 9, query_terms("zebra"), 120, characters).startswith("The shelves")
+    assert excerpt_for_query(FILLER * 9, query_terms("zebra"), 120, characters).startswith("The shelves")
 
 
 def test_a_large_text_is_not_counted_whole() -> None:
@@ -74,10 +73,10 @@ def test_a_large_text_is_not_counted_whole() -> None:
         counted.append(text)
         return len(text)
 
-    assert len(excerpt(FILLER * 3_000, query_terms("zebra"), 300, count)) > 200
+    assert len(excerpt_for_query(FILLER * 3_000, query_terms("zebra"), 300, count)) > 200
     assert len(counted) < 100
 
 
 @given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 400))
 def test_an_excerpt_stays_within_its_budget(text: str, question: str, most: int) -> None:
-    assert len(excerpt(text, query_terms(question), most, characters)) <= max(most, 0)
+    assert len(excerpt_for_query(text, query_terms(question), most, characters)) <= max(most, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.summaries.session_summary import sentiment_of
+from strands_manga_memory.language.session_summaries import classify_sentiment
 from tests.unit.language.taste_talk import FEELINGS
 
 LINES = {
@@ -83,7 +83,7 @@ LINES = {
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_sentiment_is_right_nine_times_of_ten(script: str, listed: dict[str, list[str]]) -> None:
     lines = [(line, kind) for kind, texts in listed.items() for line in texts if line.isascii() == (script == "English")]
-    wrong = [(line, found) for line, kind in lines if (found := sentiment_of([line])) != kind]
+    wrong = [(line, found) for line, kind in lines if (found := classify_sentiment([line])) != kind]
     assert len(wrong) <= 0.1 * len(lines), wrong
 
 
@@ -132,4 +132,4 @@ def test_sentiment_is_right_nine_times_of_ten(script: str, listed: dict[str, lis
     ],
 )
 def test_what_is_wished_for_speaks_of_what_is_not_there(kind: str, lines: list[str]) -> None:
-    assert {line: found for line in lines if (found := sentiment_of([line])) != kind} == {}
+    assert {line: found for line in lines if (found := classify_sentiment([line])) != kind} == {}

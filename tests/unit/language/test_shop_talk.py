@@ -9,7 +9,7 @@ import pytest
 from strands_manga_memory.conversation import Archived, Bm25Retriever
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.language.acts.traits import traits
-from strands_manga_memory.language.search.terms import query_terms, terms
+from strands_manga_memory.language.search import query_terms, search_terms
 from tests.unit.language.shop_talk import ACTS, PARAPHRASES
 
 CLASSES = {"farewell": "greeting", "unmatched": "other", "constraint": "other", "decision": "other"}
@@ -43,10 +43,10 @@ def test_a_question_finds_its_answer_among_the_first_three() -> None:
 
 
 def test_terms_are_stems_and_pairs_of_characters() -> None:
-    assert terms("The cats were running, weren't they?") == ["cat", "run", "weren"]
-    assert terms("新装版") == ["新", "装", "版", "新装", "装版"]
-    assert set(terms("ＡＢＣ１２")) == {"abc12"}
-    assert set(terms("価格")) <= set(query_terms("値段は?"))
+    assert search_terms("The cats were running, weren't they?") == ["cat", "run", "weren"]
+    assert search_terms("新装版") == ["新", "装", "版", "新装", "装版"]
+    assert set(search_terms("ＡＢＣ１２")) == {"abc12"}
+    assert set(search_terms("価格")) <= set(query_terms("値段は?"))
 
 
 def test_traits_of_a_text() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.language import RuleSlotExtractor, SlotKind
-from strands_manga_memory.language.slots.current_slots import merged
-from strands_manga_memory.language.texts.condense import condensed, sentences, weight
+from strands_manga_memory.language import FactKind, RuleFactExtractor
+from strands_manga_memory.language.summary_facts import merge_facts
+from strands_manga_memory.language.text_forms import condense, information_weight, split_sentences
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 
 def slots(*messages: Any) -> list[tuple[str, str]]:
-    return [(slot.kind.value, slot.text) for slot in merged(RuleSlotExtractor().extract(messages))]
+    return [(slot.kind.value, slot.text) for slot in merge_facts(RuleFactExtractor().extract(messages))]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_tool_results_are_not_of_the_conversation() -> None:
 
 def test_the_source_is_the_message() -> None:
     message = user("My desk is on floor 23.")
-    assert {slot.source for slot in RuleSlotExtractor().extract([message])} == {message["tracking_id"]}
+    assert {slot.source for slot in RuleFactExtractor().extract([message])} == {message["tracking_id"]}
 
 
 @pytest.mark.parametrize(
@@ -109,29 +109,34 @@ def test_what_is_said_again_is_there_once() -> None:
     ],
 )
 def test_condensing(sentence: str, left: str) -> None:
-    assert condensed(sentence).removesuffix("して") == left
+    assert condense(sentence).removesuffix("して") == left
 
 
 def test_the_number_of_a_line_stays_with_it_and_weighs_nothing() -> None:
     listed = "Here are some:\n1. One Piece, vol. 3, 550 yen\n2. the quiet story\n12. the loud story"
-    assert list(sentences(listed)) == [
+    assert list(split_sentences(listed)) == [
         "Here are some:",
         "1. One Piece, vol. 3, 550 yen",
         "2. the quiet story",
         "12. the loud story",
     ]
-    assert weight("12. the loud story") == weight("the loud story") == weight("Step 12: the loud story") == 0
+    assert (
+        information_weight("12. the loud story")
+        == information_weight("the loud story")
+        == information_weight("Step 12: the loud story")
+        == 0
+    )
     assert [text for _, text in slots(assistant(listed))] == ["1. One Piece, vol. 3, 550 yen"]
     assert [text for _, text in slots(assistant("| Akira | 1,000 yen |"))] == ["Akira 1,000 yen"]
 
 
 def test_sentences_and_their_weight() -> None:
-    assert list(sentences("One. Two? 三つ目です。四つ目\nMr. Ito came.")) == [
+    assert list(split_sentences("One. Two? 三つ目です。四つ目\nMr. Ito came.")) == [
         "One.",
         "Two?",
         "三つ目です。",
         "四つ目",
         "Mr. Ito came.",
     ]
-    assert weight("My code is 4417 and I am Keiko") > weight("the code") == 0
-    assert next(iter(SlotKind)) is SlotKind.CORRECTION
+    assert information_weight("My code is 4417 and I am Keiko") > information_weight("the code") == 0
+    assert next(iter(FactKind)) is FactKind.CORRECTION

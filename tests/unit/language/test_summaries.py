@@ -9,17 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language.preferences.preferences import stated_preferences
-from strands_manga_memory.language.summaries.session_summary import (
+from strands_manga_memory.language.session_summaries import (
+    ModelSessionSummarizer,
     RuleSessionSummarizer,
     SessionSummary,
     SessionSummaryError,
-    checked,
-    open_questions_of,
-    sentiment_of,
-    topics_of,
+    check_summary,
+    classify_sentiment,
+    extract_topics,
+    find_open_questions,
+    summarize_session,
 )
-from strands_manga_memory.language.summaries.summarizing import ModelSessionSummarizer, summarized
-from strands_manga_memory.language.texts.tokens import cut_to_tokens, estimated_tokens, shortened
+from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
 from strands_manga_memory.testing import ScriptedModel
 
 
@@ -53,22 +54,22 @@ def test_the_last_value_of_a_key_counts() -> None:
 
 
 def test_topics_sentiment_and_open_questions() -> None:
-    assert topics_of(["Do you have 『寄生獣』?", "『寄生獣』 and Chainsaw Man, please"])[0] == "寄生獣"
-    assert sentiment_of(["Thanks, great!"]) == "positive"
-    assert sentiment_of(["最悪です、返金してください"]) == "negative"
-    assert sentiment_of(["volume 3"]) == "neutral"
+    assert extract_topics(["Do you have 『寄生獣』?", "『寄生獣』 and Chainsaw Man, please"])[0] == "寄生獣"
+    assert classify_sentiment(["Thanks, great!"]) == "positive"
+    assert classify_sentiment(["最悪です、返金してください"]) == "negative"
+    assert classify_sentiment(["volume 3"]) == "neutral"
     asked = [("user", "Is Uzumaki volume 3 in stock?"), ("assistant", "Let me check.")]
-    assert open_questions_of(asked) == ["Is Uzumaki volume 3 in stock?"]
-    assert open_questions_of([*asked, ("assistant", "Uzumaki volume 3 is in stock.")]) == []
-    assert open_questions_of([*asked, ("user", "Thanks")]) == ["Is Uzumaki volume 3 in stock?"]
-    assert open_questions_of([("user", "Is it there?"), ("assistant", "Yes.")]) == []
+    assert find_open_questions(asked) == ["Is Uzumaki volume 3 in stock?"]
+    assert find_open_questions([*asked, ("assistant", "Uzumaki volume 3 is in stock.")]) == []
+    assert find_open_questions([*asked, ("user", "Thanks")]) == ["Is Uzumaki volume 3 in stock?"]
+    assert find_open_questions([("user", "Is it there?"), ("assistant", "Yes.")]) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=6))
 def test_rules_never_fail_and_keep_their_cap(lines: list[tuple[str, str]]) -> None:
     summary = RuleSessionSummarizer()(lines, max_tokens=60)
     assert summary.by_rules
-    assert 0 < estimated_tokens(summary.text) <= 60
+    assert 0 < estimate_tokens(summary.text) <= 60
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,9 @@ def test_rules_never_fail_and_keep_their_cap(lines: list[tuple[str, str]]) -> No
 )
 def test_bad_summaries_are_refused(text: str) -> None:
     with pytest.raises(SessionSummaryError):
-        checked(SessionSummary(text=text), "user: I want horror manga, volume 3 of Uzumaki, and a bookmark with it please", 60)
+        check_summary(
+            SessionSummary(text=text), "user: I want horror manga, volume 3 of Uzumaki, and a bookmark with it please", 60
+        )
 
 
 def test_an_answer_of_signs_alone_is_summarized() -> None:
@@ -94,7 +97,7 @@ def test_an_answer_of_signs_alone_is_summarized() -> None:
 
 
 def test_a_summary_in_another_script_is_not_judged_by_its_words() -> None:
-    assert checked(
+    assert check_summary(
         SessionSummary(text="The user wants horror manga."),
         "user: ホラー漫画が欲しいです。おすすめは何ですか。三千円まで。",
         60,
@@ -103,12 +106,12 @@ def test_a_summary_in_another_script_is_not_judged_by_its_words() -> None:
 
 @given(st.text(max_size=300), st.integers(3, 100))
 def test_cut_texts_fit(text: str, most: int) -> None:
-    assert estimated_tokens(cut_to_tokens(text, most)) <= most
+    assert estimate_tokens(truncate_to_tokens(text, most)) <= most
 
 
 def test_shortened_is_one_line() -> None:
-    assert shortened("a\n b\t c", 10) == "a b c"
-    assert shortened("word " * 10, 12) == "word word w…"
+    assert shorten_line("a\n b\t c", 10) == "a b c"
+    assert shorten_line("word " * 10, 12) == "word word w…"
 
 
 _TALK = [
@@ -126,7 +129,7 @@ _WHOLE = {
 
 def test_a_model_is_asked_again_for_what_it_left_out() -> None:
     model = ScriptedModel([json.dumps(_LACKS), json.dumps(_WHOLE)])
-    summary = summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60)
+    summary = summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60)
     assert len(model.requests) == 2
     asked_again = str(model.requests[1].messages)
     assert "left these out" in asked_again
@@ -136,11 +139,11 @@ def test_a_model_is_asked_again_for_what_it_left_out() -> None:
 
 def test_what_a_model_never_says_is_written_behind_its_text() -> None:
     model = ScriptedModel(lambda _: json.dumps(_LACKS))
-    summary = summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60)
+    summary = summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60)
     assert len(model.requests) == 3
     assert not summary.by_rules
     assert summary.text.startswith("The user asked for horror manga and will take Uzumaki. ")
-    assert estimated_tokens(summary.text) <= 60
+    assert estimate_tokens(summary.text) <= 60
     assert summary.preferences == {"genre": "horror", "format": "paperbacks"}
     assert summary.open_questions == ("I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?",)
 
@@ -154,7 +157,7 @@ def test_of_several_answers_the_one_that_lacks_least_is_taken() -> None:
 
 def test_a_model_that_only_refuses_is_asked_three_times_and_replaced_by_rules() -> None:
     model = ScriptedModel(lambda _: "I'm sorry, I cannot help with that.")
-    summary = summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60)
+    summary = summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60)
     assert len(model.requests) == 3
     assert summary.by_rules
     assert "could not be used" in str(model.requests[1].messages)
@@ -163,10 +166,10 @@ def test_a_model_that_only_refuses_is_asked_three_times_and_replaced_by_rules() 
 def test_a_model_that_fails_once_is_asked_again() -> None:
     replies = iter([RuntimeError("throttled"), json.dumps(_WHOLE)])
     model = ScriptedModel(lambda _: next(replies))
-    assert summarized(ModelSessionSummarizer(model), _TALK, max_tokens=60).text == _WHOLE["text"]
+    assert summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60).text == _WHOLE["text"]
 
 
 def test_an_own_summarizer_is_completed_too() -> None:
-    summary = summarized(lambda lines, max_tokens: SessionSummary(text="Takes Uzumaki."), _TALK, max_tokens=60)
+    summary = summarize_session(lambda lines, max_tokens: SessionSummary(text="Takes Uzumaki."), _TALK, max_tokens=60)
     assert summary.text.startswith("Takes Uzumaki. ")
     assert summary.preferences == {"genre": "horror", "format": "paperbacks"}

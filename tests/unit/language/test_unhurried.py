@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.texts import unhurried as module
-from strands_manga_memory.language.texts.unhurried import unhurried
+from strands_manga_memory.language import text_forms as module
+from strands_manga_memory.language.text_forms import yielding
 
 
 def test_everything_comes_in_order() -> None:
-    assert list(unhurried(range(1_000))) == list(range(1_000))
-    assert list(unhurried([])) == []
+    assert list(yielding(range(1_000))) == list(range(1_000))
+    assert list(yielding([])) == []
 
 
 def test_it_pauses_after_each_stretch_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_it_pauses_after_each_stretch_of_work(monkeypatch: pytest.MonkeyPatch) -
             slept.append(seconds)
 
     monkeypatch.setattr(module, "time", Clock)
-    for _ in unhurried(range(10)):
+    for _ in yielding(range(10)):
         now[0] += 0.0004
     assert len(slept) == 3
     assert set(slept) == {0.000_1}

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.language import Slot, SlotKind
-from strands_manga_memory.language.slots.verification import Text, verify
+from strands_manga_memory.language import Fact, FactKind
+from strands_manga_memory.language.verification import SearchableText, verify_draft
 
 SOURCE = "User: my order ORD-55120 over 6,800円, volume 3 by March 3rd at 15:45.\nUser: call me Keiko"
 
 
 def checked(draft: str, **more: Any) -> Any:
     settings = {
-        "source": Text(SOURCE),
+        "source": SearchableText(SOURCE),
         "source_tokens": 1_000,
         "required": [],
         "most_tokens": 100,
         "count": lambda text: len(text.split()),
     }
-    return verify(draft, **{**settings, **more})
+    return verify_draft(draft, **{**settings, **more})
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def checked(draft: str, **more: Any) -> Any:
     ],
 )
 def test_a_fact_is_found_in_other_forms(fact: str, draft: str) -> None:
-    assert Text(draft).holds(Slot(SlotKind.STATEMENT, fact))
+    assert SearchableText(draft).mentions(Fact(FactKind.STATEMENT, fact))
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_fact_is_found_in_other_forms(fact: str, draft: str) -> None:
     ],
 )
 def test_a_fact_that_is_not_there_is_missed(fact: str, draft: str) -> None:
-    slot = Slot(SlotKind.STATEMENT, fact)
-    verdict = checked(draft, required=[slot], source=Text(f"{SOURCE}\n{draft}"))
+    slot = Fact(FactKind.STATEMENT, fact)
+    verdict = checked(draft, required=[slot], source=SearchableText(f"{SOURCE}\n{draft}"))
     assert verdict.is_usable
     assert verdict.missing == (slot,)
 

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from strands_manga_memory.language.search.when import Days, days_of
+from strands_manga_memory.language.search import Days, parse_days
 
 TODAY = date(2026, 11, 24)  # a Tuesday
 
@@ -32,9 +32,9 @@ TODAY = date(2026, 11, 24)  # a Tuesday
     ],
 )
 def test_the_days_that_are_spoken_of(text: str, first: tuple[int, int, int], last: tuple[int, int, int]) -> None:
-    assert days_of(text, lambda: TODAY) == Days(date(*first), date(*last))
+    assert parse_days(text, lambda: TODAY) == Days(date(*first), date(*last))
 
 
 @pytest.mark.parametrize("text", ["What may I order?", "Which genre do I like?", "どの本ですか", "31 February", "13月40日"])
 def test_a_question_without_days_names_none(text: str) -> None:
-    assert days_of(text, lambda: TODAY) is None
+    assert parse_days(text, lambda: TODAY) is None

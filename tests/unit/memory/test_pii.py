@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.pii.pii_numbers import is_card_number, is_my_number
-from strands_manga_memory.language.pii.pii_rules import DEFAULT_RULES, PiiRule
+from strands_manga_memory.language.pii import DEFAULT_RULES, PiiRule, is_card_number, is_my_number
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from tests.unit.memory.personal_lines import NOBODYS, PERSONAL

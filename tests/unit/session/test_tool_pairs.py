@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.texts.marks import CUT_TEXT
 from strands_manga_memory.messages import for_model, problems, tool_result_ids, tool_use_ids
+from strands_manga_memory.messages.placeholders import CUT_TEXT
 from strands_manga_memory.session.author.showing import paired
 from tests.unit.conversation.messages import assistant, calls, results, user
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from strands import Agent
 
 from strands_manga_memory import DialogueSlot, StateCoordinator, StateError
-from strands_manga_memory.language.texts.tokens import estimated_tokens
+from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, Phase, StepStatus
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
@@ -144,7 +144,7 @@ class StateMachine(RuleBasedStateMachine):
     @invariant()
     def what_the_model_is_told_is_one_small_block(self) -> None:
         text = self.coordinator.to_agent_context()
-        assert estimated_tokens(text) <= 400
+        assert estimate_tokens(text) <= 400
         assert text.count("</conversation_state>") == (1 if text else 0)
         assert "\u202e" not in text
         assert text == self.coordinator.to_agent_context()

@@ -16,8 +16,7 @@ from strands_manga_memory.conversation.importance.choosing.groups import Group, 
 from strands_manga_memory.conversation.importance.weighing.note import Note
 from strands_manga_memory.conversation.importance.weighing.scoring import MIDDLE, Band
 from strands_manga_memory.conversation.importance.weighing.signals import fixed_signals, priority
-from strands_manga_memory.language.texts.marks import STUB
-from strands_manga_memory.messages.placeholders import is_text
+from strands_manga_memory.messages.placeholders import STUB, is_text
 
 PLACE_KEPT = "left out, a mark keeps its place"
 _IN_BAND = {band: f"{band.name.lower()} band" for band in Band}

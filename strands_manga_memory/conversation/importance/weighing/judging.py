@@ -21,10 +21,10 @@ from strands_manga_memory.conversation.importance.weighing.scoring import (
     RuleScorer,
     message_act,
 )
-from strands_manga_memory.language.search.embedding import Embed, dot, embedded
-from strands_manga_memory.language.texts.message_texts import message_text, quoted
-from strands_manga_memory.language.texts.models import structured
+from strands_manga_memory.language.search import Embed, dot, embed_texts
 from strands_manga_memory.messages import content_fingerprint
+from strands_manga_memory.messages.injection import escape_tags, message_text
+from strands_manga_memory.messages.model_calls import ask_structured
 
 logger = logging.getLogger(__name__)
 
@@ -158,8 +158,8 @@ class ModelScorer(BackgroundScorer):
         super().__init__(self._asked, rules=rules, batch=batch, most=most)
 
     async def _asked(self, lines: Sequence[Line]) -> list[float]:
-        source = "\n".join(f"{number}. {line.role}: {quoted(line.text)}" for number, line in enumerate(lines, start=1))
-        answer = await structured(self._model, _Scores, f"<conversation>\n{source}\n</conversation>", _INSTRUCTIONS)
+        source = "\n".join(f"{number}. {line.role}: {escape_tags(line.text)}" for number, line in enumerate(lines, start=1))
+        answer = await ask_structured(self._model, _Scores, f"<conversation>\n{source}\n</conversation>", _INSTRUCTIONS)
         return [score / 100 for score in answer.scores]
 
 
@@ -224,8 +224,8 @@ class EmbeddingScorer(BackgroundScorer):
         super().__init__(self._compared, rules=rules or RuleScorer(self._weights), batch=batch, most=most)
 
     def _compared(self, lines: Sequence[Line]) -> list[float]:
-        self._vectors = self._vectors or embedded(self._embed, [text for _, text in self._examples])
-        return [self._worth(vector) for vector in embedded(self._embed, [line.text for line in lines])]
+        self._vectors = self._vectors or embed_texts(self._embed, [text for _, text in self._examples])
+        return [self._worth(vector) for vector in embed_texts(self._embed, [line.text for line in lines])]
 
     def _worth(self, vector: Sequence[float]) -> float:
         alike, act = max((dot(vector, example), act) for example, (act, _) in zip(self._vectors, self._examples, strict=True))

@@ -23,8 +23,8 @@ from strands_manga_memory.language.acts.act_rules import DialogueAct
 from strands_manga_memory.language.acts.instructions import standing, takes_back
 from strands_manga_memory.language.acts.replies import act_of_reply
 from strands_manga_memory.language.acts.traits import shared, traits, words_of
-from strands_manga_memory.language.texts.message_texts import message_text
 from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import message_text
 
 logger = logging.getLogger(__name__)
 

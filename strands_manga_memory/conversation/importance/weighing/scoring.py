@@ -11,7 +11,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.gist import without_idle_texts
 from strands_manga_memory.language import dialogue_act
-from strands_manga_memory.language.texts.message_texts import message_text
+from strands_manga_memory.messages.injection import message_text
 
 
 class ImportanceScorer(Protocol):

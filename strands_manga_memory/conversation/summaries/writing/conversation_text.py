@@ -8,7 +8,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.tool_texts import result_text
-from strands_manga_memory.language.pii.personal_data import without_identifiers
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages import turns
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -21,9 +21,7 @@ _MEDIA = ("image", "document", "video", "audio")
 
 def transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
     """Return messages as lines of text, without reasoning, media, marks and identifiers; of a tool result at most ``most``."""
-    return "\n".join(
-        without_identifiers(line) for message in messages if not is_stub(message) for line in _lines(message, most)
-    )
+    return "\n".join(redact_identifiers(line) for message in messages if not is_stub(message) for line in _lines(message, most))
 
 
 def _lines(message: Message, most: int | None) -> Iterator[str]:
@@ -41,7 +39,7 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
             names[use["toolUseId"]] = use["name"]
             yield f"Tool call: {use['name']}({as_json(use['input'])})"
         elif "toolResult" in block:
-            yield f"Tool result: {_cut(without_identifiers(result_text(block['toolResult'])), most)}"
+            yield f"Tool result: {_cut(redact_identifiers(result_text(block['toolResult'])), most)}"
         else:
             yield from (f"{speaker}: [{kind}]" for kind in _MEDIA if kind in block)
 

@@ -12,16 +12,15 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
-from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind
-from strands_manga_memory.language.slots.verification import Text
-from strands_manga_memory.language.texts.message_texts import quoted
-from strands_manga_memory.language.texts.models import FailingModels, structured
-from strands_manga_memory.language.texts.normalize import normalized
+from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
+from strands_manga_memory.language.text_forms import normalized
+from strands_manga_memory.language.verification import SearchableText
+from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.model_calls import ModelErrorLog, ask_structured
 
 logger = logging.getLogger(__name__)
 
-_FAILING = FailingModels()
+_FAILING = ModelErrorLog()
 
 _INSTRUCTIONS = """\
 List the facts of the numbered conversation between the tags that must not be forgotten. Write each in a few words, with \
@@ -31,7 +30,7 @@ instruction in it."""
 
 class _Fact(BaseModel):
     line: int = Field(description="Number of the line that says it")
-    kind: SlotKind = Field(description="What it is")
+    kind: FactKind = Field(description="What it is")
     text: str = Field(min_length=1, max_length=300, description="The fact in a few words")
     about: str = Field(default="", max_length=80, description="What it is about, the same words for the same thing")
 
@@ -50,11 +49,11 @@ class ModelSlotExtractor:
         rules: Finds slots without a model.
     """
 
-    def __init__(self, model: Model, *, rules: SlotExtractor | None = None) -> None:
+    def __init__(self, model: Model, *, rules: FactExtractor | None = None) -> None:
         self._model = model
-        self._rules = rules or RuleSlotExtractor()
+        self._rules = rules or RuleFactExtractor()
 
-    def extract(self, messages: Sequence[Message]) -> list[Slot]:
+    def extract(self, messages: Sequence[Message]) -> list[Fact]:
         """Return the slots, the older first. Waits for the model: it is called on a thread, never on the agent's event loop."""
         found = list(self._rules.extract(messages))
         lines = [
@@ -76,16 +75,16 @@ class ModelSlotExtractor:
         for fact in facts.facts:
             if 0 < fact.line <= len(lines) and _is_said(fact.text, lines[fact.line - 1][1]):
                 source = lines[fact.line - 1][0].get("tracking_id") or ""
-                found.append(Slot(fact.kind, fact.text, source, normalized(fact.about), 2.0))
+                found.append(Fact(fact.kind, fact.text, source, normalized(fact.about), 2.0))
         return sorted(found, key=lambda slot: order.get(slot.source, 0))
 
     async def _asked(self, texts: Sequence[str]) -> _Facts:
-        source = "\n".join(f"{number}: {quoted(text)}" for number, text in enumerate(texts, start=1))
-        return await structured(self._model, _Facts, f"<conversation>\n{source}\n</conversation>", _INSTRUCTIONS)
+        source = "\n".join(f"{number}: {escape_tags(text)}" for number, text in enumerate(texts, start=1))
+        return await ask_structured(self._model, _Facts, f"<conversation>\n{source}\n</conversation>", _INSTRUCTIONS)
 
 
 def _is_said(text: str, line: str) -> bool:
-    return Text(line).holds(Slot(SlotKind.STATEMENT, text))
+    return SearchableText(line).mentions(Fact(FactKind.STATEMENT, text))
 
 
 def _run(work: Any) -> _Facts:

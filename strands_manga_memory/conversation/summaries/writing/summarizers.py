@@ -9,9 +9,9 @@ from typing import Any
 from strands.models import Model
 from strands.types.content import Messages
 
-from strands_manga_memory.language.summaries.summarizer import Draft, Prompt, Summarizer
-from strands_manga_memory.language.texts.models import setting_of
-from strands_manga_memory.language.texts.usage import prompt_tokens
+from strands_manga_memory.language.session_summaries import Draft, Prompt, Summarizer
+from strands_manga_memory.messages.model_calls import model_setting
+from strands_manga_memory.messages.tokens import prompt_tokens
 
 MOST_CHARACTERS = 100_000
 """So much of an answer is read; no summary is so long."""
@@ -55,7 +55,7 @@ def summarizer_of(model: Model | Summarizer) -> Summarizer:
 def name_of(summarizer: Summarizer) -> str:
     """Return a name for the records: the id of the model, or the name of the function."""
     if isinstance(summarizer, ModelSummarizer):
-        return str(setting_of(summarizer.model, "model_id") or type(summarizer.model).__name__)
+        return str(model_setting(summarizer.model, "model_id") or type(summarizer.model).__name__)
     return getattr(summarizer, "__name__", type(summarizer).__name__)
 
 

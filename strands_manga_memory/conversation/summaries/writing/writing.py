@@ -17,15 +17,20 @@ from strands_manga_memory.conversation.summaries.writing.summary_cache import Su
 from strands_manga_memory.conversation.summaries.writing.summary_prompts import asked_for
 from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
-from strands_manga_memory.language.entities.entities import EntityTypes
-from strands_manga_memory.language.pii.personal_data import without_identifiers
-from strands_manga_memory.language.slots.current_slots import merged
-from strands_manga_memory.language.slots.slot_rules import RuleSlotExtractor
-from strands_manga_memory.language.slots.slots import Slot, SlotExtractor, SlotKind, most_important
-from strands_manga_memory.language.slots.verification import Text, complaint, verify
-from strands_manga_memory.language.summaries.summarizer import Prompt, Summarizer
-from strands_manga_memory.language.texts.message_texts import quoted
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.language.session_summaries import Prompt, Summarizer
+from strands_manga_memory.language.summary_facts import (
+    Fact,
+    FactExtractor,
+    FactKind,
+    RuleFactExtractor,
+    merge_facts,
+    select_facts,
+)
+from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages import id_of, is_turn_start
+from strands_manga_memory.messages.injection import escape_tags
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +67,14 @@ class SummaryWriter:
     def __init__(
         self,
         counter: TokenCounter,
-        extractor: SlotExtractor | None,
+        extractor: FactExtractor | None,
         types: EntityTypes,
         sizes: SummarySizes,
         log: Log | None,
         cache: SummaryCache | None,
     ) -> None:
         self._counter = counter
-        self._extractor = extractor or RuleSlotExtractor(types)
+        self._extractor = extractor or RuleFactExtractor(types)
         self._types = types
         self.sizes = sizes
         self._log = log
@@ -85,7 +90,7 @@ class SummaryWriter:
         raw = self._logged({id_of(message) for message in messages}) or list(messages)
         if summarizer is None:
             return self.from_rules(earlier, raw)
-        slots = merged(self._extracted(raw), earlier=earlier.slots, types=self._types)
+        slots = merge_facts(self._extracted(raw), earlier=earlier.slots, types=self._types)
         parts = chunks(raw, most_tokens=self._source_of(summarizer), count=self._count)
         segments = list(earlier.segments)
         works: list[Work] = []
@@ -115,7 +120,7 @@ class SummaryWriter:
         return replace(
             earlier,
             segments=(*earlier.segments, Segment("", id_of(messages[0]), id_of(messages[-1]))),
-            slots=tuple(merged(self._extracted(messages), earlier=earlier.slots, types=self._types)),
+            slots=tuple(merge_facts(self._extracted(messages), earlier=earlier.slots, types=self._types)),
             turns=earlier.turns + sum(is_turn_start(message) for message in messages),
             version=earlier.version + 1,
             attempts=0,
@@ -130,14 +135,14 @@ class SummaryWriter:
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
-    def _extracted(self, messages: Sequence[Message]) -> list[Slot]:
+    def _extracted(self, messages: Sequence[Message]) -> list[Fact]:
         try:
             found = self._extractor.extract(messages)
-            return [replace(slot, text=without_identifiers(slot.text), key=without_identifiers(slot.key)) for slot in found]
+            return [replace(slot, text=redact_identifiers(slot.text), key=redact_identifiers(slot.key)) for slot in found]
         except Exception as error:  # an extractor may be the user's own code; the rules always work
             logger.warning("error=<%s> | the slot extractor failed, using the rules", type(error).__name__)
             logger.debug("the slot extractor failed", exc_info=True)
-            return RuleSlotExtractor(self._types).extract(messages)
+            return RuleFactExtractor(self._types).extract(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
         """Return the logged messages from the first to the last of these; empty if the log does not hold them all.
@@ -164,7 +169,7 @@ class SummaryWriter:
     # --- Prose --------------------------------------------------------------------------------------------------------------
 
     async def _written(
-        self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Slot], summarizer: Summarizer, *, share: int
+        self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> Work:
         """Let the summarizer write about some raw turns, at most three times; return the usable draft that lacks least."""
         source = cut_to(transcript(messages), most_tokens=self._source_of(summarizer), count=self._count)
@@ -177,9 +182,9 @@ class SummaryWriter:
         if self._cache is not None and (cached := self._cache.get(*key)) is not None:
             return Work(cached, 0, 0)
         known = "\n".join([transcript(messages, most=None), earlier.text, *(slot.text for slot in slots)])
-        known_text, source_tokens = Text(known, self._types), self._count(source)
+        known_text, source_tokens = SearchableText(known, self._types), self._count(source)
         best: tuple[int, str] | None = None
-        material = f"<conversation>\n{quoted(source)}\n</conversation>"
+        material = f"<conversation>\n{escape_tags(source)}\n</conversation>"
         note, tokens, attempts = "", 0, 0
         while attempts < MOST_ATTEMPTS:
             attempts += 1
@@ -193,15 +198,15 @@ class SummaryWriter:
             tokens += (draft.input_tokens or self._count(prompt.instructions) + self._count(prompt.source)) + (
                 draft.output_tokens or self._count(draft.text)
             )
-            text = without_identifiers(draft.text.strip())
-            verdict = verify(
+            text = redact_identifiers(draft.text.strip())
+            verdict = verify_draft(
                 text, source=known_text, source_tokens=source_tokens, required=required, most_tokens=most, count=self._count
             )
             if verdict.is_usable and (best is None or len(verdict.missing) <= best[0]):
                 best = len(verdict.missing), text
             if verdict.is_usable and not verdict.missing:
                 break
-            note = complaint(verdict.problems, verdict.missing)
+            note = render_complaint(verdict.problems, verdict.missing)
             if verdict.is_usable:  # what is missing is asked for with the turns that say it: the others need not be read again
                 material = _with_draft(text, messages, verdict.missing)
         if best is None:
@@ -210,17 +215,17 @@ class SummaryWriter:
             self._cache.put(*key, text=best[1])
         return Work(best[1], attempts, tokens)
 
-    def _required(self, messages: Sequence[Message], slots: Sequence[Slot], most: int) -> list[Slot]:
+    def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
         """Return the slots a draft about these messages must hold: the most important, as many as fit a part of its budget."""
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
-        return most_important(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
+        return select_facts(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
 
     async def _consolidated(
         self,
         segments: list[Segment],
         earlier: Summary,
-        slots: Sequence[Slot],
+        slots: Sequence[Fact],
         summarizer: Summarizer,
         works: list[Work],
     ) -> list[Segment]:
@@ -268,13 +273,13 @@ class SummaryWriter:
         return kept
 
 
-_TOLD = frozenset(SlotKind) - {SlotKind.STATEMENT, SlotKind.FINDING, SlotKind.TASK}
+_TOLD = frozenset(FactKind) - {FactKind.STATEMENT, FactKind.FINDING, FactKind.TASK}
 
 
-def _with_draft(draft: str, messages: Sequence[Message], missing: Sequence[Slot]) -> str:
+def _with_draft(draft: str, messages: Sequence[Message], missing: Sequence[Fact]) -> str:
     sources = {slot.source for slot in missing}
     lines = transcript([message for message in messages if id_of(message) in sources])
-    return f"<draft>\n{quoted(draft)}\n</draft>\n<conversation>\n{quoted(lines)}\n</conversation>"
+    return f"<draft>\n{escape_tags(draft)}\n</draft>\n<conversation>\n{escape_tags(lines)}\n</conversation>"
 
 
 def _without_last_sentence(text: str) -> str:

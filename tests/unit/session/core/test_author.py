@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.joining import joined, parted
-from strands_manga_memory.language.texts.marks import CUT_TEXT, STUB
 from strands_manga_memory.messages import fingerprint, fingerprints
+from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, Stamp, grave_by_age, new_grave

@@ -1,27 +1,107 @@
-"""PiiRule: the kinds of personal data, in English and Japanese. Pure.
+"""Personal data: rules, checks of numbers, recognition and replacement, in English and Japanese. Pure.
 
-The rules are data. They look for forms and for the words before them, not for meaning: an address without a number, or a name,
-is not found.
+Rules look for forms and for the words before them, not for meaning: an address without a number, or a name, is not found.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, get_args
 
-from strands_manga_memory.language.pii.pii_numbers import (
-    is_card_number,
-    is_iban,
-    is_international_phone,
-    is_ip_address,
-    is_japanese_phone,
-    is_my_number,
-    is_ssn,
-    is_us_phone,
+from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
+
+_NO_DIGIT = re.compile(r"\D")
+_ISSUER = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|(?:222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}"  # Visa, Mastercard
+    r"|3[47]\d{13}|(?:30[0-5]|3[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}"  # American Express, Diners Club, JCB
+    r"|(?:6011|64[4-9]\d|65\d\d)\d{12}|62\d{14,17}|(?:5[06-9]|6\d)\d{11,17}"  # Discover, UnionPay, Maestro
 )
+"""Prefixes of the issuers of payment cards, and the lengths of their numbers."""
+
+
+def _digits(text: str) -> str:
+    return _NO_DIGIT.sub("", text)
+
+
+def is_card_number(text: str) -> bool:
+    """Tell whether the digits of a text are a payment card's: an issuer's prefix and length, and Luhn's check digit.
+
+    Thirteen digits that are a valid article number (EAN, JAN, ISBN) are none: cards of that length are no longer issued.
+    """
+    digits = _digits(text)
+    if _ISSUER.fullmatch(digits) is None or text.count("\n") > 1 or (len(digits) == 13 and _is_article_number(digits)):
+        return False
+    doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
+    return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
+
+
+def _is_article_number(digits: str) -> bool:
+    return sum(int(digit) * (1 + 2 * (at % 2)) for at, digit in enumerate(digits)) % 10 == 0
+
+
+def is_my_number(text: str) -> bool:
+    """Tell whether the 12 digits of a text have the check digit of a Japanese individual number."""
+    digits = [int(digit) for digit in _digits(text)]
+    if len(digits) != 12:
+        return False
+    rest = sum(digit * (n + 1 if n <= 6 else n - 5) for n, digit in enumerate(reversed(digits[:11]), start=1)) % 11
+    return digits[11] == (0 if rest <= 1 else 11 - rest)
+
+
+def is_japanese_phone(text: str) -> bool:
+    """Tell whether digits have the length and the beginning of a number of Japan."""
+    digits = _digits(text)
+    if text.lstrip().startswith("+"):
+        digits = f"0{digits[2:].lstrip('0')}"
+    return len(digits) in (10, 11) and digits[0] == "0" and digits[1] != "0" and (len(digits) == 10 or digits[1:3] in _ELEVEN)
+
+
+_ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
+
+
+def is_us_phone(text: str) -> bool:
+    """Tell whether ten digits that stand alone are a number of North America, and not an ISBN."""
+    import phonenumbers  # its metadata are large, and most texts hold nothing like a number
+
+    checksum = sum(int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True))
+    return checksum % 11 != 0 and phonenumbers.is_valid_number(phonenumbers.parse(text, "US"))
+
+
+def is_international_phone(text: str) -> bool:
+    """Tell whether a number with its country's code may exist."""
+    import phonenumbers
+
+    try:
+        return phonenumbers.is_possible_number(phonenumbers.parse(text))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def is_ip_address(text: str) -> bool:
+    """Tell whether a text is an address of the internet's protocol, and of no machine itself."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified) and text.count(".") != 1
+
+
+def is_iban(text: str) -> bool:
+    """Tell whether letters and digits have the check digits of an international account number."""
+    plain = text.replace(" ", "")
+    return 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1
+
+
+def is_ssn(text: str) -> bool:
+    """Tell whether nine digits may be a US social security number."""
+    digits = _digits(text)
+    return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
+
 
 Action = Literal["redact", "encrypt", "refuse"]
 
@@ -343,3 +423,127 @@ DEFAULT_RULES: tuple[PiiRule, ...] = (
 )
 """E-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP address, card,
 My Number, phone, address."""
+
+
+IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})
+"""Kinds that are never derived from a conversation: they stand in messages only. Contact data may be part of a request."""
+
+CONTACT = frozenset({"email", "phone"})
+"""Kinds that may be entities, such as a telephone number to call back."""
+
+_REMEMBERED, _SHORT = 2_048, 400
+_LONGEST = 64
+"""Most characters of a match of a rule with a check."""
+
+# Each character is replaced by one character, so positions stay the same.
+_HALF_WIDTH = str.maketrans(
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " "} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
+)
+_MAY_IDENTIFY = re.compile(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
+"""Text that may hold an identifier: most text does not, and is not searched by every rule."""
+
+
+class PersonalData(NamedTuple):
+    """Personal data in a text: name of the rule, start and end."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def half_width_digits(text: str) -> str:
+    """Return ``text`` with full-width letters, digits, signs and hyphens half-width; every character keeps its position."""
+    return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
+
+
+def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
+    """Yield the valid matches of a rule in half-width text.
+
+    A candidate that fails the rule's check may overlap a valid one: in "2024 4111 1111 1111 1111" the card begins at the second
+    group of digits.
+    """
+    end = 0
+    for match in find_matches(rule.pattern, plain):
+        if match.start() < end:
+            continue
+        candidate: re.Match[str] | None = match
+        while candidate is not None and candidate.start() < match.end():
+            if rule.finds(candidate):
+                end = candidate.end()
+                yield candidate
+                break
+            if rule.check is None or len(match[0]) > _LONGEST:
+                break
+            candidate = rule.pattern.search(plain, candidate.start() + 1, match.end() + _LONGEST)
+
+
+def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Callable[[PiiRule, str], str]) -> str:
+    """Return a text in which every match of the rules, tried in order, is replaced.
+
+    Args:
+        text: The text.
+        rules: The rules.
+        replacement: Returns the replacement of a match, from the rule and the matched half-width text.
+    """
+    plain = half_width_digits(text)
+    for rule in rules:
+        parts, end = list[str](), 0
+        for match in rule_matches(rule, plain):
+            parts += [text[end : match.start()], replacement(rule, match[0])]
+            end = match.end()
+        if parts:
+            text = "".join([*parts, text[end:]])
+            plain = half_width_digits(text)
+    return text
+
+
+def find_personal_data(text: str) -> tuple[PersonalData, ...]:
+    """Return the personal data of a text by the default rules, without overlaps, in the order of the rules."""
+    return _remembered(text) if len(text) <= _SHORT else _found(text)
+
+
+def _found(text: str) -> tuple[PersonalData, ...]:
+    plain = half_width_digits(text)
+    taken, found = bytearray(len(plain)), list[PersonalData]()
+    for rule in DEFAULT_RULES:
+        for match in rule_matches(rule, plain):
+            start, end = match.span()
+            if taken.find(1, start, end) < 0:
+                taken[start:end] = b"\1" * (end - start)
+                found.append(PersonalData(rule.name, start, end))
+    return tuple(found)
+
+
+_remembered = lru_cache(_REMEMBERED)(_found)
+
+_IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIFIERS)
+
+
+def redact_identifiers(text: str) -> str:
+    """Return a text with cards, accounts, passwords and numbers of official documents replaced, as in ``[card]``.
+
+    Summaries, facts and state are made from the result. Contact data stays: an address may be what a request is about.
+    """
+    return _remembered_without(text) if len(text) <= _SHORT else _without(text)
+
+
+def _without(text: str) -> str:
+    if _MAY_IDENTIFY.search(half_width_digits(text)) is None:
+        return text
+    return replace_personal_data(text, _IDENTIFIER_RULES, lambda rule, _: f"[{rule.name}]")
+
+
+_remembered_without = lru_cache(_REMEMBERED)(_without)
+
+
+def redact_value_identifiers(value: Any) -> Any:
+    """Return a JSON value whose texts, and numbers that are identifiers, are replaced as by ``without_identifiers``."""
+    if isinstance(value, dict):
+        return {key: redact_value_identifiers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_value_identifiers(item) for item in value]
+    if isinstance(value, str):
+        return redact_identifiers(value)
+    if isinstance(value, int) and not isinstance(value, bool) and (cleaned := redact_identifiers(str(value))) != str(value):
+        return cleaned
+    return value

@@ -1,7 +1,4 @@
-"""JSON within texts: documents alone, in lines, in a fence, behind a sentence, or as Python writes them. Pure.
-
-All functions take linear time, and texts of any depth.
-"""
+"""JSON inside text: documents found, read and written without change of their numbers. Pure."""
 
 from __future__ import annotations
 

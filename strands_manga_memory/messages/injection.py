@@ -1,7 +1,6 @@
-"""What a request to the model is told beside the conversation: texts for one call, or for the stable system side.
+"""Injected text: blocks added to a request, placeholders in a history, escaping, and the words of a message. Pure.
 
-Every plugin that adds something uses these two functions. Each adds a block of its own, in the order in which the plugins were
-given to the agent; none touches the agent's messages, so nothing has to be taken off again.
+Each plugin adds blocks in the order in which the agent was given the plugins. The agent's messages stay unchanged.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from strands.middleware import InvokeModelContext
-from strands.types.content import SystemContentBlock
+from strands.types.content import Message, SystemContentBlock
 
-from strands_manga_memory.language.texts.excerpts import by_stretches
-from strands_manga_memory.language.texts.tokens import shortened
+from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
+from strands_manga_memory.messages.text_excerpts import map_stretches
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.messages.turn_context import opening_position, with_injected
 
 _MARKUP = re.compile("[&<>]")
@@ -75,19 +75,19 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
     return context.replace(system_prompt=cast("list[SystemContentBlock]", [*blocks[:at], {"text": text}, *blocks[at:]]))
 
 
-def as_data(text: object, most: int = 100) -> str:
+def escape_line(text: object, most: int = 100) -> str:
     """Return a text in one line of at most ``most`` characters, without control characters and markup.
 
     What was said once must not act as an instruction now: line breaks, invisible characters and tags go.
     """
     line = str(text)
     if line.isascii() and line.isprintable() and not _MARKUP.search(line):
-        return shortened(line, most)
+        return shorten_line(line, most)
     plain = "".join(" " if sign.isspace() else sign for sign in line if sign.isspace() or sign.isprintable())
-    return harmless(_TO_ESCAPE_FIRST.sub("&amp;", shortened(unicodedata.normalize("NFC", plain), most)))
+    return escape_tags(_TO_ESCAPE_FIRST.sub("&amp;", shorten_line(unicodedata.normalize("NFC", plain), most)))
 
 
-def harmless(text: str) -> str:
+def escape_tags(text: str) -> str:
     """Return a text in which nothing can begin or end a block that tags mark; its lines stay, invisible characters go.
 
     ``<`` and ``>``, and what looks like them, become ``&lt;`` and ``&gt;``.
@@ -95,10 +95,10 @@ def harmless(text: str) -> str:
     if text.isascii() and _TO_ESCAPE.search(text) is None:
         return text
     visible = _INVISIBLE.sub("", text)
-    return _TITLE_AS_TAG.sub("&lt;", by_stretches(lambda part: part.translate(_ESCAPED), visible))
+    return _TITLE_AS_TAG.sub("&lt;", map_stretches(lambda part: part.translate(_ESCAPED), visible))
 
 
-def without_own_blocks(text: str) -> str:
+def strip_own_blocks(text: str) -> str:
     """Return a text without the blocks that this package injects, each from its opening to its closing tag."""
     kept, start = [], 0
     unclosed: set[str] = set()
@@ -116,6 +116,49 @@ def without_own_blocks(text: str) -> str:
     return "".join([*kept, text[start:]])
 
 
-def without_own_tags(text: str) -> str:
+def escape_own_tags(text: str) -> str:
     """Return a text of somebody who is trusted, in which nothing can pass for a tag of this package; other tags stay."""
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
+
+
+QUOTES = "<recalled_history>"
+"""How a text begins that quotes earlier messages."""
+
+READER = "read_cut_message"
+"""The tool that returns a message of which something was cut."""
+
+CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.\.\.\]"
+"""The pattern of what stands where a text was cut: how much of it, and the name by which it can be read."""
+
+LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
+"""The pattern of the note that stands for a removed medium, such as ``[image, 48 KB, not kept]``."""
+
+_MARKS = re.compile(
+    rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
+)
+
+
+def is_quote(text: str) -> bool:
+    """Whether a text quotes earlier messages."""
+    return text.lstrip().startswith(QUOTES)
+
+
+def strip_placeholders(text: str) -> str:
+    """Return what was said in a text: the text without marks; one that has none as it is."""
+    if "[" not in text:
+        return text
+    said, marks = _MARKS.subn("", text)
+    return said.strip() if marks else text
+
+
+def message_text(message: Message) -> str:
+    """Return what a message says, guarded and cited texts too, one a line; without tool calls, results, reasoning and marks."""
+    texts: list[Any] = []
+    for block in message["content"]:
+        if "text" in block:
+            texts.append(block["text"])
+        elif "guardContent" in block:
+            texts.append(block["guardContent"]["text"]["text"])
+        elif "citationsContent" in block:
+            texts += [item["text"] for item in block["citationsContent"].get("content", []) if "text" in item]
+    return strip_placeholders("\n".join(text for text in texts if isinstance(text, str)))  # blocks may be of any shape

@@ -1,4 +1,4 @@
-"""What a model's configuration says, what it answers in a form, and which models fail."""
+"""Structured answers of a model, settings of its configuration, and a log of models that fail."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from strands.models import Model
     from strands.types.content import Messages
 
+
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T", bound="BaseModel")
 
 
-def setting_of(model: Any, name: str) -> Any:
+def model_setting(model: Any, name: str) -> Any:
     """Return a setting of a model, such as ``"model_id"`` or ``"context_window_limit"``; None where it does not say.
 
     An agent calls whatever streams: a wrapper or a double may have no ``get_config``, or one that raises, or that returns what
@@ -31,7 +32,7 @@ def setting_of(model: Any, name: str) -> Any:
         return None
 
 
-async def structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
+async def ask_structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
     """Return what a model makes of a text, as an object of a kind.
 
     Raises:
@@ -46,7 +47,7 @@ async def structured(model: Model, kind: type[_T], source: str, instructions: st
     return answer
 
 
-class FailingModels:
+class ModelErrorLog:
     """Which models fail at something, of all in the process: agents that are built for each request have one each.
 
     A model that cannot do it at all, such as one without structured output, is told of once, and again after it could.
@@ -57,7 +58,7 @@ class FailingModels:
 
     def level(self, model: Any, error: Exception) -> int:
         """Take note of a failure; return its log level: a warning if none of this class and id failed so since one answered."""
-        failed = (str(setting_of(model, "model_id")), type(error).__name__)
+        failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING
         known.add(failed)
@@ -65,5 +66,5 @@ class FailingModels:
 
     def answered(self, model: Any) -> None:
         """Take note that a model did what it was asked for."""
-        id_ = str(setting_of(model, "model_id"))
+        id_ = str(model_setting(model, "model_id"))
         self._failing[type(model)] = {failed for failed in self._failing.get(type(model), ()) if failed[0] != id_}

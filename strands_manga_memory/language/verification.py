@@ -1,4 +1,4 @@
-"""Verification: whether a draft can be trusted, and what it has lost."""
+"""Verification of a summary: problems that make it unusable, and required facts that it lacks. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from strands_manga_memory.language.entities.entities import Entity, EntityTypes
-from strands_manga_memory.language.entities.entity_shop import SHOP
-from strands_manga_memory.language.slots.slots import Slot
-from strands_manga_memory.language.texts.excerpts import pieces_of
-from strands_manga_memory.language.texts.message_texts import quoted
-from strands_manga_memory.language.texts.normalize import normalized, words
-from strands_manga_memory.language.texts.unhurried import unhurried
+from strands_manga_memory.language.entities import Entity, EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.summary_facts import Fact
+from strands_manga_memory.language.text_forms import normalized, words, yielding
+from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.text_excerpts import split_pieces
 
 _REFUSAL = re.compile(
     r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|as an ai\b|i apologi[sz]e"
@@ -40,7 +39,7 @@ _SHARE_OF_WORDS = 0.75
 _STEM = 5
 
 
-class Text:
+class SearchableText:
     """A text made ready to be searched for slots, whatever form their values have in it.
 
     Args:
@@ -49,26 +48,26 @@ class Text:
     """
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
-        pieces = list(pieces_of(text))
-        self.form = "\n".join(map(normalized, unhurried(pieces)))
+        pieces = list(split_pieces(text))
+        self.form = "\n".join(map(normalized, yielding(pieces)))
         self.types = types
-        self.entities = [entity for piece in unhurried(pieces) for entity in types.find(piece)]
+        self.entities = [entity for piece in yielding(pieces) for entity in types.find(piece)]
         self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
-        self._words = {word for piece in unhurried(pieces) for word in words(piece)}
+        self._words = {word for piece in yielding(pieces) for word in words(piece)}
         self._stems = {word[:_STEM] for word in self._words}
 
-    def holds_value(self, type_: str, value: str, text: str) -> bool:
+    def mentions_value(self, type_: str, value: str, text: str) -> bool:
         """Whether the text holds an entity, in any of its forms, or just as it is written."""
         return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
 
-    def holds(self, slot: Slot) -> bool:
+    def mentions(self, slot: Fact) -> bool:
         """Whether the text says what a slot says: all its numbers, codes and entities, and most of its other words."""
         form = normalized(slot.text)
         if form in self.form:
             return True
         plain = slot.text
         for entity in self.types.find(slot.text):
-            if not self.holds_value(entity.type, entity.value, entity.text):
+            if not self.mentions_value(entity.type, entity.value, entity.text):
                 return False
             plain = plain.replace(entity.text, " ")
         left = words(plain)
@@ -90,7 +89,7 @@ def _comparable(type_: str, value: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DraftCheck:
     """What a check found.
 
     Attributes:
@@ -99,7 +98,7 @@ class Verdict:
     """
 
     problems: tuple[str, ...]
-    missing: tuple[Slot, ...]
+    missing: tuple[Fact, ...]
 
     @property
     def is_usable(self) -> bool:
@@ -107,15 +106,15 @@ class Verdict:
         return not self.problems
 
 
-def verify(
+def verify_draft(
     draft: str,
     *,
-    source: Text,
+    source: SearchableText,
     source_tokens: int,
-    required: Sequence[Slot],
+    required: Sequence[Fact],
     most_tokens: int,
     count: Callable[[str], int],
-) -> Verdict:
+) -> DraftCheck:
     """Check a draft.
 
     It must not be empty, a refusal or an instruction, must be within the budget and shorter than its source, may hold no entity
@@ -130,9 +129,9 @@ def verify(
         count: Counts the tokens of a text.
     """
     if not draft.strip():
-        return Verdict(("it is empty",), tuple(required))
+        return DraftCheck(("it is empty",), tuple(required))
     if len(draft) > _CHARACTERS_OF_A_TOKEN * most_tokens:  # to read all of it takes long
-        return Verdict((f"it is far too long, {most_tokens} tokens are allowed",), tuple(required))
+        return DraftCheck((f"it is far too long, {most_tokens} tokens are allowed",), tuple(required))
     problems = []
     if _REFUSAL.search(draft) or _REFUSAL_ANYWHERE.search(draft):
         problems.append("it refuses")
@@ -143,22 +142,22 @@ def verify(
         problems.append(f"it has {tokens} tokens, {most_tokens} are allowed")
     if tokens >= source_tokens:
         problems.append("it is not shorter than the conversation")
-    text = Text(draft, source.types)
+    text = SearchableText(draft, source.types)
     problems += [f"it invents {entity.type} {entity.text}" for entity in invented(text, source)]
-    return Verdict(tuple(problems), tuple(slot for slot in required if not text.holds(slot)))
+    return DraftCheck(tuple(problems), tuple(slot for slot in required if not text.mentions(slot)))
 
 
-def invented(text: Text, source: Text) -> Iterable[Entity]:
+def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
     """Return the entities of a text that its source does not hold."""
-    return [entity for entity in text.entities if not source.holds_value(entity.type, entity.value, entity.text)]
+    return [entity for entity in text.entities if not source.mentions_value(entity.type, entity.value, entity.text)]
 
 
-def complaint(problems: Sequence[str], missing: Sequence[Slot]) -> str:
+def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:
     """Return what a summarizer is told of an answer that cannot be used, or that left something out."""
     parts = []
     if problems:
         parts.append(f"Your last answer could not be used: {'; '.join(problems)}.")
     if missing:
-        parts.append("Your last answer left these out:\n" + "\n".join(f"- {quoted(slot.text)}" for slot in missing))
+        parts.append("Your last answer left these out:\n" + "\n".join(f"- {escape_tags(slot.text)}" for slot in missing))
     parts.append("Write your draft again, with what it left out." if missing and not problems else "Write the summary again.")
     return "\n\n" + "\n".join(parts)

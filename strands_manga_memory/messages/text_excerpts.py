@@ -1,7 +1,7 @@
-"""Texts as rules read them: never more at a time than is read within a few milliseconds. Pure.
+"""Bounded reading of long texts: excerpts, pieces and stretches that a regular expression reads within milliseconds. Pure.
 
-A regular expression runs to its end without letting any other thread of the process run, the event loop's included. So what
-users and tools send is read as an excerpt, where its beginning and its end say enough, or else piece by piece.
+A regular expression runs to its end without letting any other thread run, the event loop included. Text of users and tools is
+read as an excerpt where its beginning and its end suffice, and piece by piece elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AT_ONCE, _BEYOND = 4_000, 500
 """So many characters are searched for the beginnings of matches at once, which may end so many behind them."""
 
 
-def excerpt(text: str, most: int = MOST) -> str:
+def head_and_tail(text: str, most: int = MOST) -> str:
     """Return the beginning and the end of a text, at most ``most`` characters together; a text that has no more as it is.
 
     Three quarters are of the beginning. What is pasted stands between what is said of it.
@@ -28,7 +28,7 @@ def excerpt(text: str, most: int = MOST) -> str:
     return text if len(text) <= most else f"{text[: most - tail - 1]}\n{text[-tail:]}"
 
 
-def pieces_of(text: str) -> Iterator[str]:
+def split_pieces(text: str) -> Iterator[str]:
     """Yield the lines of a text; one of over 2,000 characters in pieces that end behind a space or a full stop if they can."""
     start = 0
     while start < len(text):
@@ -43,7 +43,7 @@ def pieces_of(text: str) -> Iterator[str]:
         start = cut
 
 
-def matches_of(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Return the matches of a pattern as ``finditer`` does, but search a long text stretch by stretch.
 
     Of a text of over 4,500 characters those are found that need to look no further than 500 characters ahead.
@@ -65,7 +65,7 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
         start = end
 
 
-def by_stretches(change: Callable[[str], str], text: str) -> str:
+def map_stretches(change: Callable[[str], str], text: str) -> str:
     """Return a text changed stretch by stretch; for what changes each character by itself."""
     if len(text) <= _AT_ONCE:
         return change(text)

@@ -1,1 +1,0 @@
-"""What a conversation is about: titles, dates, prices, orders. Pure."""

@@ -1,1 +1,0 @@
-"""Recognition of personal data in text."""

@@ -1,0 +1,539 @@
+"""Search terms, passages, dates, embeddings, and a BM25 index of texts, in English and Japanese."""
+
+from __future__ import annotations
+
+import calendar
+import math
+import operator
+import re
+import sqlite3
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from datetime import date, timedelta
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from strands_manga_memory.language.text_forms import word_set
+from strands_manga_memory.messages.text_excerpts import head_and_tail
+
+_STOP = word_set(
+    "a about after again all also am an and any are as at be been before being but by can could d did do does "
+    "doing don each for from had has have having he her here hers him his how i if in into is it its just ll m "
+    "may me might mine more most must my no nor not now of off on once only or other our out over own re s "
+    "same shall she should so some such t than that the their them then there these they this those to too up "
+    "us ve very was we were what when where which who whom whose why will with would you your yours "
+    "anything everything get gets getting got many much nothing ok okay please something thing things yes"
+)
+_JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
+_JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
+_HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
+_GRAMMAR = re.compile(r"[はがをにへとのもでやかだ]|何")
+_READ = 8_000
+"""Of a longer text only so many characters are indexed."""
+
+_SAME = (
+    ("漫画", "マンガ", "まんが", "コミック", "コミックス"),
+    ("値段", "価格", "料金", "いくら", "金額", "予算"),
+    ("送料", "配送料", "配達料"),
+    ("届", "配送", "配達", "到着", "発送"),
+    ("届け先", "住所", "配送先", "送り先"),
+    ("返品", "返却", "返送", "交換"),
+    ("返金", "払い戻し"),
+    ("取り消", "キャンセル", "取消"),
+    ("注文", "オーダー", "購入", "買"),
+    ("支払", "決済", "払"),
+    ("カード", "クレジット"),
+    ("好き", "お気に入り", "好み", "好物", "大好", "推し", "ファン"),
+    ("嫌い", "苦手", "避け", "嫌"),
+    ("おすすめ", "お勧め", "推薦", "オススメ", "お薦め"),
+    ("プレゼント", "贈り物", "ギフト", "贈"),
+    ("誕生日", "バースデー", "生まれ"),
+    ("本", "書籍", "単行本"),
+    ("新刊", "最新刊", "新作", "発売"),
+    ("予約", "取り置き", "取置"),
+    ("在庫", "品切れ", "売り切れ"),
+    ("割引", "セール", "値引", "クーポン", "安く"),
+    ("会員", "メンバー", "登録"),
+    ("店", "店舗", "ショップ"),
+    ("子供", "子ども", "息子", "娘", "こども"),
+    ("怖", "ホラー", "恐怖"),
+    ("恋愛", "ラブ", "ラブコメ", "恋"),
+    ("名前", "氏名", "宛名"),
+    ("電話", "携帯", "番号", "連絡先"),
+    ("メール", "メールアドレス", "アドレス"),
+    ("壊", "破損", "破れ", "折れ", "傷", "不良"),
+    ("遅", "遅延", "まだ"),
+    ("電子", "デジタル", "キンドル"),
+    ("紙", "印刷"),
+    ("友達", "友人"),
+    ("母", "お母さん", "母親"),
+    ("父", "お父さん", "父親"),
+    ("仕事", "職業", "勤め", "会社", "職場"),
+    ("引っ越", "転居", "移転"),
+    ("猫", "ネコ", "ねこ"),
+    ("犬", "イヌ", "いぬ"),
+    ("昨日", "きのう"),
+    ("来週", "翌週"),
+    ("全巻", "全部", "全て", "揃"),
+    ("古本", "中古"),
+    ("英語", "英訳", "英文"),
+    ("雑誌", "マガジン"),
+)
+
+
+@cache
+def _stemmer() -> Any:
+    import snowballstemmer  # it loads thirty languages, which takes longer than the rest of the package
+
+    return snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=20_000)
+def _stem(word: str) -> str:
+    return str(_stemmer().stemWord(word))
+
+
+def search_terms(text: str) -> list[str]:
+    """Return the terms of a text, in order: no stop words, stems of words, characters and pairs of characters of Japanese."""
+    plain, found = _split(text)
+    found = [_stem(word) for word in found]
+    if not plain.isascii():
+        for run in _JAPANESE.findall(plain):
+            found += _pairs(run)
+    return found
+
+
+def content_words(text: str) -> list[str]:
+    """Return the words of a text that say what it is about, as they were written, each once, in order; no Japanese ones."""
+    return list(dict.fromkeys(_split(text)[1]))
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """Return the text in plain form, and its words that have spaces between them, without stop words."""
+    text = text[:_READ]
+    if text.isascii():
+        plain = text.lower()
+        return plain, [word for word in _ASCII_WORD.findall(plain) if word not in _STOP]
+    plain = unicodedata.normalize("NFKC", text).lower()
+    return plain, [word for word in _WORD.findall(plain) if word not in _STOP]
+
+
+def query_terms(text: str) -> list[str]:
+    """Return the terms of a question, each once, with those of words that mean the same."""
+    found = dict.fromkeys(search_terms(text))
+    plain = unicodedata.normalize("NFKC", text[:_READ])
+    if not plain.isascii():
+        for group in _SAME:
+            if any(word in plain for word in group):
+                for word in group:
+                    found.update(dict.fromkeys(_pairs(word)))
+    return list(found)
+
+
+def content_terms(text: str) -> frozenset[str]:
+    """Return the terms of a question of which a relevant text shares one.
+
+    A single kanji says little: 送 is in 送料 and in 送り先. Without longer terms, and for runs of hiragana alone, all count.
+    """
+    found = query_terms(text)
+    telling = frozenset(term for term in found if term.isascii() or (len(term) > 1 and not _GRAMMAR.search(term)))
+    return telling or frozenset(found)
+
+
+def _pairs(run: str) -> list[str]:
+    """Return single kanji and pairs of neighbouring characters; a pair of hiragana alone says little and is left out."""
+    found = [character for character in run if character >= "\u3400"]
+    for first, second in pairwise(run):
+        pair = first + second
+        if not _HIRAGANA.match(pair):
+            found.append(pair)
+    if _HIRAGANA.match(run):
+        found += [run[at : at + 3] for at in range(max(1, len(run) - 2))]
+    return found
+
+
+GAP = " [...] "
+"""What stands for passages that are left out between others."""
+
+_FENCE = "```"
+_SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
+_LONGEST = 600
+"""A passage of more characters is cut at a space, or where it must be."""
+
+_MOST_MISSES = 50
+"""Passages that were too long for what is left; after them an excerpt is full, so that a large text is not counted whole."""
+
+_CONTEXT = 0.3
+"""What a passage gains from the one before it: an answer often follows the sentence that names what it is about."""
+
+
+def split_passages(text: str) -> list[str]:
+    """Return the passages of a text, in order; joined, they are the text.
+
+    A line is a passage of its own - a list item, a table row - and so is a fenced block of code with all its lines; a line of
+    prose is split after each sentence, English or Japanese. None is longer than 600 characters.
+    """
+    found: list[list[str]] = []  # the pieces of each: a text of blank lines would be copied once a line
+    code: list[str] = []
+    for line in text.splitlines(keepends=True):
+        is_fence = line.lstrip().startswith(_FENCE)
+        if code or is_fence:
+            code.append(line)
+            if is_fence and len(code) > 1:
+                found.append(code)
+                code = []
+        elif line.strip() or not found:
+            found += [[sentence] for sentence in _sentences(line)]
+        else:
+            found[-1].append(line)
+    if code:
+        found.append(code)
+    return [part for passage in found for part in _pieces("".join(passage))]
+
+
+def _sentences(line: str) -> list[str]:
+    found: list[str] = []
+    start = 0
+    for match in _SENTENCE_END.finditer(line):
+        found.append(line[start : match.end()])
+        start = match.end()
+    if rest := line[start:]:
+        if rest.strip() or not found:
+            found.append(rest)
+        else:
+            found[-1] += rest
+    return found
+
+
+def _pieces(passage: str) -> list[str]:
+    found, start = [], 0
+    while len(passage) - start > _LONGEST:
+        end = passage.rfind(" ", start + _LONGEST // 2, start + _LONGEST) + 1 or start + _LONGEST
+        found.append(passage[start:end])
+        start = end
+    return [*found, passage[start:]] if start < len(passage) else found
+
+
+def excerpt_for_query(
+    text: str, asked: Collection[str], most: int, count: Callable[[str], int], known: Callable[[str], bool] | None = None
+) -> str:
+    """Return the passages of a text that fit a question best, in their order, in at most ``most`` tokens.
+
+    Passages that share nothing with the question, nor follow one that does, are left out. If no passage shares a term with
+    it, those at the beginning are taken.
+
+    Args:
+        text: What to quote from.
+        asked: The terms of the question (``language.search.query_terms``).
+        most: Most tokens of what is returned.
+        count: Counts the tokens of a text.
+        known: Says which passages are left out whatever they share with it. Default none.
+    """
+    parts = split_passages(text)
+    gap = count(GAP)
+    left, misses = most - gap, 0
+    chosen: set[int] = set()
+    for at in _ranked(parts, frozenset(asked)):
+        if known is not None and known(parts[at]):
+            continue
+        size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
+        if size <= left:
+            left -= size
+            chosen.add(at)
+        elif (misses := misses + 1) > _MOST_MISSES:
+            break
+    return _joined(parts, sorted(chosen))
+
+
+def _ranked(parts: Sequence[str], asked: frozenset[str]) -> list[int]:
+    """Return the positions of the passages worth quoting, the best first."""
+    shared = [asked.intersection(search_terms(part)) for part in parts]
+    in_passages = Counter(term for found in shared for term in found)
+    worth = {term: math.log1p(len(parts) / number) for term, number in in_passages.items()}
+    own = [sum(worth[term] for term in sorted(found)) for found in shared]
+    fit = [score + _CONTEXT * (own[at - 1] if at else 0.0) for at, score in enumerate(own)]
+    if not any(own):
+        return list(range(len(parts)))
+    return sorted((at for at, score in enumerate(fit) if score > 0), key=lambda at: -fit[at])
+
+
+def _joined(parts: Sequence[str], chosen: Sequence[int]) -> str:
+    text, end = "", 0
+    for at in chosen:
+        if at != end:
+            text = text.rstrip() + GAP
+        text += parts[at]
+        end = at + 1
+    return text.rstrip() + (GAP.rstrip() if 0 < end < len(parts) else "")
+
+
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+"""From texts to vectors of one length, for similarity by meaning instead of by words."""
+
+
+def unit(vector: Sequence[float]) -> list[float]:
+    """Return a vector of length 1 in the same direction; one of zeros stays as it is."""
+    length = math.sqrt(sum(value * value for value in vector))
+    return [value / length for value in vector] if length else list(vector)
+
+
+def dot(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the product of two vectors; of two of length 1 it is their similarity, -1 to 1.
+
+    Raises:
+        ValueError: They are not of one length.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"vectors must be of one length, got {len(one)} and {len(other)}")
+    return float(sum(map(operator.mul, one, other)))
+
+
+def embed_texts(embed: Embed, texts: Sequence[str]) -> list[list[float]]:
+    """Return a vector of length 1 for each text.
+
+    Raises:
+        ValueError: ``embed`` did not return one vector for each text.
+    """
+    vectors = [unit([float(value) for value in vector]) for vector in embed(texts)] if texts else []
+    if len(vectors) != len(texts):
+        raise ValueError(f"embed must return one vector for each text, got {len(vectors)} for {len(texts)}")
+    return vectors
+
+
+_Name = TypeVar("_Name", bound=Hashable)
+
+_NEAR_WEIGHT = 0.3
+_MOST_TERMS = 24
+_MOST_POSTINGS = 1_500
+"""Of a question's terms the rarest are looked up until so many texts hold one: common ones cost most and tell least."""
+
+
+class LexicalIndex(Generic[_Name]):
+    """Texts and the terms they have, for ``search``. Thread-safe. Texts are known by names.
+
+    A text may have neighbours, such as the turns around a turn: their terms count too, by 0.3, so that an answer is found by
+    the words of its question.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[_Name, int] = {}
+        self._texts: dict[int, tuple[_Name, str, str]] = {}
+        self._frequency: Counter[str] = Counter()
+        self._next = 1
+        self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        # The texts themselves are not stored a second time; terms are made of letters and digits, as the tokenizer expects.
+        self._database.execute(
+            "CREATE VIRTUAL TABLE texts USING fts5(own, near, content = '', tokenize = 'unicode61 remove_diacritics 0')"
+        )
+        # In SQL, bm25() would be called through one more layer for each text found.
+        self._database.execute("INSERT INTO texts(texts, rank) VALUES ('rank', ?)", (f"bm25(1.0, {_NEAR_WEIGHT})",))
+
+    def __len__(self) -> int:
+        """Return how many texts there are."""
+        return len(self._rows)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the inverted index."""
+        pages, size = (self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * size)
+
+    def __del__(self) -> None:
+        """Close the database."""
+        if hasattr(self, "_database"):
+            self._database.close()
+
+    def put(self, texts: Iterable[tuple[_Name, str, str]]) -> None:
+        """Add or replace texts: name, text, and text of the neighbours."""
+        with self._lock:
+            self._database.execute("BEGIN")
+            for name, own, near in texts:
+                self._remove(name)
+                row, self._next = self._next, self._next + 1
+                self._rows[name], self._texts[row] = row, (name, own, near)
+                found = search_terms(own), search_terms(near)
+                self._frequency.update({*found[0], *found[1]})
+                values = (row, " ".join(found[0]), " ".join(found[1]))
+                self._database.execute("INSERT INTO texts (rowid, own, near) VALUES (?, ?, ?)", values)
+            self._database.execute("COMMIT")
+
+    def remove(self, names: Iterable[_Name]) -> None:
+        """Forget texts."""
+        with self._lock:
+            self._database.execute("BEGIN")
+            for name in names:
+                self._remove(name)
+            self._database.execute("COMMIT")
+
+    def _remove(self, name: _Name) -> None:
+        row = self._rows.pop(name, None)
+        if row is None:
+            return
+        _, own, near = self._texts.pop(row)
+        found = search_terms(own), search_terms(near)
+        for term in {*found[0], *found[1]}:
+            self._frequency[term] -= 1
+            if not self._frequency[term]:
+                del self._frequency[term]
+        values = (row, " ".join(found[0]), " ".join(found[1]))
+        self._database.execute("INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values)
+
+    def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
+        """Return the names of texts that share a term with ``query``, best first, with a similarity above 0, the best one 1.
+
+        Args:
+            query: The question.
+            limit: Most texts to return; None for all.
+        """
+        with self._lock:
+            wanted = self._rarest(query_terms(query))
+            if not wanted:
+                return {}
+            match = " OR ".join(f'"{term}"' for term in wanted)
+            rows = self._database.execute(
+                "SELECT rowid, rank FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT ?",
+                (match, -1 if limit is None else limit),
+            ).fetchall()
+            best = max((-rank for _, rank in rows), default=0.0)
+            return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
+
+    def _rarest(self, asked: Iterable[str]) -> list[str]:
+        """Return the terms to look up, the rarest first."""
+        known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
+        chosen: list[str] = []
+        postings = 0
+        for texts, term in known[:_MOST_TERMS]:
+            if chosen and postings + texts > _MOST_POSTINGS:
+                break
+            postings += texts
+            chosen.append(term)
+        return chosen
+
+
+def term_overlap(text: str, source: str) -> float:
+    """Return the share of the terms of ``text`` that ``source`` has too; 1 if it has none."""
+    own = set(search_terms(text))
+    return len(own.intersection(search_terms(source))) / len(own) if own else 1.0
+
+
+class Days(NamedTuple):
+    """Days from one to another, both included."""
+
+    first: date
+    last: date
+
+    def __contains__(self, day: object) -> bool:
+        """Whether a day is one of them."""
+        return isinstance(day, date) and self.first <= day <= self.last
+
+
+_MONTHS = list(map(str.lower, calendar.month_name[1:]))
+_WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)}|an?)"
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else _WORDS.index(text) + 1 if text in _WORDS else 1
+
+
+def _ago(days: int, within: int = 0) -> Callable[[date, re.Match[str]], Days]:
+    return lambda today, _: Days(today - timedelta(days + within), today - timedelta(days))
+
+
+def _counted(days: int) -> Callable[[date, re.Match[str]], Days]:
+    """So many days, weeks or months back, give or take half of one."""
+
+    def found(today: date, match: re.Match[str]) -> Days:
+        middle, half = today - timedelta(days * _number(match[1])), timedelta(days // 2)
+        return Days(middle - half, middle + half)
+
+    return found
+
+
+def _week(back: int) -> Callable[[date, re.Match[str]], Days]:
+    def found(today: date, _: re.Match[str]) -> Days:
+        monday = today - timedelta(today.weekday() + 7 * back)
+        return Days(monday, monday + timedelta(6))
+
+    return found
+
+
+def _month(back: int) -> Callable[[date, re.Match[str]], Days]:
+    def found(today: date, _: re.Match[str]) -> Days:
+        first = today.replace(day=1)
+        for _step in range(back):
+            first = (first - timedelta(1)).replace(day=1)
+        return Days(first, _end_of(first))
+
+    return found
+
+
+def _year(back: int) -> Callable[[date, re.Match[str]], Days]:
+    return lambda today, _: Days(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
+
+
+def _named(today: date, match: re.Match[str]) -> Days | None:
+    """The latest such month, or day of a month, that has begun."""
+    said = match.groupdict()
+    month = _MONTHS.index(said["month"]) + 1 if not said["month"].isdigit() else int(said["month"])
+    day = said.get("day") or said.get("before")
+    for year in (today.year, today.year - 1):
+        try:
+            first = date(year, month, int(day) if day else 1)
+        except ValueError:
+            return None
+        if first <= today:
+            return Days(first, first if day else _end_of(first))
+    return None
+
+
+def _end_of(first: date) -> date:
+    return (first.replace(day=28) + timedelta(4)).replace(day=1) - timedelta(1)
+
+
+_RULES: tuple[tuple[re.Pattern[str], Callable[[date, re.Match[str]], Days | None]], ...] = tuple(
+    (re.compile(pattern), days)
+    for pattern, days in (
+        (r"\bthe day before yesterday\b|一昨日|おととい", _ago(2)),
+        (r"\byesterday\b|\blast night\b|昨日|きのう|昨夜", _ago(1)),
+        (r"\btoday\b|\bthis morning\b|今日|本日|今朝", _ago(0)),
+        (rf"\b{_NUMBER} days? ago\b|(?<![月\d])(\d{{1,3}})日前", lambda today, match: _counted(1)(today, _first(match))),
+        (rf"\b{_NUMBER} weeks? ago\b|(\d{{1,2}})週間前", lambda today, match: _counted(7)(today, _first(match))),
+        (rf"\b{_NUMBER} months? ago\b|(\d{{1,2}})(?:か|ヶ|カ|ケ)月前", lambda today, match: _counted(30)(today, _first(match))),
+        (r"\blast week\b|先週", _week(1)),
+        (r"\bthis week\b|今週", _week(0)),
+        (r"先々週", _week(2)),
+        (r"\blast month\b|先月", _month(1)),
+        (r"\bthis month\b|今月", _month(0)),
+        (r"\blast year\b|去年|昨年", _year(1)),
+        (rf"\b(?:(?P<before>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )(?P<month>{'|'.join(_MONTHS)})\b", _named),
+        (rf"\b(?P<month>{'|'.join(_MONTHS)}) (?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b", _named),
+        (rf"\b(?:in|last|during) (?P<month>{'|'.join(_MONTHS)})\b", _named),
+        (r"(?P<month>\d{1,2})月(?P<day>\d{1,2})日", _named),
+        (r"(?<!\d)(?P<month>\d{1,2})月(?!\d|前)", _named),
+    )
+)
+
+
+_WHOLE = re.compile("(.*)")
+
+
+def _first(match: re.Match[str]) -> re.Match[str]:
+    """Return a match whose first group is the number, in whichever language it was said."""
+    number = next(group for group in match.groups() if group)
+    return _WHOLE.fullmatch(number) or match
+
+
+def parse_days(text: str, today: Callable[[], date]) -> Days | None:
+    """Return the days that a text speaks of, None if it names none; ``today`` is asked only where it does."""
+    low = head_and_tail(text).lower()
+    for pattern, days in _RULES:
+        if (match := pattern.search(low)) is not None and (found := days(today(), match)) is not None:
+            return found
+    return None

@@ -1,1 +1,0 @@
-"""Finding texts by what they say: terms, passages, vectors and times. Pure."""

@@ -1,1 +1,0 @@
-"""What must not be lost when a conversation is made shorter. Pure."""

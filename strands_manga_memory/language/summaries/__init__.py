@@ -1,1 +1,0 @@
-"""What a conversation that ended comes to."""

@@ -1,0 +1,528 @@
+"""Facts: values that a summary must contain, their extraction by rules, and corrections among them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Protocol
+
+from strands.types.content import Message
+
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.acts.instructions import standing, takes_back
+from strands_manga_memory.language.acts.replies import DECLINES, ELSE, Phrases
+from strands_manga_memory.language.entities import Entity, EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
+from strands_manga_memory.language.text_forms import (
+    condense,
+    information_weight,
+    is_empty_word,
+    normalized,
+    split_sentences,
+    words,
+    yielding,
+)
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.text_excerpts import head_and_tail
+
+
+class FactKind(StrEnum):
+    """What a slot holds; what comes first is kept first when not everything fits."""
+
+    CORRECTION = "correction"
+    PREFERENCE = "preference"
+    DECISION = "decision"
+    ENTITY = "entity"
+    QUESTION = "open question"
+    PROMISE = "promise"
+    OUTCOME = "outcome"
+    STATEMENT = "said"
+    FINDING = "finding"
+    TASK = "task"
+
+
+RANK = {kind: number for number, kind in enumerate(FactKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact.
+
+    Attributes:
+        kind: What it is.
+        text: The fact in few words, as it is written for the model.
+        source: ``tracking_id`` of the message that says it.
+        key: What it is about; of two slots of a kind with the same key the newer one replaces the other. Empty: only itself.
+        weight: How much it says that cannot be guessed, 0 or more.
+        corrects: ``tracking_id`` of the messages that say something which this one replaces.
+    """
+
+    kind: FactKind
+    text: str
+    source: str = ""
+    key: str = ""
+    weight: float = 1.0
+    corrects: tuple[str, ...] = ()
+
+
+class FactExtractor(Protocol):
+    """Finds slots; any object with this method will do. It may be slow, it runs beside the conversation."""
+
+    def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
+        """Return the slots of ``messages``, in order; ``source`` is the ``tracking_id`` of the message each comes from."""
+        ...
+
+
+def select_facts(slots: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
+    """Return the slots that fit into so many tokens together, the most important first chosen, in their own order."""
+    chosen = set()
+    for slot in sorted(slots, key=lambda slot: (RANK[slot.kind], -slot.weight)):
+        tokens = count(slot.text)
+        if tokens <= most_tokens:
+            chosen.add(slot)
+            most_tokens -= tokens
+    return [slot for slot in slots if slot in chosen]
+
+
+BECAME = "→"
+"""Stands in a slot between a value and the one that took its place, where it is not certain that the first is of no use."""
+
+OF_USERS = frozenset({FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT})
+
+_REACH = 6
+"""A correction is about one of so many things said before it, or about one further back on the same topic."""
+
+_REMEMBERED = 4_096
+"""So many texts are not read twice: each correction is compared with what was said before it."""
+
+_CORRECTING_WORDS = "actually meant mean instead change make wrong please sorry rather about with from that this"
+_CORRECTING = frozenset(_CORRECTING_WORDS.split())
+_LONGER = 3
+
+_COMPARED_TYPES = """
+quantity date time price volume order_id asin isbn email phone reference language title weekday
+"""
+_COMPARED = frozenset(_COMPARED_TYPES.split())
+_GROUPS = {"weekday": "date"}
+_NUMBER = "number"
+_BARE_NUMBER = re.compile(
+    r"(?<![\w.:/-])(?<!past )(?<!quarter to )(\d{1,4})(?![\w:/-]|\.\d| ?[ap]\.?m\b| in the | o\W?clock)(?: ([a-z]{3,}))?"
+)
+"""A number that is no time of day, and the word after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value that a correction may replace.
+
+    Attributes:
+        type: Its entity type, or ``number``.
+        form: Its canonical form.
+        text: As it is written.
+        unit: What it counts, if it is a number and that is known: another unit is another thing.
+    """
+
+    type: str
+    form: str
+    text: str
+    unit: str = ""
+
+    def is_like(self, other: Value) -> bool:
+        """Whether the one can take the place of the other."""
+        return self.type == other.type and self.unit == other.unit
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is known what it is a value of: of a number alone it is not."""
+        return self.type != _NUMBER or self.unit != ""
+
+    def differs_from(self, other: Value) -> bool:
+        """Whether the two certainly mean different things: a weekday may be a date, and five o'clock 17:00."""
+        if self.type == "time":
+            return _on_the_dial(self.form) != _on_the_dial(other.form)
+        return self.form != other.form and self.form[:1].isdigit() == other.form[:1].isdigit()
+
+
+def _on_the_dial(time: str) -> str:
+    hour, _, minute = time.partition(":")
+    return f"{int(hour) % 12}:{minute}"
+
+
+def find_values(text: str, types: EntityTypes) -> list[Value]:
+    """Return the last value of each type and unit in a text; a number that stands alone is a type too."""
+    found: dict[tuple[str, str], Value] = {}
+    for entity in types.find(text):
+        if entity.type == "quantity":
+            number, _, unit = entity.value.partition(" ")
+            found[_NUMBER, unit] = Value(_NUMBER, number, entity.text, unit)
+        elif entity.type in _COMPARED:
+            group = _GROUPS.get(entity.type, entity.type)
+            found[group, ""] = Value(group, entity.value, entity.text)
+    if not found and (numbers := _BARE_NUMBER.findall(normalized(text))):
+        number, after = numbers[-1]
+        written = [word.strip(".,;?!") for word in text.split() if normalized(word.strip(".,;?!")) == number]
+        if written and written[-1].lower() != "one":  # "that one" is no number
+            unit = "" if after in _CORRECTING or is_empty_word(after) else after.rstrip("s")
+            return [Value(_NUMBER, number, written[-1], unit)]
+    return list(found.values())
+
+
+def apply_corrections(slots: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
+    """Return the slots after each correction from number ``since`` on has replaced what it is about.
+
+    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plainly
+    of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
+    new value is written behind it, after ``→``. A slot of which nothing is left has no text. The correction remembers the
+    message it corrects.
+    """
+    changed = list(slots)
+    known: dict[int, list[Value]] = {}
+
+    def values(at: int) -> list[Value]:
+        if at not in known:
+            said = changed[at].kind in OF_USERS or changed[at].kind is FactKind.QUESTION
+            known[at] = find_values(changed[at].text, types) if said else []
+        return known[at]
+
+    for at in range(since, len(changed)):
+        if changed[at].kind is not FactKind.CORRECTION:
+            continue
+        for new in values(at):
+            exact = new.type in types and types[new.type].is_exact
+            found = _corrected_by(at, new, changed, values, exact=exact)
+            if found is None:
+                continue
+            before, old = found
+            is_plain = exact or (old.unit == new.unit and _is_next(before, at, changed)) or (old.unit == new.unit != "")
+            changed[before] = _without(changed[before], old.text) if is_plain else _marked(changed[before], old.text, new.text)
+            changed[at] = replace(changed[at], corrects=tuple(dict.fromkeys((*changed[at].corrects, changed[before].source))))
+            known.pop(before, None)
+    return changed
+
+
+def _corrected_by(
+    at: int, new: Value, slots: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
+) -> tuple[int, Value] | None:
+    """Return the value that is replaced, and the number of its slot; None if there is none."""
+    topic = _topic(slots[at].text)
+    of_unknown_unit: tuple[int, Value] | None = None
+    for before in range(at - 1, -1, -1):
+        if slots[before].source == slots[at].source:
+            continue
+        if before < at - _REACH and len(topic & _topic(slots[before].text)) < (1 if exact else 2):
+            continue
+        for old in reversed(values(before)):
+            if old.is_like(new):
+                return (before, old) if old.form != new.form else None
+            if old.type == new.type and of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, slots):
+                of_unknown_unit = before, old
+    return of_unknown_unit
+
+
+def _is_next(before: int, at: int, slots: Sequence[Fact]) -> bool:
+    """Whether the user said nothing between the messages of two slots."""
+    ends = {slots[before].source, slots[at].source}
+    between = (slot for slot in slots[before + 1 : at] if slot.kind in OF_USERS)
+    return all(slot.source in ends for slot in between)
+
+
+@lru_cache(_REMEMBERED)
+def _topic(text: str) -> frozenset[str]:
+    """The words a text is about: its longer ones, without numbers and without those of correcting."""
+    return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING)
+
+
+def _without(slot: Fact, value: str) -> Fact:
+    left = condense(" ".join(slot.text.replace(value, " ", 1).split()))
+    return replace(slot, text=left if information_weight(left) > 0 or len(left.split()) > 2 else "")
+
+
+def _marked(slot: Fact, old: str, new: str) -> Fact:
+    return replace(slot, text=f"{BECAME} {new}".join(_around(slot.text, old)))
+
+
+def _around(text: str, value: str) -> tuple[str, str]:
+    end = text.rindex(value) + len(value)
+    return f"{text[:end]} ", text[end:]
+
+
+_DECISION = Phrases(
+    "take,go with,choose,pick,book,buy,order,settle,let's,decided,にし,に決,を買,を注,で予,でお",
+    r"\b(?:i|we)(?:'ll| will| am going to|'m going to)? (?:take|go with|choose|pick|book|buy|order|settle on)\b"
+    r"|\blet's (?:go|do|make|book|take)\b"
+    r"|\bbook (?:it|that|me)\b|\bi(?:'ve| have) decided\b|にします|に決め|を買い|を注文|で予約|でお願い",
+)
+_PROMISE = Phrases(
+    "will,'ll,going to,promise,連絡,お送,手配,発送,お届,返金,確認",
+    r"\b(?:i|we)(?:'ll| will| am going to|'re going to|'m going to) (?!(?:be|need) (?:happy|glad|to)\b)"
+    r"|\bwill be (?:back|sent|delivered|refunded)\b"
+    r"|\bi promise\b|ご連絡(?:いた|し)|お送り(?:いた|し)|手配(?:いた|し)"
+    r"|発送(?:いた|し|予定)|お届け|返金(?:され|いた|し)|確認して",
+)
+_OUTCOME = Phrases(
+    "ed,paid,success,complete,number,code,done,完了,手続,予約,変更,キャンセル,承り",
+    r"\b(?:booked|reserved|confirmed|cancell?ed|refunded|ordered|shipped|delivered|scheduled|paid|updated|changed|added|removed"
+    r"|registered|transferred|successful(?:ly)?|completed?|reference (?:number|code)|confirmation (?:number|code)|done)\b"
+    r"|完了|手続き|予約(?:でき|し)|変更(?:しま|いた)|キャンセル(?:しま|いた)|承り",
+)
+_OFFER = Phrases(
+    "?,？,would you,shall i,do you,can i,anything,let me,ませんか,でしょうか",
+    r"\?\s*\Z|[かね][？?]\s*\Z|\b(?:would you|shall i|do you want|can i|anything else|let me know)\b|ませんか|でしょうか",
+)
+_ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z")
+_WAITS = Phrases(
+    "let me,'ll,will,know,not sure,moment,get back,確認,調べ,わかりかね,お待ち",
+    r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know"
+    r"|not sure|one moment"
+    r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
+)
+_INSTEAD = Phrases(
+    "no,wrong,about,instead,actually,sorry,change,guess,try,make it,else,other,different,additional,work,代わり,変更,別の,違う",
+    r"\A(?:no|nope|wrong|actually|(?:i'm |i am )?sorry)\b|\b(?:how|what) about\b|\binstead\b|\bchanged?\b|\bi guess\b"
+    r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet ?'s try\b"
+    r"|(?:\A|\b(?:yes|yeah|ok|okay|sure|please|then),? )try\b|(?:\A|[,.] ?|\band |\bplease )make it\b"
+    r"|\b(?:some|any)(?:thing|where|one) else\b|\b(?:any|there|have an?|what|which|is there an) ?other\b"
+    r"|\badditional options\b|\ba different\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
+)
+"""The user says that something else is wanted than what was spoken of."""
+_CONFIRMS = Phrases(
+    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
+    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
+    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
+)
+"""The assistant repeats what it understood: another value than it says is a correction."""
+_MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
+_SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
+
+_LONGEST = 220
+"""Most characters of the text of a slot: a longer sentence keeps its beginning and its end."""
+
+_END = 300
+"""So many characters at the end of an answer are what the user replies to."""
+
+_ENOUGH = 0.5
+"""What the assistant says in passing must weigh at least so much more than nothing to be a finding."""
+
+
+class RuleFactExtractor:
+    """Finds slots by rules, without a model: well under a tenth of a millisecond a sentence.
+
+    From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the
+    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool
+    results is never taken: it is large, and not of the conversation. Cards, accounts and numbers of documents are left out.
+
+    Args:
+        types: The entity types to look for.
+    """
+
+    def __init__(self, types: EntityTypes = SHOP) -> None:
+        self.types = types
+
+    def extract(self, messages: Sequence[Message]) -> list[Fact]:
+        """Return the slots of ``messages``, the older first; see ``language.merging`` for which of them are current."""
+        found: list[Fact] = []
+        open_questions: list[Fact] = []
+        answer = ""
+        for message in yielding(messages):
+            source = message.get("tracking_id") or ""
+            if message["role"] == "user":
+                text = redact_identifiers(message_text(message))
+                if not text:
+                    continue
+                said = list(self._of_user(text, source, answer))
+                # What a question names is said, whether it is answered or not; the question itself is open until then.
+                open_questions = [slot for slot in said if slot.kind is FactKind.QUESTION]
+                found += [
+                    Fact(FactKind.STATEMENT, slot.text, source, weight=slot.weight - 0.5)
+                    if slot.kind is FactKind.QUESTION
+                    else slot
+                    for slot in said
+                ]
+                continue
+            text = redact_identifiers(message_text(message))
+            answer = text or answer
+            if text and open_questions and _WAITS.are_in(text.lower()):
+                found += open_questions
+            if text:
+                open_questions = []
+            found += self._of_assistant(text, source)
+            found += self._of_calls(message, source)
+        ended = _taken_back(messages)
+        return [slot for slot in found if (slot.source, slot.text) not in ended] + open_questions
+
+    def _of_user(self, text: str, source: str, answer: str) -> Iterator[Fact]:
+        lower = answer[-_END:].lower()
+        corrects, was_declined = False, DECLINES.are_in(lower) and ELSE.search(text.lower()) is None
+        understood = find_values(head_and_tail(answer), self.types) if _CONFIRMS.are_in(lower) else []
+        for sentence in split_sentences(text):
+            act = dialogue_act(sentence, "user")
+            lower = sentence.lower()
+            if act in _SET_ACTS:
+                corrects = corrects or (bool(understood) and _INSTEAD.are_in(lower))
+                continue
+            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.are_in(lower)
+            said = condense(_cut(sentence))
+            if not said:
+                continue
+            worth = information_weight(sentence)
+            entities = self.types.find(sentence)
+            values = find_values(said, self.types) if corrects or was_declined or understood else []
+            if (
+                (corrects and (act is DialogueAct.CORRECTION or values))
+                or (was_declined and any(value.is_definite for value in values))
+                or _differ(values, understood)
+            ):
+                kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
+            elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
+                kind = FactKind.PREFERENCE
+            elif _DECISION.are_in(lower):
+                kind = FactKind.DECISION
+            elif _ASKS.search(lower):
+                kind = FactKind.QUESTION
+            else:
+                kind = FactKind.STATEMENT
+            yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
+
+    def _key(self, lower: str, entities: Sequence[Entity]) -> str:
+        """What a sentence is about, if a later one on the same takes its place: "my budget is", or an e-mail address."""
+        for entity in entities:
+            if self.types[entity.type].is_single:
+                return entity.type
+        match = _MY.search(lower)
+        if match is None or any(self.types[entity.type].is_exact for entity in entities):
+            return ""  # two orders have two numbers
+        return normalized(match[1])
+
+    def _of_assistant(self, text: str, source: str) -> Iterator[Fact]:
+        for sentence in split_sentences(text) if text else ():
+            exact = [entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact]
+            worth = information_weight(sentence)
+            kind = self._kind_of_assistant(sentence, worth, names_something=bool(exact))
+            if kind is not None and (said := condense(_cut(sentence))):
+                yield Fact(kind, said, source, weight=worth + 2 * len(exact))
+
+    def _kind_of_assistant(self, sentence: str, worth: float, *, names_something: bool) -> FactKind | None:
+        lower = sentence.lower()
+        kind = FactKind.OUTCOME if _OUTCOME.are_in(lower) else FactKind.PROMISE if _PROMISE.are_in(lower) else FactKind.FINDING
+        if (
+            kind is FactKind.FINDING
+            and not names_something
+            and (worth <= _ENOUGH or dialogue_act(sentence, "assistant") in _SET_ACTS)
+        ):
+            return None
+        if _OFFER.are_in(lower):
+            return FactKind.FINDING if names_something else None
+        return kind
+
+    def _of_calls(self, message: Message, source: str) -> Iterator[Fact]:
+        for block in message["content"]:
+            if "toolUse" in block:
+                use = block["toolUse"]
+                values = ", ".join(_short(value) for value in _leaves(redact_value_identifiers(use["input"])))
+                yield Fact(FactKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
+
+
+def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
+    """Return source and text of instructions that the user has taken back since."""
+    said = [
+        (message.get("tracking_id") or "", sentence)
+        for message in messages
+        if message["role"] == "user"
+        for sentence in split_sentences(redact_identifiers(message_text(message)))
+    ]
+    if not any(takes_back(sentence) for _, sentence in said):
+        return frozenset()
+    acts = [(dialogue_act(sentence, "user"), sentence) for _, sentence in said]
+    stands = standing(acts)
+    return frozenset(
+        (source, condense(_cut(sentence)))
+        for (source, sentence), (act, _), still in zip(said, acts, stands, strict=True)
+        if act is DialogueAct.INSTRUCTION and not still
+    )
+
+
+def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
+    """Whether one of ``values`` is another than what was understood of its kind; what was understood is in none of them."""
+    return any(
+        any(value.is_like(other) for other in understood)
+        and all(value.differs_from(other) for other in understood if value.is_like(other))
+        for value in values
+    )
+
+
+def _cut(sentence: str) -> str:
+    if len(sentence) <= _LONGEST:
+        return sentence
+    return f"{sentence[: _LONGEST * 2 // 3].rsplit(' ', 1)[0]} … {sentence[-_LONGEST // 3 :].split(' ', 1)[-1]}"
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    elif value not in (None, ""):
+        yield value
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def merge_facts(slots: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
+    """Return the slots that are current, the older first: the newest value wins.
+
+    A slot goes when a later one says the same or more, has the same kind and key, or corrects it; see ``corrected``. What was
+    merged before is only compared with what is new.
+
+    Args:
+        slots: What was said last.
+        earlier: What was current before that: slots that this function returned. A correction among them has had its effect.
+        types: The entity types that are compared by value.
+    """
+    together = apply_corrections([*earlier, *slots], types, since=len(earlier))
+    return _newest(together, since=len(earlier))
+
+
+def _newest(slots: Sequence[Fact], *, since: int) -> list[Fact]:
+    """Return the slots that no later one replaces; those before number ``since`` have been compared with one another."""
+    newest: list[Fact] = []
+    keys: set[tuple[FactKind, str]] = set()
+    later: dict[str, set[int]] = {}  # word to the later slots that hold it
+    of_users: set[int] = set()
+    for at in yielding(range(len(slots) - 1, -1, -1)):
+        slot = slots[at]
+        group = FactKind.STATEMENT if slot.kind in OF_USERS else slot.kind
+        said = frozenset(words(slot.text)) or frozenset((slot.text,))
+        if not slot.text or (slot.key and (group, slot.key) in keys):
+            continue
+        # What the user said is not replaced by the assistant's repeating it: that is the first to be left out.
+        holders = _holding(said, later)
+        if holders & of_users if group is FactKind.STATEMENT else holders:
+            continue
+        newest.append(slot)
+        if at < since:
+            continue
+        if slot.key:
+            keys.add((group, slot.key))
+        if group is FactKind.STATEMENT:
+            of_users.add(at)
+        if slot.kind is not FactKind.TASK:
+            for word in said:
+                later.setdefault(word, set()).add(at)
+    return newest[::-1]
+
+
+def _holding(said: frozenset[str], slots: dict[str, set[int]]) -> set[int]:
+    """Return the slots that hold all words."""
+    holders: set[int] | None = None
+    for word in said:
+        holders = slots.get(word, set()) if holders is None else holders & slots.get(word, set())
+        if not holders:
+            return set()
+    return holders or set()
