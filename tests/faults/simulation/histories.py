@@ -68,34 +68,6 @@ ENDED_AS_IT_GOES_ON = [
     Step("kill", "p1"),
 ]
 
-DIFFERENT_LIVES = [
-    Step("start"),
-    *go("p1 agent 1, p1 hot 1, p1 agent 1, p1 hot 1, p1 agent 1, p1 hot 1, p1 agent 1"),
-    Step("close", "p1"),
-    *go("p1 agent 1, p1 main 2"),
-    Step("delete_unopened"),
-    *go("d2 agent 1, d2 main 13, d2 agent 1"),
-    Step("delete_unopened"),
-    *go("d3 agent 1, d3 main 13, d3 agent 1"),
-    Step("start"),
-    Step("start"),
-    Step("start"),
-    Step("delete_unopened"),
-    *go("d7 agent 1, d7 main 13, d7 agent 1"),
-    Step("start"),
-    *go("p8 agent 1, p8 hot 1, p8 agent 2, p8 hot 2, p8 agent 1"),
-    Step("begin_turn", "p8"),
-    *go("p8 agent 1, p8 main 3, p8 agent 1"),
-    Step("use_a_tool", "p8", (True, "marked")),
-    *go("p8 agent 1, p8 main 2"),
-    Step("start"),
-    *go("p9 agent 2, p9 hot 2, p9 agent 1, p9 hot 1, p9 agent 1"),
-    Step("close", "p9"),
-    *go("p9 agent 1, p9 main 3"),
-    Step("nobody_uses_it_for_a_while"),
-    Step("sweep"),
-]
-
 CLAIMED = [
     Step("start"),
     *go("p1 agent 1, p1 hot 2, p1 agent 2, p1 hot 1, p1 agent 1"),

@@ -101,8 +101,8 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         lambda: mock.patch.object(DurableReplica, "load", _without_graves),
     ),
     "lives are not told apart": (
-        "everything",
-        histories.DIFFERENT_LIVES,
+        "deletions",
+        158,
         lambda: mock.patch.object(Offer, "_begin", _one_life),
     ),
     "a segment is written over": ("crowd", 0, lambda: mock.patch.object(segments, "ABSENT", None)),
