@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import Counter
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.language.acts.act_rules import DialogueAct
+from strands_manga_memory.language.acts.acts import dialogue_act
 from strands_manga_memory.language.preferences.preferences import heard_in, preferences_of
 from strands_manga_memory.language.preferences.slot_values import Preference, canonical, values_of
 from strands_manga_memory.language.session_summaries import (
@@ -286,16 +289,24 @@ def summary_id(transcript: Transcript) -> str:
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return what was said turn by turn: the user's words and the answer to them."""
-    passages: list[list[str]] = []
-    turn: int | None = None
-    for utterance in utterances:
-        line = f"{utterance.role.capitalize()}: {shorten_line(utterance.text, _PASSAGE_CHARACTERS)}"
-        if turn != utterance.turn or not passages:
-            passages.append([])
-        passages[-1].append(line)
-        turn = utterance.turn
-    return ["\n".join(lines) for lines in passages]
+    """Return the turns of a transcript, each with the user's words and the answer, without turns of small talk."""
+    passages: list[str] = []
+    for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
+        parts = list(turn)
+        if not _is_small_talk(parts):
+            passages.append(
+                "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
+            )
+    return passages
+
+
+_SMALL_TALK = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
+
+
+def _is_small_talk(turn: Sequence[Utterance]) -> bool:
+    """Tell whether the user said nothing in a turn but a greeting, thanks or a farewell."""
+    words = [each.text for each in turn if each.role == "user"]
+    return bool(words) and all(dialogue_act(text, "user") in _SMALL_TALK for text in words)
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:

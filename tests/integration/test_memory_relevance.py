@@ -65,3 +65,8 @@ def test_unrelated_passages_are_not_injected(tmp_path: Path, talk: tuple[tuple[s
 def test_related_passage_is_injected(tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str, expected: str) -> None:
     """A passage that shares a content word with the question is quoted."""
     assert expected in _injected(tmp_path, talk, question)
+
+
+def test_small_talk_is_no_memory(tmp_path: Path) -> None:
+    """A turn of thanks and a farewell is not quoted, even to a question that shares its words."""
+    assert "Goodbye" not in _injected(tmp_path, ENGLISH, "Is there a manga with bye in its title?")
