@@ -74,6 +74,7 @@ def hold(folder: Path, language: str, *, rebuild: bool = False, **options: Any) 
         rebuild: Build the agent anew for each turn, as a web worker does.
         options: Further arguments of ``MangaMemory.agent``.
     """
+    folder.mkdir(exist_ok=True)
     script, clock, number = SCRIPTS[language], FakeClock(_START), 0
     tools = [guard_tool(each) for each in make_tools()]
     for session_id, turns in (("monday", script.first_visit), ("next-week", script.return_visit)):

@@ -1,0 +1,138 @@
+"""Requests of a shop conversation of 40 turns hold nothing false, and every provider takes them.
+
+``python -m tests.transcript en`` prints them for a reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strands_manga_memory.testing import Request
+from tests.provider_formats import PROVIDERS, problems
+from tests.transcript.conversation import Exchange, hold
+from tests.transcript.script import CARD, SCRIPTS
+
+_BLOCK = re.compile(r"<(user_memory|conversation_state|recalled_history)>\n(.*?)</\1>", re.DOTALL)
+_FIRST_VISIT = 30
+
+
+@pytest.fixture(scope="module", params=["en", "ja"])
+def exchanges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Exchange]:
+    """The 40 turns as held by one live agent a visit."""
+    return list(hold(tmp_path_factory.mktemp("shop"), request.param))
+
+
+def _language(exchanges: list[Exchange]) -> str:
+    return "en" if exchanges[0].user == SCRIPTS["en"].first_visit[0].user else "ja"
+
+
+def _texts(request: Request) -> Iterator[str]:
+    for message in request.messages:
+        yield from (block["text"] for block in message["content"] if "text" in block)
+
+
+def _injected(request: Request) -> list[tuple[str, str]]:
+    """Return the injected blocks of a request: name and content."""
+    return [(match[1], match[2]) for text in _texts(request) for match in _BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_every_request_is_valid(exchanges: list[Exchange], provider: str) -> None:
+    """A strict validator of each provider's format accepts all requests."""
+    found = [each for exchange in exchanges for request in exchange.requests for each in problems(request.messages, provider)]
+    assert found == []
+
+
+def test_requests_of_a_tool_loop_extend_one_another(exchanges: list[Exchange]) -> None:
+    """Until history gives way, the second request of a turn begins with the whole first one."""
+    pairs = [exchange.requests for exchange in exchanges if len(exchange.requests) == 2]
+    extends = [second.messages[: len(first.messages)] == first.messages for first, second in pairs]
+    assert len(pairs) > 15
+    assert sum(extends) >= len(pairs) - 2
+
+
+def test_injected_text_stands_before_the_words_of_the_user(exchanges: list[Exchange]) -> None:
+    """Only the message that opened the turn holds injected blocks, and nothing stands beside a tool result."""
+    for exchange in exchanges:
+        for request in exchange.requests:
+            holders = [m for m in request.messages if any(_BLOCK.search(block.get("text", "")) for block in m["content"])]
+            for message in holders:
+                assert message["content"][-1]["text"] == exchange.user
+
+
+def test_personal_data_is_not_injected(exchanges: list[Exchange]) -> None:
+    """The card and phone numbers that the user gave away are in no injected block of any request."""
+    for exchange in exchanges:
+        for request in exchange.requests:
+            injected = " ".join(text for _, text in _injected(request)) + str(request.system_prompt_content)
+            for number in (CARD, CARD.replace(" ", ""), "090-1234-5678", "09012345678"):
+                assert number not in injected
+
+
+@pytest.mark.parametrize("false", ["title asin", "title copies", "copies (inferred)", "volume 30", "price JPY", "tool_error"])
+def test_no_false_state_or_quote_is_injected(exchanges: list[Exchange], false: str) -> None:
+    """JSON keys are no titles, a count of volumes is no volume, a budget no price, and errors of tools are no quotes."""
+    for exchange in exchanges:
+        for request in exchange.requests:
+            assert [text for _, text in _injected(request) if false in text] == []
+
+
+def test_quotes_are_no_small_talk(exchanges: list[Exchange]) -> None:
+    """Thanks, farewells and errors are not quoted from the history."""
+    for exchange in exchanges:
+        for request in exchange.requests:
+            quotes = "\n".join(text for name, text in _injected(request) if name == "recalled_history")
+            for noise in ("You're welcome", "どういたしまして", "Thanks!", "ありがとう！", "connection refused"):
+                assert noise not in quotes
+
+
+def test_gift_is_not_a_preference_of_the_user(exchanges: list[Exchange]) -> None:
+    """The sister's taste and budget are neither a preference of this visit nor of the next."""
+    for exchange in exchanges:
+        for request in exchange.requests:
+            preferences = [line for name, text in _injected(request) if name == "user_memory" for line in text.splitlines()]
+            lines = [*preferences, *str(request.system_prompt_content).split("\\n")]
+            stated = [line for line in lines if line.startswith(("- budget:", "- genre:"))]
+            assert not [line for line in stated if "1500" in line or "shojo" in line or "少女" in line]
+
+
+def test_first_visit_knows_nothing_earlier(exchanges: list[Exchange]) -> None:
+    """In the first conversation no block speaks of earlier sessions."""
+    for exchange in exchanges[:_FIRST_VISIT]:
+        for request in exchange.requests:
+            assert not [text for _, text in _injected(request) if "earlier session" in text or "Latest sessions" in text]
+
+
+def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Exchange]) -> None:
+    """The system side holds the user's preferences, and the first message a summary of the visit eight days ago."""
+    first = exchanges[_FIRST_VISIT].requests[0]
+    system = str(first.system_prompt_content)
+    is_english = _language(exchanges) == "en"
+    for value in ("horror", "gore", "3000 yen") if is_english else ("ホラー", "グロ", "3000円"):
+        assert value in system
+    summary = "\n".join(text for name, text in _injected(first) if name == "user_memory")
+    assert "2026-03-02" in summary
+    assert ("Uzumaki" if is_english else "うずまき") in summary
+
+
+def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> None:
+    """After the user turned to mystery, the latest statement in the request says so."""
+    last = exchanges[-1].requests[-1]
+    stated = "\n".join(text for name, text in _injected(last) if name == "user_memory")
+    assert re.search(r"- genre: (?:mystery|ミステリー)", stated)
+
+
+def test_agent_built_for_each_turn_is_told_the_same(tmp_path: Path) -> None:
+    """A web worker that builds the agent for every turn sends the model the same injected text as a live agent."""
+    live = list(hold(tmp_path / "live", "en", history="importance"))
+    built = list(hold(tmp_path / "built", "en", rebuild=True, history="importance"))
+    same = [
+        {text for name, text in _injected(one.requests[0]) if name != "recalled_history"}
+        == {text for name, text in _injected(two.requests[0]) if name != "recalled_history"}
+        for one, two in zip(live, built, strict=True)
+    ]
+    assert all(same)
