@@ -19,7 +19,7 @@ from strands.types.tools import ToolContext
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.ops.exporting import export_snapshots
-from strands_manga_memory.ops.importing import import_sessions, open_source
+from strands_manga_memory.ops.importing import import_sessions
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.unit.session.support import same, tool_use
@@ -107,7 +107,8 @@ async def test_what_is_exported_goes_on_there_and_comes_back(tmp_path: Path) -> 
     answer = [{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}]
     assert (await there.invoke_async(answer)).stop_reason == "end_turn"
     with MangaMemory.open(durable=f"sqlite:///{tmp_path}/b.sqlite3") as memory:
-        assert import_sessions(open_source("snapshot", str(tmp_path / "left")), memory).counts["imported"] == 1
+        left = SnapshotSessionManager(session_id="s", storage=storage)
+        assert import_sessions(left, [("s", there.agent_id)], memory).counts["imported"] == 1
         back = Agent(model=ScriptedModel(), tools=[ask], session_manager=memory.session("s"), callback_handler=None)
         assert [m["content"] for m in back.messages] == [m["content"] for m in there.messages]
 

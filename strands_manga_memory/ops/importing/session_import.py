@@ -1,130 +1,285 @@
-"""import_sessions: what other session managers keep, stored so that an agent of the same ids goes on with it."""
+"""Import of sessions that another Strands session manager has stored."""
 
 from __future__ import annotations
 
+import copy
+import math
+import time
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from strands import Agent
+from strands.agent.conversation_manager import ConversationManager
+from strands.session import RepositorySessionManager, SessionRepository, SnapshotSessionManager
+from strands.types.content import Message
+from strands.types.exceptions import SessionException, SnapshotException
+from strands.types.session import Session, SessionAgent, SessionMessage
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.ops.importing.source import Content, Found, SessionSource, damaged
+from strands_manga_memory.messages import is_message
+from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.transfer import TransferredConversation
 
-Outcome = Literal["imported", "new", "exists", "ended", "empty", "skipped", "failed"]
+Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
+
+_UNREADABLE = (SessionException, SnapshotException, CorruptRecordError, AttributeError, LookupError, TypeError, ValueError)
+"""What Strands' session managers raise for a record that is cut or has another form."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportedConversation:
-    """What became of one conversation.
+class ImportedSession:
+    """What became of one agent's session.
 
     Attributes:
-        session_id: The session, as the source calls it.
-        id: The agent, or the Graph or Swarm.
-        kind: ``agent`` or ``orchestrator``.
-        outcome: ``imported``; ``new``: a dry run would have imported it; ``exists``: there is one already, which was left as it
-            is; ``ended``: there was one, which was deleted or is over; ``empty``: no messages, no state; ``skipped``: it is
-            nobody's who was asked for; ``failed``: it was not stored, and the last note says why.
-        messages: Messages of the log.
-        window: Messages of the history that an agent is restored with.
-        notes: What was not taken over, and why.
+        session_id: Session id in the source.
+        agent_id: Agent id in the source.
+        outcome: ``imported``; ``exists``: stored here already and left as it is; ``ended``: deleted or expired here, and not
+            stored again; ``missing``: the source has neither messages nor state of this agent; ``failed``: not stored, see
+            ``error``.
+        messages: Number of messages in the log.
+        window: Number of messages in the history that an agent is restored with.
+        error: Why it was not stored, with session and agent id; empty otherwise.
     """
 
     session_id: str
-    id: str
-    kind: str
+    agent_id: str
     outcome: Outcome
     messages: int = 0
     window: int = 0
-    notes: tuple[str, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)
 class SessionsReport:
-    """What became of the conversations of a source."""
+    """What became of the sessions of an import."""
 
-    conversations: list[ImportedConversation] = field(default_factory=list)
+    sessions: list[ImportedSession] = field(default_factory=list)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are of each outcome, and ``messages`` of those that were imported."""
-        counts: Counter[str] = Counter(one.outcome for one in self.conversations)
-        counts["messages"] = sum(one.messages for one in self.conversations if one.outcome in ("imported", "new"))
+        """Number of sessions by outcome, and ``messages`` of the imported ones."""
+        counts: Counter[str] = Counter(one.outcome for one in self.sessions)
+        counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing failed."""
-        return not any(one.outcome == "failed" for one in self.conversations)
+        """Whether no session failed."""
+        return not any(one.outcome == "failed" for one in self.sessions)
 
 
 def import_sessions(
-    source: SessionSource,
+    manager: RepositorySessionManager | SnapshotSessionManager,
+    ids: Iterable[tuple[str, str]],
     memory: MangaMemory,
     *,
-    scope_of: Callable[[str], str | ConversationScope | None] = str,
-    dry_run: bool = False,
-    progress: Callable[[ImportedConversation], object] = lambda one: None,
+    scope_of: Callable[[str], str | ConversationScope] = str,
+    conversation_manager: Callable[[], ConversationManager] | None = None,
 ) -> SessionsReport:
-    """Store the conversations of a source, each with its whole log, its history, its agent's state and its manager's state.
+    """Store the sessions of another Strands session manager, one agent at a time.
 
-    An agent that is then built with the same ids has the messages that it would have had with the source's session manager;
-    only a tool call that never got a result is closed. What is there already is never changed, so it can be called again, also
-    after it was cut off. A damaged conversation is reported and left out, as a whole.
+    An agent that is then built with the same ids has the messages, the ``agent.state``, the interrupts and the conversation
+    manager's state that the other manager would have restored. The source is only read. A session that exists here is never
+    changed, so the import can be repeated. A session that cannot be read is reported, and the others are stored.
 
     Args:
-        source: Where they are; ``open_source`` opens one.
+        manager: Any session manager of the source: a ``FileSessionManager``, an ``S3SessionManager`` or another
+            ``RepositorySessionManager`` reads every session of its repository; a ``SnapshotSessionManager`` only its own.
+        ids: Session id and agent id of what is imported; Strands' session interface lists neither.
         memory: The stores.
-        scope_of: Which session here a session of the source becomes: a ``ConversationScope`` (its ``agent_id`` is not looked
-            at), or an id for ``TieredSessionManager``. None: leave it out. Default: its own id.
-        dry_run: Read everything, and store nothing.
-        progress: Called with what became of each conversation.
+        scope_of: Maps a session id of the source to the session here: a ``ConversationScope`` (its ``agent_id`` is ignored) or
+            an id for ``TieredSessionManager``. Default: the same id.
+        conversation_manager: Makes the conversation manager that the agents had. Needed only where a manager of your own
+            adds messages when it is restored; managers of Strands need none.
 
     Raises:
-        StoreUnavailableError: The source or a store does not answer; it can be called again.
+        ValueError: ``manager`` is of another kind, or a snapshot manager is asked for a session that is not its own.
+        StoreUnavailableError: A store of ``memory`` does not answer; the import can be repeated.
     """
+    if not isinstance(manager, RepositorySessionManager | SnapshotSessionManager):
+        raise ValueError(
+            f"manager must be a RepositorySessionManager or a SnapshotSessionManager, got {type(manager).__name__}"
+        )
     report = SessionsReport()
-    seen: set[tuple[str, str, str]] = set()
-    for found in source.conversations():
-        key = (found.session_id, found.kind, found.id)
-        one = _imported(found, memory, scope_of, dry_run=dry_run, is_second=key in seen)
-        seen.add(key)
-        report.conversations.append(one)
-        progress(one)
+    for session_id, agent_id in ids:
+        if isinstance(manager, SnapshotSessionManager) and session_id != manager.session_id:
+            raise ValueError(f"this SnapshotSessionManager reads session {manager.session_id!r}, not {session_id!r}")
+        to = memory.session(scope_of(session_id))
+        try:
+            if isinstance(manager, SnapshotSessionManager):
+                found = _read_snapshot(manager, agent_id)
+            else:
+                repository = _ReadOnlyRepository(manager.session_repository)
+                found = _read_repository(repository, session_id, agent_id, conversation_manager)
+            standing = None if found is None else to.transfer(found, agent_id)
+        except _UNREADABLE as error:
+            reason = f"session {session_id!r} of agent {agent_id!r} cannot be read: {type(error).__name__}: {error}"
+            report.sessions.append(ImportedSession(session_id=session_id, agent_id=agent_id, outcome="failed", error=reason))
+            continue
+        report.sessions.append(
+            ImportedSession(
+                session_id=session_id,
+                agent_id=agent_id,
+                outcome="missing" if standing is None else "imported" if standing == "new" else standing,
+                messages=0 if found is None else len(found.log),
+                window=0 if found is None or found.window is None else len(found.window),
+            )
+        )
     return report
 
 
-def _imported(
-    found: Found,
-    memory: MangaMemory,
-    scope_of: Callable[[str], str | ConversationScope | None],
-    *,
-    dry_run: bool,
-    is_second: bool,
-) -> ImportedConversation:
-    content = Content(None)
-    outcome: Outcome = "empty"
-    notes: tuple[str, ...] = ()
-    try:
-        if is_second:
-            raise damaged(found.session_id, "these ids are in the source twice; import each part of it by itself")
-        scope = scope_of(found.session_id)
-        if scope is None:
-            outcome = "skipped"
-        else:
-            content = found.read()
-            notes = content.notes
-            if content.transferred is not None:
-                standing = memory.session(scope).transfer(content.transferred, found.id, dry_run=dry_run)
-                outcome = standing if standing != "new" or dry_run else "imported"
-    except (CorruptRecordError, ValueError) as error:
-        outcome, notes = "failed", (*notes, str(error))
-    log, window = 0, 0
-    if isinstance(content.transferred, TransferredConversation):
-        log = len(content.transferred.log)
-        window = log if content.transferred.window is None else len(content.transferred.window)
-    return ImportedConversation(
-        session_id=found.session_id, id=found.id, kind=found.kind, outcome=outcome, messages=log, window=window, notes=notes
+def _read_repository(
+    repository: _ReadOnlyRepository,
+    session_id: str,
+    agent_id: str,
+    conversation_manager: Callable[[], ConversationManager] | None,
+) -> TransferredConversation | None:
+    """Return the conversation that a repository has of an agent, with the window that Strands itself restores."""
+    if repository.read_session(session_id) is None:
+        return None
+    session_agent = repository.read_agent(session_id, agent_id)
+    if session_agent is None:
+        return None
+    stored = sorted(repository.list_messages(session_id, agent_id), key=lambda one: one.message_id)
+    managed = session_agent.conversation_manager_state
+    if managed.get("removed_message_count") and not stored:
+        what = f"{managed['removed_message_count']} messages left its history, and none is stored"
+        raise CorruptRecordError(what, record=agent_id)
+    restored = Agent(
+        model=StandInModel(),
+        agent_id=agent_id,
+        callback_handler=None,
+        conversation_manager=_RestoredHistory() if conversation_manager is None else conversation_manager(),
+        session_manager=RepositorySessionManager(session_id, repository),
     )
+    log = [
+        (checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"), _seconds(one.created_at))
+        for one in stored
+    ]
+    states = restored.take_snapshot(preset="session", exclude=["messages"]).data
+    states["conversation_manager_state"] = managed
+    return _conversation(log, restored.messages, states, _seconds(session_agent.created_at))
+
+
+def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
+    """Return the conversation of an agent's latest snapshot. All its messages get the present time: it keeps none."""
+    history = _RestoredHistory()
+    restored = Agent(
+        model=StandInModel(),
+        agent_id=agent_id,
+        callback_handler=None,
+        conversation_manager=history,
+        session_manager=manager,
+    )
+    now = time.time()
+    written = None if history.summary is None else history.summary.get("tracking_id")
+    log = []
+    for message in restored.messages:
+        checked_message(message, record=f"{manager.session_id}/{agent_id}")
+        if message.get("tracking_id") is None or message["tracking_id"] != written:
+            log.append((message, now))
+    states = restored.take_snapshot(preset="session", exclude=["messages"]).data
+    return _conversation(log, restored.messages, states, now)
+
+
+def _conversation(
+    log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
+) -> TransferredConversation | None:
+    """Return a conversation to store, or None where there are neither messages nor state."""
+    if not (log or window or states.get("state")):
+        return None
+    states = {name: state for name, state in states.items() if state}
+    return TransferredConversation(log=distinct(log), window=window, states=states, created=created)
+
+
+def _seconds(text: str) -> float:
+    """Return an ISO 8601 time in seconds since 1970; one without a zone is UTC. Raises ``ValueError`` or ``TypeError``."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def checked_message(value: object, *, record: str) -> Message:
+    """Return ``value`` if it is a message of Strands; raise ``CorruptRecordError`` naming ``record`` if not."""
+    if not is_message(value) or value["role"] not in ("user", "assistant"):  # type: ignore[index]
+        raise CorruptRecordError(f"record={record!r} is damaged: it holds no message of Strands", record=record)
+    return value  # type: ignore[return-value]
+
+
+def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
+    """Return messages with their times, a little later where two of one ``tracking_id`` have the same time."""
+    seen: set[tuple[Any, float]] = set()
+    result = []
+    for message, at in log:
+        while (message.get("tracking_id"), at) in seen:
+            at = math.nextafter(at, math.inf)
+        seen.add((message.get("tracking_id"), at))
+        result.append((message, at))
+    return result
+
+
+class _ReadOnlyRepository(SessionRepository):
+    """Repository that reads another one and writes nothing. Every message it returns has a tracking id.
+
+    Early releases of Strands stored none. The id is derived, so that the log and the restored history have the same.
+    """
+
+    def __init__(self, repository: SessionRepository) -> None:
+        self._repository = repository
+
+    def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
+        return self._repository.read_session(session_id, **kwargs)
+
+    def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
+        return self._repository.read_agent(session_id, agent_id, **kwargs)
+
+    def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
+        return self._repository.read_message(session_id, agent_id, message_id, **kwargs)
+
+    def list_messages(
+        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
+    ) -> list[SessionMessage]:
+        stored = self._repository.list_messages(session_id, agent_id, limit, offset, **kwargs)
+        for one in stored:
+            message = one.to_message()
+            if isinstance(message, dict) and not message.get("tracking_id"):
+                name = f"{session_id}/{agent_id}/{one.message_id}"
+                message["tracking_id"] = str(uuid.uuid5(uuid.NAMESPACE_OID, name))
+        return stored
+
+    def _write(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("an import writes nothing into its source")
+
+    create_session = create_agent = update_agent = create_message = update_message = _write
+
+
+class _RestoredHistory(ConversationManager):
+    """Conversation manager that restores the state of any other: which messages were removed, and their summary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._state: dict[str, Any] = {}
+
+    @property
+    def summary(self) -> Message | None:
+        """Message that stands for the removed ones, if the manager wrote one."""
+        return self._state.get("summary_message")
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        self._state = state
+        self.removed_message_count = int(state.get("removed_message_count", 0))
+        return None if self.summary is None else [copy.deepcopy(self.summary)]
+
+    def get_state(self) -> dict[str, Any]:
+        return self._state
+
+    def apply_management(self, agent: Agent, **kwargs: Any) -> None:
+        return None
+
+    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
+        return None
