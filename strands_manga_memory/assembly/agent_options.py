@@ -133,7 +133,7 @@ _OF_SESSIONS = tuple(SessionSettings.__annotations__)
 _OF_PARTS = tuple(PartsSettings.__annotations__)
 _OF_SCOPES = tuple(_Scope.__annotations__)
 _OF_AGENTS = tuple(AgentOptions.__annotations__)
-OF_STORES = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "defaults")
+OF_STORES = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "embed", "defaults")
 """The arguments of ``MangaMemory.open`` beside the settings of its sessions."""
 _HOMES = (
     (OF_STORES, "MangaMemory.open({}=...)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +14,17 @@ from strands.plugins import Plugin
 from strands_manga_memory import conversation, prompt, state
 from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import with_method
+from strands_manga_memory.language.search import Embed
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 
 logger = logging.getLogger(__name__)
 
 
-def recalling(tokens: int | None, *, session: TieredSessionManager | None) -> conversation.HistoryRecall:
-    """Return the plugin that brings back what has left the history, in so many tokens.
+def make_recall_plugin(
+    tokens: int | None, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
+) -> conversation.HistoryRecall:
+    """Return the plugin that quotes messages that have left the history, in so many tokens.
 
     The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.
     """
@@ -29,7 +32,12 @@ def recalling(tokens: int | None, *, session: TieredSessionManager | None) -> co
     def log() -> Iterable[Mapping[str, Any]]:
         return session.records() if session is not None and session.stats()["left_messages"] else ()
 
-    return conversation.HistoryRecall(tokens, history=log if session is not None else None)
+    return conversation.HistoryRecall(
+        tokens,
+        retriever=None if embed is None else conversation.DenseRetriever(embed),
+        history=log if session is not None else None,
+        clock=clock,
+    )
 
 
 def keeping_state(asked: bool | Mapping[str, Any], **given: Any) -> state.StateCoordinator:  # noqa: FBT001 - as agent_kwargs takes it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -26,7 +27,7 @@ from strands_manga_memory.assembly.agent_parts import (
     Prepared,
     UserTier,
     keeping_state,
-    recalling,
+    make_recall_plugin,
     surroundings,
     told_once,
     watching,
@@ -172,7 +173,9 @@ class Assembly(Process):
         elif environment is not None:
             ours.append(EnvironmentMetadata(environment))
         arguments["conversation_manager"] = plan.manager(session=manager, hot=self._stores["hot"])
-        ours += [recalling(plan.recall_tokens, session=manager)] if wanted.recall else []
+        if wanted.recall:
+            clock = self._clock.get("clock", time.time)
+            ours.append(make_recall_plugin(plan.recall_tokens, session=manager, embed=self._embed, clock=clock))
         ours += watching(cache_monitor)
         self._parts |= {arguments["conversation_manager"], *ours}
         return merged({**arguments, "plugins": ours}, own)
@@ -202,6 +205,7 @@ class Assembly(Process):
             user_id=user_id,
             tenant=tenant,
             profile=self._profile,
+            embed=self._embed,
             pii=self._pii,
             codec=self._memory_codec,
             hot=self._stores["hot"],

@@ -13,6 +13,7 @@ from strands_manga_memory.assembly.assembly import Assembly
 from strands_manga_memory.assembly.process import DEFAULTS
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.assembly.upkeep import Upkeep
+from strands_manga_memory.language.search import Embed
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.returns import gaps_of
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, TieredStorage, open_hot_store, open_table
@@ -64,6 +65,7 @@ class MangaMemory(Assembly, Upkeep):
         profile: memory.ProfileSource | None = None,
         pii: memory.PiiPolicy | None = None,
         environment: state.EnvironmentSource | None = None,
+        embed: Embed | None = None,
         defaults: MangaMemorySettings | None = None,
         **settings: Unpack[SessionSettings],
     ) -> Self:
@@ -80,6 +82,8 @@ class MangaMemory(Assembly, Upkeep):
             profile: Where another service keeps users' profiles, if one does.
             pii: What becomes of personal data in memories. Default that of ``defaults``.
             environment: Where the surroundings of conversations are read; how long they stay hot follows the tier it names.
+            embed: From texts to vectors of one length, such as a local model: recall and searches in memories then also find
+                texts by their meaning. Called in threads, for each text once. Default: by words alone.
             defaults: What else a process can set. Default ``MangaMemorySettings()``.
             settings: Further keyword arguments of every ``TieredSessionManager``.
 
@@ -100,6 +104,7 @@ class MangaMemory(Assembly, Upkeep):
             profile=profile,
             pii=pii,
             environment=environment,
+            embed=embed,
             defaults=defaults,
         )
         opened._has_no_memories = memories is False

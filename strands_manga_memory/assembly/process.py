@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory import mcp, memory, state
-from strands_manga_memory.arguments import of_kind, with_method
+from strands_manga_memory.arguments import function, of_kind, with_method
 from strands_manga_memory.assembly.agent_options import check_names
 from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.language.search import Embed
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.basis.tiers import Tiers
@@ -38,6 +39,7 @@ class Process:
         profile: memory.ProfileSource | None = None,
         pii: memory.PiiPolicy | None = None,
         environment: state.EnvironmentSource | None = None,
+        embed: Embed | None = None,
         defaults: MangaMemorySettings | None = None,
     ) -> None:
         self.hot = hot_store_of(hot)
@@ -61,6 +63,7 @@ class Process:
         self._has_no_memories = False
         self._profile = memory.ProfileReader.of(profile, deadline=self.settings.profile_deadline)
         self._environment = environment and with_method("environment", environment, "load(scope)")
+        self._embed = embed and function("embed", embed, "a function from texts to vectors")
         self._pii = of_kind("pii", pii or self.settings.pii_policy(self._memory_codec), memory.PiiPolicy)
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
         self._spool = None

@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING
 from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
+    from strands_manga_memory.conversation.archive import (
+        ArchivedMessage,
+        Bm25Retriever,
+        DenseRetriever,
+        RecallHit,
+        Retriever,
+    )
     from strands_manga_memory.conversation.compaction.compaction import TieredCompactionConversationManager
     from strands_manga_memory.conversation.compaction.stages import (
         Compaction,
@@ -27,9 +34,7 @@ if TYPE_CHECKING:
         RuleScorer,
     )
     from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
-    from strands_manga_memory.conversation.recall.archive import Archived, Bm25Retriever, Hit, Retriever
-    from strands_manga_memory.conversation.recall.dense import DenseRetriever
-    from strands_manga_memory.conversation.recall.history_recall import HistoryRecall
+    from strands_manga_memory.conversation.recall import HistoryRecall
     from strands_manga_memory.conversation.strategies import PluginStrategy, PolicyStrategy, as_strategy
     from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
     from strands_manga_memory.conversation.summaries.verified import VerifiedSummarizingConversationManager
@@ -47,6 +52,7 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "archive": "ArchivedMessage Bm25Retriever DenseRetriever RecallHit Retriever",
             "compaction.compaction": "TieredCompactionConversationManager",
             "compaction.stages": "Compaction MicroCompaction Reactive Snip Stage ToolResultCap VerifiedSummary",
             "history.stubs": "as_said",
@@ -56,9 +62,7 @@ else:
             "importance.weighing.judging": "BackgroundScorer EmbeddingScorer ModelScorer",
             "importance.weighing.scoring": "Bands ImportanceScorer ImportanceWeights RuleScorer",
             "importance.weighing.signals": "SignalWeights",
-            "recall.archive": "Archived Bm25Retriever Hit Retriever",
-            "recall.dense": "DenseRetriever",
-            "recall.history_recall": "HistoryRecall",
+            "recall": "HistoryRecall",
             "strategies": "PluginStrategy PolicyStrategy as_strategy",
             "summaries.summary_policies": "SummarySchedule SummarySizes SummaryTrigger",
             "summaries.verified": "VerifiedSummarizingConversationManager",
@@ -71,7 +75,7 @@ else:
     )
 
 __all__ = [
-    "Archived",
+    "ArchivedMessage",
     "BackgroundScorer",
     "Bands",
     "Bm25Retriever",
@@ -81,7 +85,6 @@ __all__ = [
     "EmbeddingScorer",
     "EstimateCounter",
     "HistoryRecall",
-    "Hit",
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",
     "ImportanceWeights",
@@ -92,6 +95,7 @@ __all__ = [
     "PluginStrategy",
     "PolicyStrategy",
     "Reactive",
+    "RecallHit",
     "Retriever",
     "RuleScorer",
     "Segment",

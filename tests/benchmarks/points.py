@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from strands_manga_memory.conversation import ImportanceWeightedConversationManager, SignalWeights
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager, SignalWeights, recall
 from strands_manga_memory.conversation.history.shortening import Shortener
 from strands_manga_memory.conversation.importance import importance
 from strands_manga_memory.conversation.importance.choosing import making_room
@@ -27,7 +27,6 @@ from strands_manga_memory.conversation.importance.reserve import Reserve
 from strands_manga_memory.conversation.importance.weighing import scoring, vocabulary
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceWeights
-from strands_manga_memory.conversation.recall import seeking
 from strands_manga_memory.language import DialogueAct
 from strands_manga_memory.language.acts import acts, replies
 from tests.benchmarks import progress, retention
@@ -184,7 +183,7 @@ def _through_agents(each: Set) -> dict[str, float]:
     if each.name == "locomo":
         values["locomo_in_view"] = each.through_agents(3_072)["in_view"][0]
         values["locomo_in_view_of_a_quarter"] = each.through_agents(1_024)["in_view"][0]
-        with mock.patch.object(seeking, "_AGAIN", 0.0):
+        with mock.patch.object(recall, "_EXPANDED_WEIGHT", 0.0):
             values["locomo_in_view_by_one_search"] = each.through_agents(3_072)["in_view"][0]
     return values
 

@@ -10,7 +10,7 @@ import time
 import tracemalloc
 from typing import Any
 
-from strands_manga_memory.conversation import Archived, HistoryRecall
+from strands_manga_memory.conversation import ArchivedMessage, HistoryRecall
 from tests.benchmarks import progress, text
 from tests.benchmarks.sentences import prose
 from tests.unit.language.shop_talk import PARAPHRASES
@@ -29,9 +29,10 @@ _MESSAGES, _FEW, _SINGLY, _QUESTIONS = 50_000, 2_000, 500, 300
 _CHARACTERS, _LONG = 120, 2_500
 
 
-def _messages(count: int) -> list[Archived]:
+def _messages(count: int) -> list[ArchivedMessage]:
     return [
-        Archived(f"id-{number:032}", "user" if number % 2 else "assistant", text(_CHARACTERS), 1.0) for number in range(count)
+        ArchivedMessage(f"id-{number:032}", "user" if number % 2 else "assistant", text(_CHARACTERS), 1.0)
+        for number in range(count)
     ]
 
 
@@ -82,32 +83,32 @@ def _ratio(searching: list[float], asking: list[float]) -> float:
     return statistics.median(one / other for one, other in zip(asking, searching, strict=True))
 
 
-def _message(number: int, characters: int) -> Archived:
+def _message(number: int, characters: int) -> ArchivedMessage:
     start = number * 211 % (len(prose()) - characters)
     speaker = "assistant" if number % 2 else "user"
-    return Archived(f"id-{number}", speaker, prose()[start : start + characters], 1.7e9 + 60 * number)
+    return ArchivedMessage(f"id-{number}", speaker, prose()[start : start + characters], 1.7e9 + 60 * number)
 
 
-def _recall(messages: list[Archived]) -> HistoryRecall:
+def _recall(messages: list[ArchivedMessage]) -> HistoryRecall:
     recall = HistoryRecall()
     recall.retriever.add(messages)
     return recall
 
 
-def _asked(recall: Any, messages: list[Archived]) -> tuple[list[float], list[float]]:
+def _asked(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], list[float]]:
     """Return the seconds of the searches, and those of the whole questions, in turn, so that both meet the same machine."""
-    recall._quoting.learn(messages)  # as it is done when they are taken in
+    recall._quotes.count_ahead(messages)  # as it is done when they are taken in
     searching, asking = [], []
     for number in progress(range(_QUESTIONS), "questions"):
         question = messages[number * 37 % len(messages)].text[:60]
-        for seconds, ask in ((searching, recall.search), (asking, lambda text: recall._quotes(text, []))):
+        for seconds, ask in ((searching, recall.search), (asking, lambda text: recall.quote(text, []))):
             start = time.thread_time()
             ask(question)
             seconds.append(time.thread_time() - start)
     return searching, asking
 
 
-def _bytes(messages: list[Archived]) -> float:
+def _bytes(messages: list[ArchivedMessage]) -> float:
     """Return what the index takes beside the texts themselves: in Python and in SQLite."""
     recall: Any = HistoryRecall()
     recall.retriever.add(messages[:1])  # what is made once
@@ -120,7 +121,7 @@ def _bytes(messages: list[Archived]) -> float:
 
 def _paraphrases() -> float:
     recall = HistoryRecall()
-    recall.retriever.add(Archived(str(at), "user", answer) for at, (_, answer) in enumerate(PARAPHRASES))
+    recall.retriever.add(ArchivedMessage(str(at), "user", answer) for at, (_, answer) in enumerate(PARAPHRASES))
     found = sum(
         answer in [hit.message.text for hit in recall.retriever.search(question, 3)] for question, answer in PARAPHRASES
     )

@@ -15,7 +15,7 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import MangaMemory, PiiPolicy
-from strands_manga_memory.conversation.recall.seeking import in_full
+from strands_manga_memory.conversation.recall import complete_question
 from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer, dialogue_act, normalized
 from strands_manga_memory.language.acts.subject import changes_subject
 from strands_manga_memory.language.acts.traits import traits
@@ -71,7 +71,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "personal data": lambda text: PiiPolicy().applied(text),
     "secrets": redact_secrets,
     "days": lambda text: parse_days(text, date.today),
-    "question": lambda text: in_full(text, []),
+    "question": lambda text: complete_question(text, []),
     "passages": split_passages,
 }
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, MangaMemory
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 GUARD = {"code": "timeout", "request_id": "r1", "retryable": True, "tool": "stock", "server": "shop"}
 
@@ -125,3 +128,64 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
     texts = [json.dumps(window)[:-1] for window in windows]
     kept = sum(later.startswith(earlier) for earlier, later in pairwise(texts))
     assert kept >= 8
+
+
+def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
+    """A message that fits much worse than the best one is still quoted while the budget has room."""
+    agent = build_agent(["Noted."] * 40)
+    agent("My sister Aiko moved to Sendai and works in the aquarium of Sendai.")
+    agent("The aquarium is closed on Mondays.")
+    agent("I had noodles for lunch.")
+    for _ in range(6):
+        agent("Tell me about the weather.")
+    agent("Where in Sendai does my sister Aiko work, at the aquarium?")
+    quotes = quotes_of(agent)
+    assert "works in the aquarium of Sendai" in quotes
+    assert "closed on Mondays" in quotes
+    assert "noodles" not in quotes
+
+
+def embed(texts: Sequence[str]) -> list[list[float]]:
+    """Return a vector with one number for pets and one for shops."""
+    return [[float("kitten" in text or "pet" in text), float("shop" in text), 0.1] for text in texts]
+
+
+def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_path: Path) -> None:
+    """With a vector function of the process recall finds a kitten by a question about a pet; by words it does not."""
+    found = {}
+    for name, function in (("words", None), ("vectors", embed)):
+        memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{name}.sqlite3", embed=function)
+        model = ScriptedModel(lambda _: "Noted, and that was a long answer about it. " * 12)
+        agent = memory.agent(model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None)
+        agent("Good morning.")
+        agent("We picked up a kitten called Momo.")
+        for number in range(12):
+            agent(f"I walked past the shop number {number}.")
+        agent("What is the name of our pet?")
+        found[name] = "kitten called Momo" in quotes_of(agent)
+        memory.close()
+    assert found == {"words": False, "vectors": True}
+
+
+def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> None:
+    """A restored agent quotes a message with the time at which it was said, not with that of the restart."""
+    clock = FakeClock(datetime(2026, 3, 4, 9, 30, tzinfo=UTC).timestamp())
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", clock=clock)
+
+    def build() -> Agent:
+        model = ScriptedModel(lambda _: "Noted, and that was a long answer about it. " * 12)
+        return memory.agent(model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None)
+
+    agent = build()
+    agent("Good morning.")
+    agent("My cat is called Momo.")
+    clock.advance(5 * 3_600)
+    agent = build()
+    agent("It is raining outside.")
+    clock.advance(86_400)
+    for number in range(12):
+        agent(f"I walked past the shop number {number}.")
+    agent("What is the name of my cat?")
+    quotes = quotes_of(agent)
+    assert "2026-03-04\n[user 09:30] My cat is called Momo." in quotes
+    memory.close()

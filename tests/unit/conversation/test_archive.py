@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation import Archived, Bm25Retriever, DenseRetriever, Retriever
+from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever, DenseRetriever, Retriever
 
 MEANINGS = (("cat", "kitten", "feline"), ("ship", "deliver", "post"), ("price", "cost", "expensive"))
 
@@ -28,27 +28,27 @@ def dense(most: int = 50) -> Retriever:
 @pytest.mark.parametrize("made", [bm25, dense])
 def test_it_keeps_the_latest_replaces_and_forgets(made: Any) -> None:
     retriever = made(3)
-    retriever.add(Archived(str(number), "user", f"cat number {number}", 7.0) for number in range(5))
+    retriever.add(ArchivedMessage(str(number), "user", f"cat number {number}", 7.0) for number in range(5))
     assert len(retriever) == 3
-    retriever.add([Archived("x", "user", "something else")])
+    retriever.add([ArchivedMessage("x", "user", "something else")])
     assert {hit.message.id for hit in retriever.search("cat", 10)} == {"3", "4"}
     assert set(retriever.around(4)) == {5, 6}
-    retriever.add([Archived("4", "user", "nothing")])
+    retriever.add([ArchivedMessage("4", "user", "nothing")])
     assert {hit.message.id for hit in retriever.search("cat", 10)} == {"3"}
-    assert retriever.around(4)[5] == Archived("4", "user", "nothing", 7.0)  # the time it was said is still known
+    assert retriever.around(4)[5] == ArchivedMessage("4", "user", "nothing", 7.0)  # the time it was said is still known
     retriever.forget("3")
     retriever.forget("unknown")
     assert retriever.search("cat", 10) == []
     retriever.clear()
     assert len(retriever) == 0
-    retriever.add([Archived("3", "user", "cat"), Archived("4", "user", "ship")])
+    retriever.add([ArchivedMessage("3", "user", "cat"), ArchivedMessage("4", "user", "ship")])
     assert [hit.message.id for hit in retriever.search("cat", 10)] == ["3"]
 
 
 def test_vectors_find_what_shares_no_word() -> None:
     lines = ["My kitten is called Momo.", "Please deliver it on Friday.", "That is too expensive.", "Fine.", "  "]
     retriever = dense()
-    retriever.add(Archived(str(at), "user", line) for at, line in enumerate(lines))
+    retriever.add(ArchivedMessage(str(at), "user", line) for at, line in enumerate(lines))
     for question, id_ in (("What is the name of my cat?", "0"), ("When will it ship?", "1"), ("What does it cost?", "2")):
         best, *others = retriever.search(question, 3)
         assert (best.message.id, best.score) == (id_, pytest.approx(1.0))
@@ -68,6 +68,6 @@ def test_a_bad_embedding_is_refused() -> None:
     with pytest.raises(ValueError, match="embed must be a function from texts to vectors, got 3"):
         DenseRetriever(3)  # type: ignore[arg-type]
     retriever = DenseRetriever(lambda texts: [[1.0]])
-    retriever.add([Archived("1", "user", "one"), Archived("2", "user", "two")])
+    retriever.add([ArchivedMessage("1", "user", "one"), ArchivedMessage("2", "user", "two")])
     with pytest.raises(ValueError, match="embed must return one vector for each text, got 1 for 2"):
         retriever.search("one", 3)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import HistoryRecall, default_counter
-from strands_manga_memory.conversation.recall.archive import Archived, Hit
-from strands_manga_memory.conversation.recall.quotes import Quoting
+from strands_manga_memory.conversation.archive import ArchivedMessage, RecallHit
+from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
 from strands_manga_memory.language.search import query_terms
 
@@ -41,18 +41,20 @@ HITS = st.lists(
 @settings(max_examples=60)
 @given(HITS, st.integers(1, 400), st.sampled_from([default_counter(), EstimateCounter()]))
 def test_quotes_are_never_over_their_budget(drawn: list[Any], budget: int, counter: Any) -> None:
-    hits = [Hit(at, Archived(f"id{at}", "user", text, when), score) for at, (text, score, when) in enumerate(drawn, 1)]
-    text = Quoting(budget, counter).quoted(hits, query_terms("ab"))
+    hits = [
+        RecallHit(at, ArchivedMessage(f"id{at}", "user", text, when), score) for at, (text, score, when) in enumerate(drawn, 1)
+    ]
+    text = QuoteFormatter(budget, counter).format(hits, query_terms("ab"))
     assert counter.count({"role": "user", "content": [{"text": f"\n\n{text}"}]}) <= budget or not text
 
 
 def test_a_second_question_counts_no_message_again() -> None:
     counter = Recording()
     recall = HistoryRecall(counter=counter)
-    messages = [Archived(f"id{at}", "user", f"My cat number {at} is called Momo{at}.", 1.7e9) for at in range(200)]
+    messages = [ArchivedMessage(f"id{at}", "user", f"My cat number {at} is called Momo{at}.", 1.7e9) for at in range(200)]
     recall.retriever.add(messages)
     for number in range(20):
-        recall._quotes(f"Which cat is called Momo{number}?", [])
+        recall.quote(f"Which cat is called Momo{number}?", [])
     assert max(times for text, times in counter.asked.items() if text.startswith("\n[user")) == 1
     assert sum(counter.asked.values()) < len(messages) + 20 * 3, "a question costs the tokens of its answer, once or twice"
 
@@ -61,13 +63,13 @@ def test_a_second_question_counts_no_message_again() -> None:
 def test_a_long_answer_is_quoted_by_the_passages_that_fit_the_question(budget: int) -> None:
     fact = "Parcels to Norway are handed over on Thursdays."
     recall = HistoryRecall(budget)
-    others = [Archived(f"id{at}", "assistant", LONG * 10, 1.7e9) for at in range(20)]
-    recall.retriever.add([*others, Archived("wanted", "assistant", f"{LONG * 20}{fact} {LONG * 20}", 1.7e9)])
-    assert fact in recall._quotes("On which days are parcels to Norway handed over?", [])
+    others = [ArchivedMessage(f"id{at}", "assistant", LONG * 10, 1.7e9) for at in range(20)]
+    recall.retriever.add([*others, ArchivedMessage("wanted", "assistant", f"{LONG * 20}{fact} {LONG * 20}", 1.7e9)])
+    assert fact in recall.quote("On which days are parcels to Norway handed over?", [])
 
 
-def hits(*texts: str, speaker: str = "tool") -> list[Hit]:
-    return [Hit(at, Archived(f"id{at}", speaker, text, 1.7e9 + at), 1.0) for at, text in enumerate(texts, 1)]
+def hits(*texts: str, speaker: str = "tool") -> list[RecallHit]:
+    return [RecallHit(at, ArchivedMessage(f"id{at}", speaker, text, 1.7e9 + at), 1.0) for at, text in enumerate(texts, 1)]
 
 
 STOCK = "Uzumaki, volume 3, is on shelf 12 beside the window."
@@ -75,30 +77,32 @@ ASKED = query_terms("On which shelf is Uzumaki?")
 
 
 def test_what_several_messages_say_is_quoted_once() -> None:
-    quoting = Quoting(1_000, default_counter())
-    text = quoting.quoted(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED)
+    quoting = QuoteFormatter(1_000, default_counter())
+    text = quoting.format(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED)
     assert text.count(STOCK) == 1
 
 
 def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> None:
-    quoting = Quoting(400, default_counter())
+    quoting = QuoteFormatter(400, default_counter())
     one, other = (f"Listed at {hour} o'clock by the till. {LONG * 10}\n{STOCK}\nShelf {hour} was dusted." for hour in (9, 10))
-    text = quoting.quoted(hits(one, other), ASKED)
+    text = quoting.format(hits(one, other), ASKED)
     assert text.count(STOCK) == 1
 
 
 def test_what_is_shown_anyway_is_not_quoted_of_another_message() -> None:
-    quoting = Quoting(1_000, default_counter())
-    assert quoting.quoted(hits(STOCK), ASKED, beside=[f"Here it is: {STOCK}"]) == ""
-    assert quoting.quoted(hits(STOCK), ASKED, beside=["Here it is."]).count(STOCK) == 1
+    quoting = QuoteFormatter(1_000, default_counter())
+    assert quoting.format(hits(STOCK), ASKED, shown=[f"Here it is: {STOCK}"]) == ""
+    assert quoting.format(hits(STOCK), ASKED, shown=["Here it is."]).count(STOCK) == 1
 
 
 def test_a_short_reply_is_quoted_as_often_as_it_was_given() -> None:
-    text = Quoting(1_000, default_counter()).quoted(hits("Shelf 12?", "Yes.", "Shelf 14?", "Yes.", speaker="user"), ASKED)
+    text = QuoteFormatter(1_000, default_counter()).format(
+        hits("Shelf 12?", "Yes.", "Shelf 14?", "Yes.", speaker="user"), ASKED
+    )
     assert text.count("Yes.") == 2
 
 
 def test_results_without_news_do_not_end_the_search() -> None:
-    text = Quoting(4_000, default_counter()).quoted(hits(*[STOCK] * 60, "Shelf 12 is on the second floor."), ASKED)
+    text = QuoteFormatter(4_000, default_counter()).format(hits(*[STOCK] * 60, "Shelf 12 is on the second floor."), ASKED)
     assert text.count(STOCK) == 1
     assert "second floor" in text

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from strands_manga_memory.conversation import Archived, Bm25Retriever
+from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.language.acts.traits import traits
 from strands_manga_memory.language.search import query_terms, search_terms
@@ -32,7 +32,7 @@ def test_acts_of_a_hundred_lines_are_told_with_an_f1_of_nine_tenths(act: str) ->
 def test_a_question_finds_its_answer_among_the_first_three() -> None:
     retriever = Bm25Retriever()
     lines = [text for _, text in PARAPHRASES] + [text for _, text, _ in ACTS]
-    retriever.add(Archived(str(at), "user", text) for at, text in enumerate(lines))
+    retriever.add(ArchivedMessage(str(at), "user", text) for at, text in enumerate(lines))
     missed = [
         question
         for question, answer in PARAPHRASES

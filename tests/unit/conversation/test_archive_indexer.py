@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from strands.types.content import Message
 
 from strands_manga_memory.conversation import Bm25Retriever
+from strands_manga_memory.conversation.archive import ArchiveIndexer
 from strands_manga_memory.conversation.history.stubs import stub_of
-from strands_manga_memory.conversation.recall.intake import Intake
 
 PICK = st.integers(min_value=0, max_value=30)
 
@@ -29,7 +29,7 @@ class Talks(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.retriever = Bm25Retriever()
-        self.intake = Intake(self.retriever, lambda: iter(copy.deepcopy(self.log)), lambda _: None)
+        self.indexer = ArchiveIndexer(self.retriever, lambda: iter(copy.deepcopy(self.log)), lambda _: None)
         self.history = [copy.deepcopy(message) for message in self.log[-3:]]
         self.expected = {message["tracking_id"]: message["content"][0]["text"] for message in self.log}
 
@@ -38,7 +38,7 @@ class Talks(RuleBasedStateMachine):
         message: Message = {"role": role, "content": [{"text": f"word{number}"}], "tracking_id": f"id{number}"}
         self.history.append(message)
         self.log.append(copy.deepcopy(message))
-        self.intake.said(message, float(number))
+        self.indexer.note(message, float(number))
         return message
 
     def change(self, message: Message, text: str) -> None:
@@ -48,9 +48,9 @@ class Talks(RuleBasedStateMachine):
 
     @rule(redacted=st.booleans())
     def turn(self, redacted: bool) -> None:
-        self.intake.turn_begins()
+        self.indexer.begin_turn()
         asked = self.added("user")
-        self.intake.bring_up(self.history[:])
+        self.indexer.update(self.history[:])
         assert len(self.retriever) == len(self.expected)
         for id_, text in self.expected.items():
             assert [hit.message.id for hit in self.retriever.search(text, 2)] == [id_]
@@ -92,7 +92,7 @@ class Talks(RuleBasedStateMachine):
     @rule(at=PICK)
     def forget(self, at: int) -> None:
         id_ = list(self.expected)[at % len(self.expected)]
-        self.intake.forget(id_)
+        self.indexer.forget(id_)
         del self.expected[id_]
         self.log = [message for message in self.log if message["tracking_id"] != id_]
 

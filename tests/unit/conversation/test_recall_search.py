@@ -7,29 +7,31 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation import Archived, Bm25Retriever, DenseRetriever, HistoryRecall
-from strands_manga_memory.conversation.recall.fusing import FusedRetriever
-from strands_manga_memory.conversation.recall.seeking import Seeking, in_full
+from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever, DenseRetriever, HistoryRecall
+from strands_manga_memory.conversation.archive import FusedRetriever
+from strands_manga_memory.conversation.recall import RecallSearch, complete_question
 from tests.unit.conversation.messages import assistant, user
 
 DAY = 86_400.0
 NOW = 1_764_000_000.0
 
 
-def archive(*texts: str, days_apart: float = 1.0) -> list[Archived]:
-    return [Archived(f"id{at}", "user", text, NOW - (len(texts) - at) * DAY * days_apart) for at, text in enumerate(texts)]
+def archive(*texts: str, days_apart: float = 1.0) -> list[ArchivedMessage]:
+    return [
+        ArchivedMessage(f"id{at}", "user", text, NOW - (len(texts) - at) * DAY * days_apart) for at, text in enumerate(texts)
+    ]
 
 
-def seeking(messages: Iterable[Archived]) -> Seeking:
+def search(messages: Iterable[ArchivedMessage]) -> RecallSearch:
     retriever = Bm25Retriever()
     retriever.add(messages)
-    return Seeking(retriever, lambda: NOW)
+    return RecallSearch(retriever, lambda: NOW)
 
 
 def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
     filler = [f"The weather in town {at} is fine." for at in range(30)]
     said = archive("My sister Aiko moved to Sendai.", *filler, "Aiko found work at the aquarium.", *filler)
-    found = [hit.message.text for hit in seeking(said).hits("Where does my sister live?")]
+    found = [hit.message.text for hit in search(said).find("Where does my sister live?")]
     assert found == ["My sister Aiko moved to Sendai."]
 
 
@@ -40,8 +42,8 @@ def test_the_days_that_a_question_names_come_first() -> None:
     )
     [wanted] = [message for message in said if "Pluto" in message.text]
     days = round((NOW - (wanted.at or 0)) / DAY)
-    assert seeking(said).hits(f"What did I order {days} days ago?")[0].message == wanted
-    assert seeking(said).hits("What did I order?")[0].message != wanted
+    assert search(said).find(f"What did I order {days} days ago?")[0].message == wanted
+    assert search(said).find("What did I order?")[0].message != wanted
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_the_days_that_a_question_names_come_first() -> None:
 )
 def test_a_question_that_follows_another_carries_its_words(question: str, carried: bool) -> None:
     history = [user("Where did I buy the first Akira volume?"), assistant("In Kyoto."), user(question)]
-    assert ("Akira" in in_full(question, history)) is carried
+    assert ("Akira" in complete_question(question, history)) is carried
 
 
 def letters(texts: list[str]) -> list[list[float]]:
@@ -67,13 +69,13 @@ def test_another_retriever_stands_beside_words_and_never_alone_unless_told() -> 
     dense = DenseRetriever(letters)
     beside: Any = HistoryRecall(retriever=dense).retriever
     assert isinstance(beside, FusedRetriever)
-    assert HistoryRecall(retriever=DenseRetriever(letters), alone=True).retriever is not beside
-    assert isinstance(HistoryRecall(retriever=DenseRetriever(letters), alone=True).retriever, DenseRetriever)
+    assert HistoryRecall(retriever=DenseRetriever(letters), standalone=True).retriever is not beside
+    assert isinstance(HistoryRecall(retriever=DenseRetriever(letters), standalone=True).retriever, DenseRetriever)
     beside.add(
         [
-            Archived("a", "user", "My cat is Momo.", 1.0),
-            Archived("b", "user", "The car is red.", 1.0),
-            Archived("c", "user", "Rent was due.", 1.0),
+            ArchivedMessage("a", "user", "My cat is Momo.", 1.0),
+            ArchivedMessage("b", "user", "The car is red.", 1.0),
+            ArchivedMessage("c", "user", "Rent was due.", 1.0),
         ]
     )
     assert beside.search("What is the name of my pet?", 5)[0].message.id == "a"  # no word in common

@@ -1,0 +1,355 @@
+"""HistoryRecall: brings back earlier messages of a conversation that have left the window, for one turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+from strands import tool
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookOrder, MessageAddedEvent
+from strands.middleware import InvokeModelContext, InvokeModelStage
+from strands.plugins import Plugin
+from strands.types.content import Message
+
+from strands_manga_memory.arguments import function, positive
+from strands_manga_memory.conversation.archive import (
+    SMALL_TALK_ACTS,
+    ArchivedMessage,
+    ArchiveIndexer,
+    Bm25Retriever,
+    FusedRetriever,
+    RecallHit,
+    Retriever,
+    Source,
+    TimedMessage,
+    archived_messages,
+)
+from strands_manga_memory.conversation.history.requests import without_added
+from strands_manga_memory.conversation.history.stubs import as_said
+from strands_manga_memory.conversation.quotes import QuoteFormatter
+from strands_manga_memory.conversation.serving import trimmer_of
+from strands_manga_memory.conversation.tokens.budget import history_tokens
+from strands_manga_memory.conversation.tokens.thresholds import window_of
+from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
+from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.search import Days, content_terms, parse_days, query_terms, search_terms
+from strands_manga_memory.language.text_forms import split_sentences
+from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import message_text, with_turn_text
+from strands_manga_memory.messages.text_excerpts import head_and_tail
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+_MOST_TOKENS = 1_024
+
+_NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
+"""Share of its score that a hit gives to messages so many places away: an answer often does not repeat the question's words."""
+
+_QUESTION_WORTH = 0.7
+"""Factor of a message that asks: a question seldom answers one."""
+
+_QUESTION_ENDS = ("?", "？", "か", "か。")
+
+_EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
+"""Weight of the second search, which adds the words of so many hits of the first to the question."""
+
+_DAY_WORTH = 1.5
+"""Factor of a message of the days that the question names."""
+
+_WEAK = 0.2
+"""Hits with less than this part of the best hit's score come behind the others, in the order of the first search."""
+
+_CANDIDATES = 250
+_EXPANDED_AROUND = 30
+
+_FOLLOWS = re.compile(
+    r"\A\W*(?:and\b|what about|how about|which one|the (?:first|second|third|other|last) one|それ|その|じゃあ|では|あと"
+    r"|次は|もう一つ)"
+    r"|\b(?:it|that|those|them|this one|that one)\b\W*\Z|\A.{0,10}(?:は|の方は|のほうは)[?？]\Z",
+    re.IGNORECASE,
+)
+_ANSWER_FORMAT = re.compile(
+    r"\A\W{0,3}(?:please )?(?:answer|reply|respond|write your answer|give (?:me )?(?:the|your|an) answer)\b(?!.{0,200}\?)"
+    r"|(?:答えて|回答して|返答して|お答え)(?:ください|下さい|くださいね)?[。！!]?\Z",
+    re.IGNORECASE,
+)
+_FEW_TERMS = 3
+"""A question of at most so many terms that follows another one is about the same thing."""
+
+
+class HistoryRecall(Plugin):
+    """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
+
+    A greeting, thanks or a farewell brings nothing back. Every message of the agent is indexed, under any
+    conversation manager; a message that is in the history whole is not quoted. The quotes stand before the user's own
+    words in the message that opened the turn, in each request of it, escaped, each with speaker and time (UTC). Each
+    contains a content word of the question, unless a retriever of yours found it by its meaning; small talk and failed
+    tool results are not quoted. Quotes are never stored. Indexing and searching run in a thread; the default index is
+    in memory only.
+
+    Redacted text is not brought back: a message is indexed after its turn, one that changes in the history later is
+    indexed again, and ``forget`` removes one that has left the history. A history without any known message (the
+    session was deleted, or the agent was given another conversation) empties the index. One plugin serves one agent.
+
+    Args:
+        max_tokens: Most tokens of all quotes, framing included. None: 1,024, but at most a quarter of the budget of the agent's
+            history, or of the default budget for the context window of its model if that is less.
+        retriever: Finds messages beside BM25 (in memory, English and Japanese, the last 50,000 messages): messages that both
+            find come first. None: BM25 alone.
+        standalone: Whether ``retriever`` replaces BM25.
+        history: Returns the messages of before this process, oldest first, as messages or as records with ``message`` and
+            ``at``; read in a thread at the first question, and again when the index was emptied.
+            ``TieredSessionManager.records`` is such a function. None: after a restart only the restored window is known.
+        counter: Counts tokens; default: as the conversation managers do.
+        offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
+        clock: Returns the time of a message that is added, in seconds since the epoch. Messages from ``history`` have the time
+            of their record.
+
+    Raises:
+        ValueError: ``max_tokens`` is not a positive whole number, or another argument is not of its kind. From the agent's
+            constructor: the plugin already serves another agent.
+    """
+
+    name = "strands-manga-memory:history-recall"
+
+    def __init__(
+        self,
+        max_tokens: int | None = _MOST_TOKENS,
+        *,
+        retriever: Retriever | None = None,
+        standalone: bool = False,
+        history: Source | None = None,
+        counter: TokenCounter | None = None,
+        offer_tool: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        if retriever is not None and not callable(getattr(retriever, "search", None)):
+            raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r:.80}")
+        if history is not None:
+            function("history", history, "a function that returns messages")
+        self.counter = counter if counter is not None else default_counter()
+        words = Bm25Retriever()
+        self.retriever: Retriever = (
+            words if retriever is None else retriever if standalone else FusedRetriever(words, retriever)
+        )
+        self._search = RecallSearch(self.retriever, clock)
+        self._follows_window = max_tokens is None
+        tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
+        self._quotes = QuoteFormatter(tokens, self.counter)
+        self._indexer = ArchiveIndexer(self.retriever, history, self._quotes.count_ahead)
+        self._clock = clock
+        if not offer_tool:
+            self._tools = []
+        self._agent: weakref.ref[Agent] | None = None
+        self._turn, self._text = "", ""
+
+    @property
+    def max_tokens(self) -> int:
+        """Return the budget of the quotes."""
+        return self._quotes.max_tokens
+
+    # --- Indexing -------------------------------------------------------------------------------------------------------------
+
+    def init_agent(self, agent: Agent) -> None:
+        """Register the hooks that index messages, and the middleware that adds quotes to requests."""
+        if self._agent is not None:
+            raise ValueError(
+                "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
+            )
+        self._agent = weakref.ref(agent)
+        agent.add_hook(self._on_restore, AgentInitializedEvent, order=HookOrder.SDK_LAST)
+        agent.add_hook(self._on_message, MessageAddedEvent)
+        agent.add_hook(self._on_turn, BeforeInvocationEvent)
+        agent.add_middleware(InvokeModelStage.Input, self._before_request)
+
+    def _on_restore(self, event: AgentInitializedEvent[Agent]) -> None:
+        tokens = _default_tokens(event.agent) if self._follows_window else self.max_tokens
+        trimmer = trimmer_of(event.agent)
+        self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
+        for message in as_said(event.agent.messages):
+            self._indexer.note(message, 0.0)
+
+    def _on_message(self, event: MessageAddedEvent[Agent]) -> None:
+        self._indexer.note(event.message, self._clock())
+
+    def _on_turn(self, event: BeforeInvocationEvent) -> None:
+        self._indexer.begin_turn()
+
+    def forget(self, tracking_id: str) -> None:
+        """Remove a message for good: it is never quoted again. For one that is redacted after it has left the history."""
+        self._indexer.forget(tracking_id)
+
+    # --- Quoting --------------------------------------------------------------------------------------------------------------
+
+    async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
+        at = opening_position(context.messages)
+        if at is None:
+            return context
+        turn = opening_id(context.agent.messages)
+        if begins_turn(context.messages):
+            asked = without_added(context)[0][at]  # blocks of other plugins are no part of the question
+            self._turn, self._text = turn, ""
+            self._text = await self._in_thread(message_text(asked), context.agent)
+        elif self._turn != turn:
+            self._turn, self._text = "", ""
+        return with_turn_text(context, self._text)
+
+    async def _in_thread(self, question: str, agent: Any) -> str:
+        """Return the quotes for a question; an empty text if there are none, or the search fails."""
+        try:
+            return await asyncio.to_thread(self._recall, question, agent)
+        except Exception as error:
+            logger.warning("error=<%s> | recall failed, sending the request without it", type(error).__name__)
+            logger.debug("recall failed", exc_info=True)
+            return ""
+
+    @tool
+    def search_history(self, query: str) -> str:
+        """Search what was said earlier in this conversation and is no longer shown.
+
+        Args:
+            query: What to look for, in the words it was probably said in.
+        """
+        agent = None if self._agent is None else self._agent()
+        return self.quote(query, [] if agent is None else as_said(agent.messages)) or "Nothing was found."
+
+    def _recall(self, question: str, agent: Any) -> str:
+        history = as_said(agent.messages)
+        self._indexer.update(history)
+        if dialogue_act(question, "user") in SMALL_TALK_ACTS:
+            return ""
+        return self.quote(without_answer_format(complete_question(question, history)), history)
+
+    def quote(self, question: str, history: Sequence[Message]) -> str:
+        """Return the quotes for a question, without messages and passages that a history contains whole.
+
+        Args:
+            question: The question.
+            history: The messages that the model sees anyway.
+        """
+        shown = list(archived_messages(TimedMessage(message, 0.0) for message in history))
+        ids = {message.id for message in shown}
+        hits = [hit for hit in self.search(question) if hit.message.id not in ids]
+        return self._quotes.format(hits, query_terms(question), shown=[message.text for message in shown])
+
+    def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[RecallHit]:
+        """Return the messages that fit a question, the best first.
+
+        Args:
+            question: The question.
+            leave_out: Tracking ids of messages not wanted.
+        """
+        return self._search.find(question, leave_out)
+
+
+class RecallSearch:
+    """Searches a retriever twice, with the question and with the words of its first hits, and ranks what it finds.
+
+    Args:
+        retriever: The index.
+        clock: Returns the time, for questions that name days such as "yesterday".
+    """
+
+    def __init__(self, retriever: Retriever, clock: Callable[[], float]) -> None:
+        self._retriever = retriever
+        self._clock = clock
+
+    def find(self, question: str, leave_out: Iterable[str] = ()) -> list[RecallHit]:
+        """Return the messages that fit a question, the best first.
+
+        The neighbours of a message add to its score. Each message shares a content word with the question, or was found by its
+        meaning. Messages that fit much worse than the best follow in the order of the first search.
+        """
+        question = head_and_tail(question)
+        first = self._retriever.search(question, _CANDIDATES)
+        if not first:
+            return []
+        scores, found = self._expand(question, first)
+        asked = content_terms(question)
+        by_meaning = {hit.number for hit in first if not hit.by_words}
+        unwanted = frozenset(leave_out)
+        fit = _spread(scores, found)
+        days = parse_days(question, lambda: _day(self._clock()))
+        hits = [
+            RecallHit(number, message, fit[number] * _worth(message, days))
+            for number, message in found.items()
+            if message.id not in unwanted
+            and message.text
+            and (number in by_meaning or not asked.isdisjoint(search_terms(message.text)))
+        ]
+        hits.sort(key=lambda hit: (-hit.score, -hit.number))
+        return _strong_first(hits, [hit.number for hit in first])
+
+    def _expand(self, question: str, first: Sequence[RecallHit]) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
+        """Return the scores of both searches, and their messages with the neighbours of the best."""
+        scores = {hit.number: hit.score for hit in first}
+        found = {hit.number: hit.message for hit in first}
+        words = " ".join(hit.message.text for hit in first[:_EXPANDED_HITS])
+        for hit in self._retriever.search(f"{question} {words}", _CANDIDATES):
+            scores[hit.number] = scores.get(hit.number, 0.0) + _EXPANDED_WEIGHT * hit.score
+            found[hit.number] = hit.message
+        for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
+            found.update(self._retriever.around(number))
+        return scores, found
+
+
+def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
+    """Return scores to which neighbouring messages have added."""
+    fit = dict.fromkeys(found, 0.0)
+    for number, score in scores.items():
+        for away, share in _NEIGHBOUR_SHARES:
+            if number + away in fit:
+                fit[number + away] += share * score
+    return fit
+
+
+def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[RecallHit]:
+    """Return ranked hits: those near the best by their score, the others in the order of the first search."""
+    least = _WEAK * hits[0].score if hits else 0.0
+    rank = {number: at for at, number in enumerate(order)}
+    weak = [hit for hit in hits if hit.score < least]
+    return [hit for hit in hits if hit.score >= least] + sorted(weak, key=lambda hit: rank.get(hit.number, len(rank)))
+
+
+def _worth(message: ArchivedMessage, days: Days | None) -> float:
+    """Return the factor of a message's score."""
+    worth = _QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0
+    if days is not None and message.at and _day(message.at) in days:
+        worth *= _DAY_WORTH
+    return worth
+
+
+def _day(at: float) -> date:
+    return datetime.fromtimestamp(at, UTC).date()
+
+
+def without_answer_format(question: str) -> str:
+    """Return a question without its sentences that only say how to answer: "Answer in number of semesters."."""
+    asks = [sentence for sentence in split_sentences(question) if _ANSWER_FORMAT.search(sentence) is None]
+    return " ".join(asks) or question
+
+
+def complete_question(question: str, history: Sequence[Message]) -> str:
+    """Return a question, a long one truncated, with the earlier one that it follows: "And the second one?", 「それは？」."""
+    question = head_and_tail(question)
+    if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:
+        return question
+    texts = (message_text(message) for message in reversed(history) if is_turn_start(message))
+    earlier = next((text for text in texts if text.strip() and text != question), "")
+    return f"{question} {earlier}".strip()
+
+
+def _default_tokens(agent: Agent) -> int:
+    tokens, trimmer = history_tokens(window_of(agent.model)), trimmer_of(agent)
+    return max(1, min(_MOST_TOKENS, (tokens if trimmer is None else min(tokens, trimmer.max_tokens)) // 4))
