@@ -316,29 +316,6 @@ class DynamoDB(Server):
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
 
 
-_WITH_INCORRECT_KEYS = """
-import base64, runpy
-from ministack.services import kms
-
-decrypt, end = kms._decrypt, kms.error_response_json
-
-def checked(data):
-    known = kms._resolve_key(data["KeyId"]) if data.get("KeyId") else None
-    is_another = known and base64.b64decode(data["CiphertextBlob"])[:36] != known["KeyId"].encode()
-    return end("IncorrectKeyException", "another key wrapped it", 400) if is_another else decrypt(data)
-
-kms._decrypt = checked
-runpy.run_module("ministack", run_name="__main__", alter_sys=True)
-"""
-"""Starts the emulator with what KMS does when it is to decrypt with another key than that which encrypted: it refuses."""
-
-
-class KMS(DynamoDB):
-    """A server that speaks the KMS API, in memory."""
-
-    service, start_with = "kms", _WITH_INCORRECT_KEYS
-
-
 class DynamoDBLocal(DynamoDB):
     """Amazon's own emulator, in memory: the jar in ``folder``; see ``tests.fidelity``."""
 
@@ -399,12 +376,6 @@ def dynamodb() -> Iterator[DynamoDB]:
     """Run a DynamoDB server: Amazon's own where ``DYNAMODB_LOCAL`` names its folder."""
     local = os.environ.get("DYNAMODB_LOCAL")
     yield from _running(DynamoDBLocal(local) if local else DynamoDB())
-
-
-@contextmanager
-def kms() -> Iterator[KMS]:
-    """Run a KMS server."""
-    yield from _running(KMS())
 
 
 def _running(server: Any) -> Iterator[Any]:

@@ -76,19 +76,6 @@ class Upkeep(Process):
         """Delete everything there is of a user; see ``erasure.forget_user``."""
         return user_data.forget_user(user_id, tenant=tenant, progress=progress, **self._of_user("ttl", "codec", "clock"))
 
-    def reencrypt_user(
-        self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
-    ) -> dict[str, int]:
-        """Encrypt everything there is of a user with the present key; see ``reencryption.reencrypt_user``.
-
-        Raises:
-            ValueError: ``codec`` was not given.
-        """
-        if self._memory_codec is None:
-            raise ValueError("codec is None: pass MangaMemory.open(codec=Codec(cipher=...))")
-        given = {name: store for name, store in self._of_user("clock").items() if name != "hot"}
-        return user_data.reencrypt_user(user_id, tenant=tenant, codec=self._memory_codec, progress=progress, **given)
-
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Return everything there is of a user; see ``erasure.export_user``."""
         return user_data.export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **self._of_user("codec", "clock"))

@@ -18,7 +18,6 @@ COMMANDS: dict[str, str] = {
     "export": "Write everything there is of a user as JSON, or snapshots.",
     "import": "Store what export wrote, or others' sessions.",
     "forget-user": "Delete everything there is of a user, in all tiers.",
-    "reencrypt": "Encrypt all there is of a user with the present key.",
     "cost": "Say what a deployment costs a month.",
     "ttl-advice": "Say how long conversations should stay hot.",
     "bench": "Show what the layer takes of each turn on these stores.",

@@ -33,7 +33,6 @@ def iam_policy(
     *,
     memories: str | None = None,
     setup: bool = False,
-    kms_key: str | None = None,
     stream: str | None = None,
     bucket: str | None = None,
 ) -> dict[str, Any]:
@@ -43,7 +42,6 @@ def iam_policy(
         sessions: ARN of the table of sessions.
         memories: ARN of the table of what is known about users, if there is one.
         setup: Also what makes the tables; leave it out where they are made by CloudFormation.
-        kms_key: ARN of the KMS key, if ``KmsKeys`` is used.
         stream: ARN of the Kinesis stream, if ``KinesisPreferenceSink`` is used.
         bucket: ARN of the S3 bucket, if large values are kept in one. Without the right to list it S3 does not tell an object
             that is gone from one that may not be read.
@@ -58,8 +56,6 @@ def iam_policy(
         statements.append(_statement("Memories", "dynamodb", MEMORY_ACTIONS, memories))
     if setup:
         statements.append(_statement("Setup", "dynamodb", SETUP_ACTIONS, *filter(None, (sessions, memories))))
-    if kms_key:
-        statements.append(_statement("Keys", "kms", ("Decrypt", "GenerateDataKey"), kms_key))
     if stream:
         statements.append(_statement("Preferences", "kinesis", ("PutRecord",), stream))
     if bucket:

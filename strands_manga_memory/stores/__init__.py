@@ -25,7 +25,6 @@ from strands_manga_memory.stores.urls import open_hot_store, open_table
 
 if TYPE_CHECKING:
     from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-    from strands_manga_memory.stores.aws.kms import KmsKeys
     from strands_manga_memory.stores.aws.s3 import S3Objects
     from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
     from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
@@ -36,7 +35,6 @@ else:  # nobody pays for a driver he does not use
         __name__,
         {
             "aws.dynamodb": "DynamoDBTable",
-            "aws.kms": "KmsKeys",
             "aws.s3": "S3Objects",
             "embedded.sqlite": "SQLiteTable",
             "postgres.postgres_table": "PostgresTable",
@@ -61,7 +59,6 @@ __all__ = [
     "Index",
     "Item",
     "KeyProvider",
-    "KmsKeys",
     "PostgresTable",
     "RedisHotStore",
     "S3Objects",

@@ -1,4 +1,4 @@
-"""Everything there is of one user: taken away, given out, encrypted anew."""
+"""Everything there is of one user: erasure and export."""
 
 from typing import TYPE_CHECKING
 
@@ -6,16 +6,14 @@ from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
     from strands_manga_memory.user_data.erasure import ErasureReport, forget_user
-    from strands_manga_memory.user_data.reencryption import reencrypt_user
     from strands_manga_memory.user_data.user_export import export_user
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
             "erasure": "ErasureReport forget_user",
-            "reencryption": "reencrypt_user",
             "user_export": "export_user",
         },
     )
 
-__all__ = ["ErasureReport", "export_user", "forget_user", "reencrypt_user"]
+__all__ = ["ErasureReport", "export_user", "forget_user"]

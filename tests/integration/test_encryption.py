@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import os
-import uuid
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import redis
+from moto import mock_aws
 from strands import Agent, tool
 
+import strands_manga_memory
 from strands_manga_memory import (
-    USER_MEMORY,
     AesGcmCipher,
     Codec,
     ConversationScope,
@@ -25,8 +27,6 @@ from strands_manga_memory import (
     MangaMemory,
     RedisHotStore,
     SQLiteTable,
-    StoreError,
-    StoreUnavailableError,
     Table,
     UserMemoryStore,
 )
@@ -36,14 +36,12 @@ from strands_manga_memory.memory import MemoryType
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.session.core.records import DAMAGED_TEXT
 from strands_manga_memory.session.replicas.split import MOST_BYTES
-from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
+from strands_manga_memory.stores import TenantCipher, TenantKeys
 from strands_manga_memory.stores.encoding.keys import KeyProvider
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.testing import FakeClock, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data.erasure import forget_user
 from tests import servers
-
-pytestmark = pytest.mark.xdist_group("kms")  # its servers and processes are started once
 
 CANARY = "カナリアZq7Kx"
 IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
@@ -355,7 +353,7 @@ def test_a_wrong_or_missing_key_is_an_error_and_overwrites_nothing(
     assert CANARY in repr(restored(make(good)))
 
 
-def test_new_values_have_the_new_key_and_old_ones_are_read_until_all_is_encrypted_anew(
+def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     make: Make, unique: str, valkey_server: servers.Valkey
 ) -> None:
     keys = TenantKeys({"acme": {"2025": ACME}})
@@ -367,26 +365,14 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_until_all_is_encrypte
     memory.user("u1", tenant="acme").remember("after the rotation")
     live._session_manager.flush()  # type: ignore[union-attr]
     settle(memory)
-    new = TenantKeys({"acme": {"2026": OTHER}})
-    with valkey_server.client() as client:  # what the hot tier has lives for hours, and has the old key as long as it does
+    with valkey_server.client() as client:
         for hot in client.scan_iter(f"{unique}:*:c:*"):
             client.delete(hot)
     with pytest.raises(KeyMissingError, match="2025"):
-        messages(make(codec(new)))
-    wanted = messages(make(codec(keys)))
-    counts = memory.reencrypt_user("u1", tenant="acme")
-    assert counts["sessions"] == 1
-    assert counts["records"] >= 3
-    assert counts["memories"] >= 4
-    for row in memory.durable.query("acme:u1:s1"):
-        assert "data" not in row or "~" in row["sk"] or b"2026" in row["data"][:20]
-    again = make(codec(new))
-    assert messages(again) == wanted
-    assert len(again.user("u1", tenant="acme").recall()) >= 4
-    live("the live agent goes on")
-    live._session_manager.flush()  # type: ignore[union-attr]
-    settle(memory)
-    assert len(messages(make(codec(new)))) == len(wanted) + 2
+        messages(make(codec(TenantKeys({"acme": {"2026": OTHER}}))))
+    both = make(codec(TenantKeys({"acme": {"2025": ACME, "2026": OTHER}})))
+    assert [one["content"] for one in messages(both)] == [one["content"] for one in messages(memory)]
+    assert len(both.user("u1", tenant="acme").recall()) >= 4
 
 
 def test_after_its_keys_are_destroyed_a_tenant_is_unreadable_and_can_be_forgotten(make: Make, unique: str) -> None:
@@ -456,129 +442,6 @@ def test_the_doctor_says_when_the_codec_is_missing_or_has_another_key(
         assert found(codec(TenantKeys({"acme": {"k1": ACME}})))[check]["level"] == "ok"
 
 
-# --- KMS --------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def kms_server() -> Iterator[servers.KMS]:
-    with servers.kms() as server:
-        yield server
-
-
-class Counting:
-    """A KMS client that counts what it is asked."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        self.asked.append(name)
-        return getattr(self._client, name)
-
-
-@pytest.fixture
-def kms(kms_server: servers.KMS) -> Counting:
-    return Counting(kms_server.client())
-
-
-@pytest.fixture
-def key(kms_server: servers.KMS) -> str:
-    arn: str = kms_server.client().create_key()["KeyMetadata"]["Arn"]
-    return arn
-
-
-def test_data_keys_of_kms_are_shared_by_processes_and_asked_for_once(
-    make: Make, unique: str, kms: Counting, key: str, tables: tuple[Table, Table]
-) -> None:
-    memory = make(codec(KmsKeys(kms, key_id=key, table=tables[0])))
-    talk(memory)
-    assert kms.asked == ["generate_data_key"]
-    assert traces(dumped(memory, unique)) == []
-    for _ in range(2):
-        keys = KmsKeys(kms, key_id=key, table=tables[0])
-        kms.asked.clear()
-        assert CANARY in repr(messages(make(codec(keys))))
-        assert make(codec(keys)).user("u1", tenant="acme").recall()
-        assert set(kms.asked) == {"decrypt"}
-        assert len(kms.asked) <= 2  # both tiers are read at once
-        assert keys.get("acme", "000001").hex() not in repr([keys, keys.current("acme"), keys._kept])
-
-
-def test_kms_keys_rotate_by_age_and_on_request_and_old_ones_are_read(
-    kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
-) -> None:
-    clock = FakeClock()
-
-    def keys(**settings: Any) -> KmsKeys:
-        return KmsKeys(kms, key_id=key, table=tables[0], clock=clock, **settings)
-
-    first, second = keys(rotate_after=1000), keys(rotate_after=1000)
-    old = first.current("acme")
-    assert second.current("acme") == old
-    assert first.current("") != old
-    clock.advance(1001)
-    new = first.current("acme")
-    assert (old.id, new.id) == ("000001", "000002")
-    assert new.key != old.key
-    assert second.current("acme") == new
-    assert keys().get("acme", old.id) == old.key
-    assert first.rotate("acme") == "000003"
-    assert second.current("acme") == new  # which it knows
-    clock.advance(301)
-    assert second.current("acme").id == "000003"
-    another = kms_server.client().create_key()["KeyMetadata"]["Arn"]
-    moved = KmsKeys(kms, key_id=another, table=tables[0], former=[key], clock=clock)
-    assert moved.rotate("acme") == "000004"
-    assert moved.get("acme", "000001") == old.key
-    assert keys(former=[another]).current("acme") == moved.current("acme")
-
-
-def test_a_data_key_that_somebody_elses_kms_key_wrapped_is_not_used(
-    kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
-) -> None:
-    """Who can write to the table, and has a KMS key of his own that we may use, could read what we encrypt."""
-    theirs = kms_server.client().create_key()["KeyMetadata"]["Arn"]
-    KmsKeys(kms, key_id=theirs, table=tables[0]).current("acme")
-    with pytest.raises(KeyError):
-        KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
-
-
-def test_a_kms_key_may_be_named_in_another_way_than_when_it_wrapped(
-    kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
-) -> None:
-    alias = f"alias/{uuid.uuid4().hex}"
-    kms_server.client().create_alias(AliasName=alias, TargetKeyId=key)
-    first = KmsKeys(kms, key_id=key, table=tables[0]).current("acme")
-    for name in (alias, key.rpartition("/")[2]):
-        assert KmsKeys(kms, key_id=name, table=tables[0]).current("acme") == first
-        assert KmsKeys(kms, key_id=name, table=tables[0]).get("acme", first.id) == first.key
-
-
-@pytest.mark.parametrize(
-    "planted",
-    ["key#000002", "key#999999", f"key#{'9' * 18}", f"key#{'9' * 900}", f"key#{'9' * 1001}", "key#x", "key#", "key#1e3"],
-)
-def test_a_planted_data_key_is_passed_over(
-    planted: str, kms: Counting, key: str, kms_server: servers.KMS, tables: tuple[Table, Table]
-) -> None:
-    client = kms_server.client()
-    other = client.create_key()["KeyMetadata"]["Arn"]
-    context = {"tenant": "t0", "key": planted.removeprefix("key#")}
-    theirs = client.generate_data_key(KeyId=other, KeySpec="AES_256", EncryptionContext=context)["CiphertextBlob"]
-    for number, wrapped in enumerate([theirs, b"noise", "a text"]):
-        tenant = f"t{number}"
-        first = KmsKeys(kms, key_id=key, table=tables[0]).current(tenant)
-        row: Any = tables[0].get(f"keys/{tenant}", "key#000001")
-        tables[0].put({**row, "sk": planted, "wrapped": wrapped})
-        keys = KmsKeys(kms, key_id=key, table=tables[0])
-        assert keys.current(tenant) == first
-        for _ in range(3):
-            rotated = keys.rotate(tenant)
-            assert KmsKeys(kms, key_id=key, table=tables[0]).current(tenant).id == rotated != first.id
-        assert KmsKeys(kms, key_id=key, table=tables[0]).get(tenant, first.id) == first.key
-
-
 def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Table, Table]) -> None:
     table = tables[1]
 
@@ -591,8 +454,7 @@ def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Tabl
     store(old, "k1").prefer("genre", "horror")
     assert {str(item["memory_id"]) for item in table.query("u1")} >= {"preference#genre", first.memory_id}
     assert not any("secret" in str(item).lower() or "hiding" in str(item).lower() for item in table.query("u1"))
-    store(old | new, "k2").partition.reseal()
-    again = store(new, "k2")
+    again = store(old | new, "k2")
     assert again.prefer("secret  hiding place", "the attic").memory_id == first.memory_id
     assert {record.content for record in again.recall()} == {"genre: horror", "secret hiding place: the attic"}
     assert (
@@ -603,101 +465,31 @@ def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Tabl
     )
 
 
-def test_kms_keys_are_bound_to_their_tenant_and_few_are_kept(kms: Counting, key: str, tables: tuple[Table, Table]) -> None:
-    clock = FakeClock()
-    keys = KmsKeys(kms, key_id=key, table=tables[0], most=3, seconds=10, clock=clock)
-    every = {tenant: keys.current(tenant) for tenant in ("a", "b", "c", "d")}
-    assert len(keys._kept) <= 3
-    assert len({one.key for one in every.values()}) == 4
-    assert {tenant: keys.get(tenant, "000001") for tenant in every} == {tenant: one.key for tenant, one in every.items()}
-    kms.asked.clear()
-    keys.get("d", "000001")
-    assert kms.asked == []
-    clock.advance(11)
-    keys.get("d", "000001")
-    assert kms.asked == ["decrypt"]
-    row: Any = tables[0].get("keys/a", "key#000001")
-    tables[0].put({**row, "session_id": "keys/b"})
-    with pytest.raises(KeyError):
-        KmsKeys(kms, key_id=key, table=tables[0]).get("b", "000001")
-    tables[0].put({**row, "wrapped": "?"})
-    with pytest.raises(KeyError, match="damaged"):
-        KmsKeys(kms, key_id=key, table=tables[0]).get("a", "000001")
+def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = Path(strands_manga_memory.__file__).parent / "guide" / "security.md"
+    [recipe] = [code for code in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S) if "UnwrappedKeys" in code]
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        client = boto3.client("kms", region_name="us-east-1")
+        master = client.create_key()["KeyMetadata"]["Arn"]
 
+        def wrapped(tenant: str) -> bytes:
+            context = {"tenant": tenant}
+            answer = client.generate_data_key_without_plaintext(KeyId=master, KeySpec="AES_256", EncryptionContext=context)
+            return bytes(answer["CiphertextBlob"])
 
-def test_destroyed_kms_keys_stay_destroyed(make: Make, kms: Counting, key: str, tables: tuple[Table, Table]) -> None:
-    keys = KmsKeys(kms, key_id=key, table=tables[0])
-    memory = make(codec(keys))
-    talk(memory)
-    assert keys.destroy("acme") == 1
-    for used in (keys, KmsKeys(kms, key_id=key, table=tables[0])):
-        after = make(codec(used))
-        with pytest.raises(KeyMissingError, match="destroyed"):
-            messages(after)
-        with pytest.raises(KeyMissingError, match="no key, or it is destroyed"):
-            after.user("u1", tenant="acme").remember("anything")
-        with pytest.raises(KeyError):
-            used.rotate("acme")
-    assert after.forget_user("u1", tenant="acme").complete
-
-
-def test_what_kms_refuses_and_what_it_cannot_do_now(
-    make: Make, kms_server: servers.KMS, key: str, tables: tuple[Table, Table]
-) -> None:
-    clock = FakeClock()
-    with servers.FaultyProxy(kms_server.host, kms_server.port) as proxy:
-        client = kms_server.client(f"http://{proxy.host}:{proxy.port}", read_timeout=1, connect_timeout=1)
-
-        def keys() -> KmsKeys:
-            return KmsKeys(client, key_id=key, table=tables[0], clock=clock, sleep=clock.advance)
-
-        memory = make(codec(keys()))
-        talk(memory)
-        for code, status, kind in (
-            ("ThrottlingException", 400, StoreUnavailableError),
-            ("KMSInternalException", 500, StoreUnavailableError),
-            ("AccessDeniedException", 400, StoreError),
-        ):
-            proxy.refuse(code, status=status)
-            with pytest.raises(kind, match=code):
-                messages(make(codec(keys())))
-            proxy.passing()
-        assert CANARY in repr(messages(make(codec(keys()))))
-        proxy.reset()
-        with pytest.raises(StoreUnavailableError, match="KMS does not answer"):
-            messages(make(codec(keys())))
-        proxy.passing()
-        kms_server.client().disable_key(KeyId=key)
-        with pytest.raises(KeyMissingError, match="destroyed"):
-            messages(make(codec(keys())))
-        kms_server.client().enable_key(KeyId=key)
-        assert CANARY in repr(messages(make(codec(keys()))))
-        kms_server.client().schedule_key_deletion(KeyId=key, PendingWindowInDays=7)
-        with pytest.raises(KeyMissingError):
-            messages(make(codec(keys())))
-
-
-def test_two_processes_make_a_tenants_first_key_together(kms: Counting, key: str, tables: tuple[Table, Table]) -> None:
-    one, two = (KmsKeys(kms, key_id=key, table=tables[0]) for _ in range(2))
-    made: list[Any] = []
-
-    class Late:
-        """Lets someone else make the key while KMS is at it."""
-
-        def generate_data_key(self, **request: Any) -> Any:
-            answer = kms.generate_data_key(**request)
-            made.append(two.current("acme"))
-            return answer
-
-        def decrypt(self, **request: Any) -> Any:
-            return kms.decrypt(**request)
-
-    one._client = Late()
-    assert one.current("acme") == made[0]
-    assert one.get("acme", "000001") == two.get("acme", "000001")
-
-
-@pytest.mark.parametrize(("settings", "says"), [({"key_id": ""}, "key_id"), ({"seconds": 0}, "seconds"), ({"most": 0}, "most")])
-def test_bad_settings_of_kms_keys(settings: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says):
-        KmsKeys(object(), **{"key_id": "k", "table": SQLiteTable(tmp_path / "k", USER_MEMORY), **settings})
+        keys = names["UnwrappedKeys"](client, master, {"acme": {"1": wrapped("acme")}})
+        url = f"sqlite:///{tmp_path}/m.sqlite3"
+        with MangaMemory.open(durable=url, codec=codec(keys)) as memory:
+            memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme", callback_handler=None)(CANARY)
+        keys.wrapped["acme"]["2"] = wrapped("acme")
+        assert keys.current("acme").id == "2"
+        with MangaMemory.open(durable=url, codec=codec(keys)) as memory:
+            assert CANARY in repr(memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme").messages)
+        assert CANARY.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("m.sqlite3*"))
+        keys.wrapped["other"] = keys.wrapped.pop("acme")
+        with pytest.raises(client.exceptions.InvalidCiphertextException):
+            keys.current("other")

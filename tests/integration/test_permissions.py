@@ -19,7 +19,6 @@ from strands import Agent
 
 from strands_manga_memory import (
     USER_MEMORY,
-    Codec,
     ConversationScope,
     DynamoDBTable,
     HotStore,
@@ -35,7 +34,7 @@ from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory import KinesisPreferenceSink
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl
-from strands_manga_memory.stores import KmsKeys, S3Objects, TenantCipher, TieredStorage
+from strands_manga_memory.stores import S3Objects, TieredStorage
 from strands_manga_memory.stores.aws.s3 import s3_client
 from strands_manga_memory.stores.hot import HotWrite
 from strands_manga_memory.stores.writer import shared_writer
@@ -45,7 +44,6 @@ from tests import servers
 pytestmark = pytest.mark.xdist_group("permissions")  # its servers and processes are started once
 
 TABLES = "arn:aws:dynamodb:us-east-1:000000000000:table"
-KEY = "arn:aws:kms:us-east-1:000000000000:key/k"
 STREAM = "arn:aws:kinesis:us-east-1:000000000000:stream/s"
 
 
@@ -218,9 +216,7 @@ class Authorizer:
 
 def _needed(service: str, operation: str, params: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the actions and resources that AWS checks for a request."""
-    if service == "kms":
-        yield f"kms:{operation}", params["KeyId"]
-    elif service == "s3":
+    if service == "s3":
         action = {"HeadObject": "GetObject"}.get(operation, operation)
         yield f"s3:{action}", f"arn:aws:s3:::{params['Bucket']}/{params['Key']}"
     elif service == "kinesis":
@@ -251,14 +247,13 @@ class _Stream:
 def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
     dynamodb_server: servers.DynamoDB, valkey_server: servers.Valkey, unique: str
 ) -> None:
-    with servers.kms() as kms_server, valkey_server.client() as redis_client:
-        key = kms_server.client().create_key()["KeyMetadata"]["Arn"]
+    with valkey_server.client() as redis_client:
         names = [f"{unique}s", f"{unique}u"]
         arns = [f"{TABLES}/{name}" for name in names]
         bucket = unique.lower().replace("_", "-")
         s3 = s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint)
         s3.create_bucket(Bucket=bucket)
-        policy = iam_policy(arns[0], memories=arns[1], setup=True, kms_key=key, stream=STREAM, bucket=f"arn:aws:s3:::{bucket}")
+        policy = iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM, bucket=f"arn:aws:s3:::{bucket}")
         iam = Authorizer(json.loads(json.dumps(policy)))
 
         def table(name: str, **kwargs: Any) -> Table:
@@ -269,13 +264,11 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         stream = _Stream(iam._check, boto3.client("kinesis", region_name="us-east-1"))
 
         def opened() -> MangaMemory:
-            keys = KmsKeys(iam.guard(kms_server.client()), key_id=key, table=durable)
             return MangaMemory.open(
                 RedisHotStore(redis_client, prefix=unique, deadline=5),
                 durable,
                 memories=users,
                 sink=KinesisPreferenceSink(stream, stream_name="s"),
-                codec=Codec(cipher=TenantCipher(keys)),
                 hot_deadline=10.0,
             )
 
@@ -286,7 +279,6 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         assert asyncio.run(cold.read("large"))
         asyncio.run(storage.delete("large"))
         assert durable.objects.get("gone") is None  # type: ignore[attr-defined]
-        assert KmsKeys(iam.guard(kms_server.client()), key_id=key, table=durable).current("acme").id == "000001"
         unused = iam.granted - iam.used
         assert unused == set()
         other = DynamoDBTable(iam.guard(dynamodb_server.client()), name=f"{unique}other", deadline=1)
@@ -298,11 +290,11 @@ def test_the_command_prints_both(capsys: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis+cluster://h:1?prefix=shop")
     durable = "dynamodb://sessions?region=x&bucket=large"
     arguments = ["--durable", durable, "--users", "true", "--region", "us-east-1", "--account", "1"]
-    assert run(["permissions", *arguments, "--kms-key", KEY, "--stream", STREAM, "--setup"]) == 0
+    assert run(["permissions", *arguments, "--stream", STREAM, "--setup"]) == 0
     policy = json.loads(capsys.readouterr().out)
     arns = [f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")]
     bucket = "arn:aws:s3:::large"
-    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, kms_key=KEY, stream=STREAM, bucket=bucket)
+    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM, bucket=bucket)
     assert run(["permissions", "--print", "acl", "--user", "app"]) == 0
     assert capsys.readouterr().out.strip() == redis_acl("app", prefix="shop", cluster=True)
 

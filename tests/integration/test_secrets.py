@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from strands import Agent
 
-from strands_manga_memory import Codec, DynamoDBTable, MangaMemory, MangaMemoryError, SQLiteTable, open_hot_store, open_table
+from strands_manga_memory import Codec, DynamoDBTable, MangaMemory, MangaMemoryError, open_hot_store, open_table
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.ops.doctor import diagnose
-from strands_manga_memory.stores import KmsKeys, TenantCipher, TenantKeys
+from strands_manga_memory.stores import TenantCipher, TenantKeys
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.stores.encoding.keys import DataKey
 from strands_manga_memory.stores.writer import shared_writer
@@ -57,9 +57,7 @@ def failing(tmp_path: Path) -> list[Callable[[], object]]:
     port = servers.free_port()
     wrong = f"redis://{USER}:{PASSWORD}@127.0.0.1:{port}/0?deadline=0.1"
     aws = {"region_name": "x", "endpoint_url": f"http://127.0.0.1:{port}", "aws_access_key_id": "id"}
-    client, kms = (boto3.client(service, aws_secret_access_key=AWS_KEY, **aws) for service in ("dynamodb", "kms"))
-    table = SQLiteTable(tmp_path / "k")
-    table.create_if_missing()
+    client = boto3.client("dynamodb", aws_secret_access_key=AWS_KEY, **aws)
     cipher = TenantCipher(TenantKeys({None: {"k": KEY}}))
     sealed = Codec(cipher=cipher).encode("x", "a/b")
     return [
@@ -74,7 +72,6 @@ def failing(tmp_path: Path) -> list[Callable[[], object]]:
         lambda: MangaMemorySettings(hot_url=wrong.replace("redis:", "postgres:")),
         lambda: MangaMemory.open(wrong, f"sqlite:///{tmp_path}/m", no_such_setting=1).session,
         lambda: DynamoDBTable(client, deadline=0.1).get("a", "b"),
-        lambda: KmsKeys(kms, key_id="k", table=table, deadline=0.1).current("t"),
         lambda: Codec(cipher=AesGcmCipher({"k": KEY}, current="k")).decode(sealed, "a/b"),
         lambda: Codec(cipher=cipher).decode(sealed, "a/c"),
         lambda: TenantKeys({None: {"k": KEY[:20]}}),

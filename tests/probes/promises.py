@@ -148,9 +148,9 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "Users of Agent Squad never see each other.": (
         f"{_I}/test_squad.py::test_users_and_agents_share_neither_messages_nor_state",
     ),
-    "Keys of a tenant are bound to it, and only configured KMS keys unwrap them.": (
-        f"{_I}/test_encryption.py::test_kms_keys_are_bound_to_their_tenant_and_few_are_kept",
-        f"{_I}/test_encryption.py::test_a_data_key_that_somebody_elses_kms_key_wrapped_is_not_used",
+    "Encrypted values are bound to their tenant and place, and read with the key they name.": (
+        f"{_I}/test_encryption.py::test_a_record_is_refused_in_any_place_but_its_own",
+        f"{_I}/test_encryption.py::test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs",
     ),
     "Graph, Swarm, agents as tools and structured output keep working.": (
         f"{_I}/test_multi_agent.py::test_a_graph_goes_on_after_a_crash",

@@ -31,7 +31,6 @@ def permissions(
     user: Annotated[str, typer.Option(help="Name of the Redis user.")] = "manga-memory",
     region: Annotated[str, typer.Option(help="AWS region.")] = "*",
     account: Annotated[str, typer.Option(help="AWS account.")] = "*",
-    kms_key: Annotated[str | None, typer.Option(metavar="ARN", help="KMS key, if KmsKeys is used.")] = None,
     stream: Annotated[str | None, typer.Option(metavar="ARN", help="Kinesis stream, if preferences go to one.")] = None,
     setup: Annotated[bool, typer.Option("--setup", help="Also what makes the tables.")] = False,
 ) -> None:
@@ -53,4 +52,4 @@ def permissions(
     sessions = arn(durable_url, SESSIONS)
     objects = getattr(open_table(durable_url), "objects", None) if durable_url.startswith("dynamodb:") else None
     bucket = None if objects is None else f"arn:aws:s3:::{objects.bucket}"
-    print_json(iam_policy(sessions, memories=memories, setup=setup, kms_key=kms_key, stream=stream, bucket=bucket))
+    print_json(iam_policy(sessions, memories=memories, setup=setup, stream=stream, bucket=bucket))

@@ -13,7 +13,6 @@ from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.memory.records.memory_records import (
-    CHANGES,
     ERASED,
     INTERNAL,
     LEDGER,
@@ -23,7 +22,6 @@ from strands_manga_memory.memory.records.memory_records import (
     opened_body,
     place_of,
     record_of,
-    sealed_unless_plain,
     type_range,
 )
 from strands_manga_memory.memory.records.retention import DAY, MemoryType
@@ -216,29 +214,6 @@ class UserPartition:
         if codec is None and record.type == MemoryType.EPISODE:
             codec = Codec()
         return item_of(record, self.owner, codec)
-
-    def reseal(self) -> int:
-        """Seal every memory anew, as the codec does it now; return how many. One that changes meanwhile is new already."""
-        sealed = 0
-        self.salt.reseal()
-        self._reseal_changes()
-        for item in list(self.table.query(self.owner.partition, last=INTERNAL)):
-            if not str(item["memory_id"]).startswith(INTERNAL):
-                with self._one_by_one(item, []):
-                    anew = self.item_of(record_of(item, self.owner, self.codec))
-                    sealed += self.table.put(anew, when=Condition(equals={"version": item.get("version")}))
-        return sealed
-
-    def _reseal_changes(self) -> None:
-        place = place_of(self.owner, CHANGES)
-        item = self.table.get(self.owner.changes_partition, CHANGES)
-        if item is None:
-            return
-        with self._one_by_one(item, []):
-            body = self.opened(item, place)
-            kept = {name: value for name, value in item.items() if name not in ("sealed", "statements", "removals")}
-            anew = sealed_unless_plain({name: body[name] for name in ("statements", "removals")}, self.codec, place)
-            self.table.put({**kept, **anew}, when=Condition(equals={"version": item.get("version")}))
 
     # The ledger of recalls: an entry each, counted into the records now and then
 

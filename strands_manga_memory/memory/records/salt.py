@@ -10,7 +10,7 @@ from strands_manga_memory.language.preferences.slot_values import canonical
 from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, content_id, place_of, preference_id
 from strands_manga_memory.memory.records.retention import MemoryType
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.table import ABSENT, Condition, Table
+from strands_manga_memory.stores.table import ABSENT, Table
 
 SALT = f"{INTERNAL}salt"
 
@@ -56,14 +56,6 @@ class UserSalt:
         if self._codec is None or not self._codec.encrypts:
             return content_id(MemoryType.PREFERENCE, plain)
         return self.preference_id(f"~{plain}")
-
-    def reseal(self) -> None:
-        """Seal it anew, as the codec does it now."""
-        codec = self._codec
-        item = self._table.get(self._owner.partition, SALT)
-        if codec is not None and item is not None:
-            anew = {**item, "salt": codec.encode(codec.decode(item["salt"], self._place), self._place)}
-            self._table.put(anew, when=Condition(equals={"salt": item["salt"]}))
 
     def _made(self, codec: Codec) -> bytes:
         """Return a new salt; of two that are made at once the first."""

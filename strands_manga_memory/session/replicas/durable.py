@@ -15,7 +15,7 @@ from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
 from strands_manga_memory.session.core.records import Message, framed, unframed
-from strands_manga_memory.session.replicas.segments import Segments, head_key, pack_listed, resealed, unpack_listed
+from strands_manga_memory.session.replicas.segments import Segments, head_key, pack_listed, unpack_listed
 from strands_manga_memory.session.replicas.split import put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
@@ -253,10 +253,6 @@ class DurableReplica:
     def log(self, copy: Copy) -> Copy:
         """Return a copy with all messages of the log."""
         return with_messages(copy, self.segments.log(copy.lives))
-
-    def reseal(self) -> int:
-        """Seal log and head anew, as the codec does it now; return how many records that are."""
-        return self.segments.reseal() + resealed(self._table, self._key, self._codec)
 
     def forget(self) -> None:
         """Take nothing for granted of what the table has."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.core.identity import Name, Segment
 from strands_manga_memory.session.core.packed_messages import Wanted, pack_messages, unpack_messages
 from strands_manga_memory.session.core.records import Message, in_order
@@ -144,10 +144,6 @@ class Segments:
             if rows:
                 delete_rows(self._table, rows)
 
-    def reseal(self) -> int:
-        """Seal every segment anew, as the codec does it now; return how many that are. Raises what :func:`resealed` does."""
-        return sum(resealed(self._table, key, self._codec) for key in self._keys() if not is_part(key))
-
     def _rows(self, life: str | None, *, attributes: Sequence[str] | None = None) -> Iterator[Item]:
         first, last = log_range(self._member, life)
         return self._table.query(self._session, first=first, last=last, attributes=attributes)
@@ -200,22 +196,3 @@ def _joined(messages: Iterable[Message], there: Iterable[Message]) -> list[Messa
 
 def _without(names: Collection[Name], there: Iterable[Message]) -> list[Message]:
     return [message for message in there if message.name not in names]
-
-
-def resealed(table: Table, key: Key, codec: Codec) -> bool:
-    """Seal a record anew; False if it is gone.
-
-    Raises ``CorruptRecordError`` if it cannot be read, and ``ConflictError`` if others keep changing it.
-    """
-    name = "/".join(key)
-    for _ in range(_MOST_TRIES):
-        item = table.get(*key)
-        if item is None:
-            return False
-        whole, data = whole_value(table, item)
-        data = codec.seal(codec.unseal(data, name), name)
-        anew = {"data", "parts", "tag", OBJECT, table.schema.partition, table.schema.sort}
-        attributes = {one: value for one, value in whole.items() if one not in anew}
-        if put_split(table, key, data, attributes=attributes, when=Condition(equals={"v": item.get("v")}), before=item):
-            return True
-    raise ConflictError(f"record={name!r} could not be sealed anew: it keeps changing")

@@ -1,1 +1,1 @@
-"""DynamoDB, S3 and KMS."""
+"""DynamoDB and S3."""

@@ -71,7 +71,7 @@ class TenantCipher:
     which tenant, user, session and agent. So one that was copied anywhere else is refused.
 
     Args:
-        keys: Hands out the keys: ``TenantKeys``, ``KmsKeys``, or your own.
+        keys: Hands out the keys: ``TenantKeys``, or your own.
         context: A name of the deployment, such as ``"prod"``: values of another one are refused even if it has the same keys.
             Default none, so that a table can be restored under another name anywhere.
 

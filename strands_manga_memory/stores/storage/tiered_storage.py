@@ -212,14 +212,6 @@ class TieredStorage(Storage):
             if (value := self._read(key)) is not None:
                 yield key, value
 
-    def reseal(self) -> int:
-        """Write every value anew with the present key of the codec; return how many there are."""
-        keys = self.keys()
-        for key in keys:
-            if (value := self._read(key)) is not None:
-                self._write(key, value)
-        return len(keys)
-
     # Records
 
     def _item(self, key: str, stamp: int) -> Item:
