@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "strands_manga_memory"
 FOLDERS = (
     *("assembly", "conversation", "session", "memory", "state", "prompt", "mcp"),
-    *("language", "stores", "user_data", "squad", "telemetry", "ops"),
+    *("messages", "language", "stores", "user_data", "squad", "telemetry", "ops"),
 )
-MODULES = ("scope", "exceptions", "messages", "testing")
+MODULES = ("scope", "exceptions", "testing")
 SETTINGS = {
     "project": PACKAGE,
     "root_doc": "README",
